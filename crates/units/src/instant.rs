@@ -59,12 +59,7 @@ impl Sub<Duration> for Instant {
 
 impl fmt::Display for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{:09}s",
-            self.0 / 1_000_000_000,
-            self.0 % 1_000_000_000
-        )
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }
 }
 
@@ -78,9 +73,6 @@ mod tests {
         assert_eq!(t.as_nanos(), 12);
         assert_eq!(t.since(Instant::from_nanos(20)), Duration::ZERO);
         assert_eq!(t - Duration::from_secs(1), Instant::ZERO);
-        assert_eq!(
-            Instant::FAR_FUTURE + Duration::from_secs(1),
-            Instant::FAR_FUTURE
-        );
+        assert_eq!(Instant::FAR_FUTURE + Duration::from_secs(1), Instant::FAR_FUTURE);
     }
 }

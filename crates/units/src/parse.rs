@@ -22,13 +22,10 @@ pub(crate) fn quantity(
     example: &'static str,
 ) -> Result<u64, ParseUnitError> {
     let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(trimmed.len());
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, suffix) = trimmed.split_at(split);
-    let number: f64 = number
-        .parse()
-        .map_err(|_| ParseUnitError::Number(text.to_owned(), example))?;
+    let number: f64 =
+        number.parse().map_err(|_| ParseUnitError::Number(text.to_owned(), example))?;
     let suffix = suffix.trim();
     let factor = suffixes
         .iter()

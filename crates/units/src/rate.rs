@@ -94,11 +94,8 @@ impl fmt::Display for Rate {
             1_000_000..1_000_000_000 => (value / 1e6, "Mbit/s"),
             _ => (value / 1e9, "Gbit/s"),
         };
-        let digits = if self.0 < 1_000 {
-            0
-        } else {
-            3 - scaled.log10().floor().clamp(0.0, 2.0) as usize
-        };
+        let digits =
+            if self.0 < 1_000 { 0 } else { 3 - scaled.log10().floor().clamp(0.0, 2.0) as usize };
         f.pad(&format!("{scaled:.digits$} {unit}"))
     }
 }
@@ -114,13 +111,7 @@ mod tests {
         assert_eq!("7bit".parse(), Ok(Rate(7)));
         assert!("10".parse::<Rate>().is_err(), "a bare number has no unit");
         assert!("mbit".parse::<Rate>().is_err());
-        assert!(
-            "10MB"
-                .parse::<Rate>()
-                .unwrap_err()
-                .to_string()
-                .contains("10mbit")
-        );
+        assert!("10MB".parse::<Rate>().unwrap_err().to_string().contains("10mbit"));
         assert_eq!(Rate(965_432_100).to_string(), "965.4 Mbit/s");
         assert_eq!(Rate(1_000_000_000).to_string(), "1.000 Gbit/s");
         assert_eq!(Rate(999).to_string(), "999 bit/s");

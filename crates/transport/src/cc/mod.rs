@@ -1,0 +1,67 @@
+//! Congestion control: one small trait, about congestion only.
+
+mod fixed;
+mod longhaul;
+
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+pub use fixed::Fixed;
+pub use longhaul::Longhaul;
+
+/// What a report said of packets that arrived, and of the path.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSample {
+    /// When the report arrived.
+    pub now: Instant,
+    /// Bytes it settled as arrived.
+    pub acked: Bytes,
+    /// Bytes it settled as lost.
+    pub lost: Bytes,
+    /// Bytes received in all, and the arrival of the latest of them on the receiver's clock.
+    pub received: (Bytes, Instant),
+    /// The round-trip time, without the receiver's own delay, when the report gave one.
+    pub rtt: Option<Duration>,
+    /// The least round-trip time of the last seconds.
+    pub min_rtt: Duration,
+    /// Bytes in flight after the report.
+    pub in_flight: Bytes,
+    /// The application, or credit, held the sender back: rates are lower bounds only.
+    pub limited: bool,
+}
+
+/// Decides how fast, and how much, may be in flight.
+pub trait Controller: Send + core::fmt::Debug {
+    /// The first round-trip time is known, from the handshake.
+    fn on_start(&mut self, now: Instant, rtt: Duration);
+    /// `amount` went out, and `in_flight` is now on the way.
+    fn on_sent(&mut self, _now: Instant, _amount: Bytes, _in_flight: Bytes) {}
+    /// A report arrived.
+    fn on_ack(&mut self, sample: &AckSample);
+    /// Bytes that may be in flight.
+    fn window(&self) -> Bytes;
+    /// How fast they may go out.
+    fn pacing_rate(&self) -> Rate;
+}
+
+/// Which controller to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Our own: a model of the delivery rate that fills the path under random loss and keeps
+    /// the queue short.
+    #[default]
+    Longhaul,
+    /// A rate given by the user, whatever happens (paper 2's trunk).
+    Fixed(Rate),
+}
+
+impl Algorithm {
+    /// A controller for a new connection.
+    pub fn controller(self) -> Box<dyn Controller> {
+        match self {
+            Self::Longhaul => Box::new(Longhaul::new()),
+            Self::Fixed(rate) => Box::new(Fixed::new(rate)),
+        }
+    }
+}

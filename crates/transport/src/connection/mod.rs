@@ -1,0 +1,329 @@
+//! A connection between two ends.
+//!
+//! One loop drives it: hand in what happened ([`Connection::handle`],
+//! [`Connection::handle_timeout`], writes and reads), then drain what it wants
+//! ([`Connection::poll_transmit`], [`Connection::poll_event`]) until
+//! [`Connection::poll_timeout`] tells when to come again.
+//!
+//! `receive` takes datagrams in, `transmit` makes them, `timers` says when.
+//!
+//! ```text
+//! Opening --reply--> Established --close, lost, violation--> Closing --answered or late--> Closed
+//!    +------refused, no answer----------------------------------------------------------> Closed
+//! ```
+
+mod receive;
+mod timers;
+mod transmit;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use units::{Bytes, Instant, Rate};
+
+use crate::cc::Controller;
+use crate::config::Config;
+use crate::crypto::{Initiator, Keys};
+use crate::feedback::Feedback;
+use crate::mtu::MtuSearch;
+use crate::pacer::Pacer;
+use crate::recovery::{Content, SentLog, Settled};
+use crate::rtt::Rtt;
+use crate::stats::Stats;
+use crate::streams::{ReadOutcome, Streams, WriteOutcome};
+use crate::wire::{Close, Parameters, Refusal};
+
+pub use transmit::Transmit;
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Sent the hello. Its streams have even numbers.
+    Initiator,
+    /// Answered it. Its streams have odd numbers.
+    Responder,
+}
+
+/// What the application should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The other end is who it should be, and is there.
+    Established,
+    /// The other end opened this stream.
+    Opened(u64),
+    /// The stream has something to read, or has ended.
+    Readable(u64),
+    /// The stream takes bytes again, or was stopped.
+    Writable(u64),
+    /// The connection has ended.
+    Closed(CloseReason),
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// This end closed it.
+    #[error("closed")]
+    Local,
+    /// The other end closed it.
+    #[error("the other side ended the connection: {}", .0.reason)]
+    Remote(Close),
+    /// The hello was refused.
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    /// Nobody answered the hello.
+    #[error("no answer")]
+    NoAnswer,
+    /// Nothing authentic arrived for the idle time-out.
+    #[error("the path went silent: nothing arrived for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The other end broke the protocol.
+    #[error("the other side broke the protocol: {0}")]
+    Violation(&'static str),
+}
+
+enum Phase {
+    Opening(Box<Opening>),
+    Established,
+    /// The end was decided here or there; lingers so that a lost close can be sent again.
+    Closing {
+        close: Option<Close>,
+        until: Instant,
+    },
+    Closed,
+}
+
+/// The initiator before the reply.
+struct Opening {
+    initiator: Initiator,
+    hello: Vec<u8>,
+    next_hello: Instant,
+    wait: Duration,
+    first_at: Option<Instant>,
+    hellos: u32,
+    refusals: u32,
+    give_up: Instant,
+}
+
+/// One end of a connection.
+pub struct Connection {
+    config: Config,
+    phase: Phase,
+    local: u32,
+    remote: u32,
+    address: SocketAddr,
+    keys: Option<Keys>,
+    /// Of a responder: the reply, and whether it must be sent (again).
+    reply: Vec<u8>,
+    reply_due: bool,
+    /// The other end has proved that it receives at its address.
+    validated: bool,
+    log: SentLog,
+    settled: Settled,
+    feedback: Feedback,
+    streams: Streams,
+    rtt: Rtt,
+    cc: Box<dyn Controller>,
+    pacer: Pacer,
+    mtu: MtuSearch,
+    /// Resets and stops to be sent (again).
+    signals: VecDeque<Content>,
+    ping_due: bool,
+    close_due: bool,
+    /// Probe time-outs in a row without an answer.
+    backoff: u32,
+    last_sent: Instant,
+    last_eliciting: Instant,
+    last_received: Instant,
+    next_state: Instant,
+    /// When the tail last came nearer to being settled.
+    progress_at: Instant,
+    /// Until then, reports tell of times when the application or credit held the sender back.
+    limited_until: Instant,
+    events: VecDeque<Event>,
+    stats: Stats,
+}
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Connection({:08x} with {})", self.local, self.address)
+    }
+}
+
+impl Connection {
+    fn new(now: Instant, config: Config, side: Side, local: u32, address: SocketAddr) -> Self {
+        Self {
+            phase: Phase::Established,
+            local,
+            remote: 0,
+            address,
+            keys: None,
+            reply: Vec::new(),
+            reply_due: false,
+            validated: side == Side::Initiator,
+            log: SentLog::default(),
+            settled: Settled::default(),
+            feedback: Feedback::new(),
+            streams: Streams::new(side, config.limits()),
+            rtt: Rtt::default(),
+            cc: config.congestion.controller(),
+            pacer: Pacer::default(),
+            mtu: MtuSearch::new(),
+            signals: VecDeque::new(),
+            ping_due: false,
+            close_due: false,
+            backoff: 0,
+            last_sent: now,
+            last_eliciting: now,
+            last_received: now,
+            next_state: now,
+            progress_at: now,
+            limited_until: now,
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The initiator's end: `hello` is the packet that `initiator` made.
+    pub(crate) fn initiate(
+        now: Instant,
+        config: Config,
+        local: u32,
+        address: SocketAddr,
+        (initiator, hello): (Initiator, Vec<u8>),
+    ) -> Self {
+        let mut connection = Self::new(now, config, Side::Initiator, local, address);
+        connection.phase = Phase::Opening(Box::new(Opening {
+            initiator,
+            hello,
+            next_hello: now,
+            wait: Duration::from_millis(500),
+            first_at: None,
+            hellos: 0,
+            refusals: 0,
+            give_up: now + config.connect_timeout,
+        }));
+        connection
+    }
+
+    /// The responder's end, with its reply made.
+    pub(crate) fn respond(
+        now: Instant,
+        config: Config,
+        local: u32,
+        address: SocketAddr,
+        (theirs, keys, reply): (Parameters, Keys, Vec<u8>),
+    ) -> Self {
+        let mut connection = Self::new(now, config, Side::Responder, local, address);
+        connection.remote = theirs.connection;
+        connection.keys = Some(keys);
+        connection.streams.on_parameters(theirs.connection_credit, theirs.stream_credit);
+        connection.reply = reply;
+        connection.reply_due = true;
+        connection
+    }
+
+    /// The address of the other end.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether everything has ended and the connection can be forgotten.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    /// Opens a stream in both directions; the other end learns of it with the first bytes.
+    pub fn open(&mut self) -> u64 {
+        self.streams.open()
+    }
+
+    /// Writes to a stream; takes what there is room for.
+    pub fn write(&mut self, stream: u64, bytes: &[u8]) -> WriteOutcome {
+        self.streams.write(stream, bytes)
+    }
+
+    /// No more will be written: the other end reads to the end of what was.
+    pub fn finish(&mut self, stream: u64) {
+        self.streams.finish(stream);
+    }
+
+    /// Whether all that was written, and the end, is known to have arrived.
+    pub fn is_delivered(&self, stream: u64) -> bool {
+        self.streams.is_delivered(stream)
+    }
+
+    /// Gives up sending; the other end reads a reset with this code.
+    pub fn reset(&mut self, stream: u64, code: u64) {
+        if let Some(end) = self.streams.reset(stream) {
+            self.signals.push_back(Content::Reset { stream, code, end });
+        }
+    }
+
+    /// Gives up reading; the other end is told to stop.
+    pub fn stop(&mut self, stream: u64, code: u64) {
+        if self.streams.stop(stream) {
+            self.signals.push_back(Content::Stop { stream, code });
+        }
+    }
+
+    /// Reads from a stream.
+    pub fn read(&mut self, now: Instant, stream: u64, out: &mut [u8]) -> ReadOutcome {
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
+        let outcome = self.streams.read(now, stream, out, rtt);
+        if self.streams.credit_is_due() {
+            self.feedback.ask();
+        }
+        outcome
+    }
+
+    /// Ends the connection. What was not acknowledged may be lost.
+    pub fn close(&mut self, now: Instant, code: u64, reason: &str) {
+        let close = Close { code, reason: reason.to_owned() };
+        self.begin_closing(now, Some(close), CloseReason::Local);
+    }
+
+    /// The next thing the application should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The connection's figures.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            rtt: self.rtt.smoothed().unwrap_or_default(),
+            min_rtt: self.rtt.min(),
+            pacing_rate: self.rate(),
+            window: self.cc.window(),
+            in_flight: Bytes(self.log.in_flight()),
+            datagram: self.mtu.size() as u64,
+            ..self.stats
+        }
+    }
+
+    /// The rate in force: the controller's, under the user's limit.
+    fn rate(&self) -> Rate {
+        let rate = self.cc.pacing_rate();
+        self.config.rate_limit.map_or(rate, |limit| rate.min(limit))
+    }
+
+    fn begin_closing(&mut self, now: Instant, close: Option<Close>, reason: CloseReason) {
+        if matches!(self.phase, Phase::Closing { .. } | Phase::Closed) {
+            return;
+        }
+        self.events.push_back(Event::Closed(reason));
+        self.phase = if self.keys.is_none() || close.is_none() {
+            Phase::Closed
+        } else {
+            self.close_due = true;
+            Phase::Closing { close, until: now + self.rtt.patience() * 3 }
+        };
+    }
+
+    fn violation(&mut self, now: Instant, what: &'static str) {
+        let close = Close { code: Close::VIOLATION, reason: what.to_owned() };
+        self.begin_closing(now, Some(close), CloseReason::Violation(what));
+    }
+}

@@ -1,0 +1,262 @@
+//! What a datagram does to a connection.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use units::{Bytes, Instant};
+
+use super::{CloseReason, Connection, Event, Phase};
+use crate::cc::AckSample;
+use crate::recovery::{Content, NeverSent, Sent};
+use crate::streams::StreamError;
+use crate::wire::{
+    Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Refusal, Report, State,
+    StreamSignal, WireError,
+};
+
+/// Why an authentic packet ends the connection.
+#[derive(Debug, thiserror::Error)]
+enum Violation {
+    #[error("malformed packet")]
+    Wire(#[from] WireError),
+    #[error("stream rules")]
+    Stream(#[from] StreamError),
+    #[error("never sent")]
+    NeverSent,
+}
+
+impl Violation {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Wire(_) => "malformed packet",
+            Self::Stream(StreamError::CreditExceeded) => "credit exceeded",
+            Self::Stream(StreamError::EndMoved) => "a stream's end was moved",
+            Self::Stream(StreamError::NoSuchStream) => "a stream was used that may not exist",
+            Self::NeverSent => "a packet was acknowledged that was never sent",
+        }
+    }
+}
+
+impl Connection {
+    /// Takes in one datagram that the endpoint found to be for this connection. It is decrypted
+    /// in place. What is not authentic is counted and ignored. `ce` tells that the network
+    /// marked it "congestion experienced".
+    pub fn handle(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8], ce: bool) {
+        if Opening::is_opening(datagram) {
+            if self.handle_opening(now, datagram).is_none() {
+                self.stats.refused += 1;
+            }
+        } else if self.handle_sealed(now, from, datagram, ce).is_none() {
+            self.stats.refused += 1;
+        }
+    }
+
+    /// A reply or refusal to our hello, or the same hello again.
+    fn handle_opening(&mut self, now: Instant, datagram: &[u8]) -> Option<()> {
+        match Opening::decode(datagram).ok()? {
+            Opening::Hello { .. } => {
+                self.reply_due = !self.validated;
+                Some(())
+            }
+            Opening::Reply { noise, .. } => self.on_reply(now, noise),
+            Opening::Refused { refusal, echo, .. } => self.on_refused(now, refusal, echo),
+        }
+    }
+
+    /// The reply makes the keys. One that is not authentic was damaged on the way, or forged: the
+    /// true one may still come.
+    fn on_reply(&mut self, now: Instant, noise: &[u8]) -> Option<()> {
+        let Phase::Opening(opening) = &mut self.phase else {
+            return Some(()); // a repeated reply
+        };
+        let (payload, keys) = opening.initiator.finish(noise).ok()?;
+        let theirs = Parameters::decode(&payload).ok()?;
+        // With one hello sent it is clear which one the reply answers.
+        let rtt = opening.first_at.filter(|_| opening.hellos == 1).map(|sent| now.since(sent));
+        self.phase = Phase::Established;
+        self.keys = Some(keys);
+        self.remote = theirs.connection;
+        self.streams.on_parameters(theirs.connection_credit, theirs.stream_credit);
+        self.last_received = now;
+        if let Some(rtt) = rtt {
+            self.on_rtt_sample(now, rtt);
+        }
+        self.ping_due = true;
+        self.events.push_back(Event::Established);
+        Some(())
+    }
+
+    /// A hello that was damaged on the way is refused like one under another key: the first
+    /// refusal only makes us repeat it.
+    fn on_refused(&mut self, now: Instant, refusal: Refusal, echo: &[u8]) -> Option<()> {
+        let Phase::Opening(opening) = &mut self.phase else {
+            return None;
+        };
+        // The hello's fixed part is as long as the refusal's.
+        if echo != opening.hello.get(8..8 + Opening::ECHO_LEN)? {
+            return None;
+        }
+        opening.refusals += 1;
+        if refusal == Refusal::WrongKey && opening.refusals == 1 {
+            opening.next_hello = now;
+        } else {
+            self.begin_closing(now, None, CloseReason::Refused(refusal));
+        }
+        Some(())
+    }
+
+    fn on_rtt_sample(&mut self, now: Instant, sample: Duration) {
+        let first = self.rtt.smoothed().is_none();
+        self.rtt.on_sample(now, sample);
+        if let Some(rtt) = self.rtt.smoothed() {
+            self.feedback.on_rtt(rtt);
+        }
+        if first {
+            self.cc.on_start(now, sample);
+        }
+    }
+
+    fn handle_sealed(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        ce: bool,
+    ) -> Option<()> {
+        let header = Header::decode(datagram).ok()?;
+        let size = datagram.len();
+        if !self.feedback.is_fresh(header.number) {
+            return None;
+        }
+        let (associated, sealed) = datagram.split_at_mut(HEADER_LEN);
+        let body = self.keys.as_ref()?.opener.open(header.number, associated, sealed).ok()?;
+        self.stats.received.0 += 1;
+        self.stats.received.1 += Bytes(size as u64);
+        self.last_received = now;
+        if self.feedback.is_newest(header.number) {
+            self.address = from;
+        }
+        if !self.validated {
+            self.validated = true;
+            self.ping_due = true;
+            self.events.push_back(Event::Established);
+        }
+        if let Phase::Closing { .. } = self.phase {
+            self.on_packet_while_closing(header.kind);
+            return Some(());
+        }
+        self.feedback.on_packet(now, header.number, size, (header.kind.wants_report(), ce));
+        if let Err(violation) = self.on_body(now, &header, body) {
+            self.violation(now, violation.name());
+        }
+        Some(())
+    }
+
+    fn on_packet_while_closing(&mut self, kind: Kind) {
+        if kind == Kind::Close {
+            self.phase = Phase::Closed;
+        } else {
+            self.close_due = true;
+        }
+    }
+
+    fn on_body(&mut self, now: Instant, header: &Header, body: &[u8]) -> Result<(), Violation> {
+        let events = &mut self.events;
+        match header.kind {
+            Kind::Data => {
+                let data = Data::decode(body)?;
+                let piece = (data.stream, data.offset, data.payload, header.fin);
+                self.streams.on_data(piece, events)?;
+            }
+            Kind::Report => self.on_report(now, &Report::decode(body)?)?,
+            Kind::State => self.feedback.on_state(&State::decode(body)?),
+            Kind::Ping => {}
+            Kind::Reset => {
+                let signal = StreamSignal::decode(body)?;
+                self.streams.on_reset((signal.stream, signal.code, signal.end), events)?;
+            }
+            Kind::Stop => {
+                let StreamSignal { stream, code, .. } = StreamSignal::decode(body)?;
+                if let Some(end) = self.streams.on_stop(stream, events)? {
+                    self.signals.push_back(Content::Reset { stream, code, end });
+                }
+            }
+            Kind::Close => {
+                let close = Close::decode(body)?;
+                // The answer lets the other end go at once.
+                let answer = Close { code: close.code, reason: String::new() };
+                self.begin_closing(now, Some(answer), CloseReason::Remote(close));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_report(&mut self, now: Instant, report: &Report) -> Result<(), Violation> {
+        self.feedback.on_lower(report.lower);
+        self.streams.on_connection_credit(report.connection_credit);
+        for credit in &report.credits {
+            self.streams.on_stream_credit(*credit);
+        }
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
+        let mut settled = core::mem::take(&mut self.settled);
+        self.log.on_report(report, rtt, &mut settled).map_err(|NeverSent| Violation::NeverSent)?;
+        let sample_rtt = settled.largest_sent_at.map(|sent| {
+            let held = report.made_at.saturating_sub(report.largest_arrival);
+            now.since(sent).saturating_sub(Duration::from_nanos(held))
+        });
+        if let Some(sample) = sample_rtt {
+            self.on_rtt_sample(now, sample);
+        }
+        let (mut acked, mut lost) = (0, 0);
+        for sent in &settled.acked {
+            acked += u64::from(sent.size);
+            self.on_packet_acked(sent);
+        }
+        for sent in &settled.lost {
+            lost += self.on_packet_lost(sent);
+        }
+        if acked > 0 {
+            self.backoff = 0;
+            self.progress_at = now;
+        }
+        self.settled = settled;
+        let sample = AckSample {
+            now,
+            acked: Bytes(acked),
+            lost: Bytes(lost),
+            received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
+            rtt: sample_rtt,
+            min_rtt: self.rtt.min(),
+            in_flight: Bytes(self.log.in_flight()),
+            limited: now < self.limited_until,
+        };
+        if self.rtt.smoothed().is_some() {
+            self.cc.on_ack(&sample);
+        }
+        Ok(())
+    }
+
+    fn on_packet_acked(&mut self, sent: &Sent) {
+        match sent.content {
+            Content::Piece { stream, piece } => self.streams.on_piece_acked(stream, piece),
+            Content::Reset { stream, .. } => self.streams.on_reset_acked(stream),
+            Content::MtuProbe => self.mtu.on_acked(sent.size),
+            Content::Stop { .. } | Content::Ping => {}
+        }
+    }
+
+    /// Queues the content again; gives the bytes that count as lost by the path.
+    fn on_packet_lost(&mut self, sent: &Sent) -> u64 {
+        match sent.content {
+            Content::Piece { stream, piece } => self.streams.on_piece_lost(stream, piece),
+            Content::Reset { stream, .. } if !self.streams.has_reset(stream) => {}
+            Content::Reset { .. } | Content::Stop { .. } => self.signals.push_back(sent.content),
+            // A probe is lost for its size, not for the path's load.
+            Content::MtuProbe => return 0,
+            Content::Ping => {}
+        }
+        self.stats.lost.0 += 1;
+        self.stats.lost.1 += Bytes(u64::from(sent.size));
+        u64::from(sent.size)
+    }
+}

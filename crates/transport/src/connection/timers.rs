@@ -1,0 +1,109 @@
+//! When something is due. The transport has few clocks: the pace, the period of exchange, the
+//! tail probe, keep-alive and idle time-out.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::{CloseReason, Connection, Phase};
+
+/// What the other end's report may be put off by, beyond the round trip.
+const REPORT_DELAY: Duration = Duration::from_millis(20);
+/// The most doublings of the tail probe's wait, and its longest.
+const MAX_BACKOFF: u32 = 6;
+const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
+
+impl Connection {
+    /// When to call [`Connection::handle_timeout`] and [`Connection::poll_transmit`] again, if
+    /// nothing else happens before; `None` when the connection has ended.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Closed => None,
+            Phase::Closing { until, .. } => Some(*until),
+            Phase::Opening(opening) => Some(opening.next_hello.min(opening.give_up)),
+            Phase::Established => {
+                let times = [
+                    Some(self.idle_at()),
+                    self.probe_at(),
+                    self.data_at(),
+                    self.feedback.due(),
+                    self.state_at(),
+                    self.mtu_at(),
+                    self.keep_alive_at(),
+                ];
+                times.into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Does what has become due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match &mut self.phase {
+            Phase::Closed => {}
+            Phase::Closing { until, .. } => {
+                if now >= *until {
+                    self.phase = Phase::Closed;
+                }
+            }
+            Phase::Opening(opening) => {
+                if now >= opening.give_up {
+                    self.begin_closing(now, None, CloseReason::NoAnswer);
+                }
+            }
+            Phase::Established => self.handle_established_timeout(now),
+        }
+    }
+
+    fn handle_established_timeout(&mut self, now: Instant) {
+        if now >= self.idle_at() {
+            let silent = CloseReason::Silent(self.config.idle_timeout);
+            return self.begin_closing(now, None, silent);
+        }
+        if self.probe_at().is_some_and(|at| now >= at) {
+            self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+            self.last_eliciting = now;
+            self.stats.probes += 1;
+            self.ping_due = true;
+        }
+        if self.keep_alive_at().is_some_and(|at| now >= at) {
+            self.ping_due = true;
+        }
+    }
+
+    fn idle_at(&self) -> Instant {
+        self.last_received + self.config.idle_timeout
+    }
+
+    fn keep_alive_at(&self) -> Option<Instant> {
+        let idle = self.validated && !self.ping_due;
+        idle.then(|| self.last_sent.max(self.last_received) + self.config.keep_alive)
+    }
+
+    /// The tail probe: something is in flight, or held back for want of credit, and no report
+    /// has come for longer than one can take.
+    fn probe_at(&self) -> Option<Instant> {
+        if self.ping_due || !self.validated || (self.log.is_empty() && !self.streams.is_blocked()) {
+            return None;
+        }
+        let longest = MAX_PROBE_WAIT.max(self.rtt.patience() * 2);
+        let wait = (self.rtt.patience() + REPORT_DELAY) * (1 << self.backoff);
+        Some(self.last_eliciting.max(self.progress_at) + wait.min(longest))
+    }
+
+    /// When the pace lets the next batch go; `None` when there is nothing to send or no window.
+    fn data_at(&self) -> Option<Instant> {
+        let ready = self.validated
+            && self.log.in_flight() < self.cc.window().0
+            && (self.streams.has_pending() || !self.signals.is_empty());
+        ready.then(|| self.pacer.next())
+    }
+
+    /// The sender's state goes out periodically while packets are in flight.
+    pub(super) fn state_at(&self) -> Option<Instant> {
+        (self.validated && !self.log.is_empty()).then_some(self.next_state)
+    }
+
+    pub(super) fn mtu_at(&self) -> Option<Instant> {
+        self.mtu.due().filter(|_| self.validated && self.rtt.smoothed().is_some())
+    }
+}

@@ -1,0 +1,233 @@
+//! What a connection sends.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use units::{Bytes, Instant};
+
+use super::{Connection, Phase};
+use crate::crypto::{Keys, TAG_LEN};
+use crate::pacer::Pacer;
+use crate::recovery::{Content, Sent, SentLog};
+use crate::stats::Limit;
+use crate::wire::{DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, State, StreamSignal};
+
+/// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
+const MAX_BATCH: usize = 65_000;
+/// The most datagrams in a batch: what every kernel with GSO takes.
+const MAX_SEGMENTS: usize = 44;
+/// The sender's state is told once in this share of a round trip, within bounds.
+const STATE_SHARE: u32 = 4;
+const STATE_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// Datagrams to be sent: `segment` bytes each, of which the last may be shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Size of each datagram.
+    pub segment: usize,
+}
+
+impl Connection {
+    /// Fills `out`, which is cleared first, with the next batch of datagrams; `None` when there
+    /// is nothing to send before [`Connection::poll_timeout`].
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        out.clear();
+        let segment = match &mut self.phase {
+            Phase::Closed => return None,
+            Phase::Opening(_) => self.hello(now, out)?,
+            Phase::Closing { .. } => self.closing(out)?,
+            Phase::Established => self.established(now, out)?,
+        };
+        self.last_sent = now;
+        self.stats.sent.0 += out.len().div_ceil(segment) as u64;
+        self.stats.sent.1 += Bytes(out.len() as u64);
+        Some(Transmit { to: self.address, segment })
+    }
+
+    fn hello(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let Phase::Opening(opening) = &mut self.phase else {
+            return None;
+        };
+        if now < opening.next_hello {
+            return None;
+        }
+        opening.first_at.get_or_insert(now);
+        opening.hellos += 1;
+        opening.next_hello = now + opening.wait;
+        opening.wait = (opening.wait * 2).min(Duration::from_secs(2));
+        out.extend_from_slice(&opening.hello);
+        Some(out.len())
+    }
+
+    fn closing(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        if !core::mem::take(&mut self.close_due) {
+            return None;
+        }
+        let Phase::Closing { close, .. } = &self.phase else {
+            return None;
+        };
+        let close = close.clone()?;
+        self.packet(out, Kind::Close, None, |out| close.encode(out));
+        Some(out.len())
+    }
+
+    fn established(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        if core::mem::take(&mut self.reply_due) {
+            out.extend_from_slice(&self.reply);
+            return Some(out.len());
+        }
+        if !self.validated {
+            return None;
+        }
+        if self.feedback.due().is_some_and(|due| now >= due) {
+            self.report(now, out);
+        } else if self.state_at().is_some_and(|at| now >= at) {
+            self.state(now, out);
+        } else if core::mem::take(&mut self.ping_due) {
+            self.lone(now, out, Content::Ping, 0);
+        } else if let Some(size) = self.mtu_probe(now) {
+            self.lone(now, out, Content::MtuProbe, size);
+        } else if let Some(signal) = self.signals.pop_front() {
+            self.lone(now, out, signal, 0);
+        } else {
+            return self.data(now, out);
+        }
+        Some(out.len())
+    }
+
+    fn mtu_probe(&mut self, now: Instant) -> Option<usize> {
+        self.mtu_at()?;
+        self.mtu.take(now, self.rtt.smoothed()?)
+    }
+
+    fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let room = self.mtu.size() - HEADER_LEN - TAG_LEN;
+        let report = self.feedback.report(now, self.log.lower(), self.streams.grant(), room);
+        self.packet(out, Kind::Report, None, |out| report.encode(out));
+        self.stats.state_bytes += Bytes(out.len() as u64);
+    }
+
+    fn state(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let rtt = self.rtt.smoothed().unwrap_or_default();
+        let (least, most) = STATE_INTERVAL;
+        self.next_state = now + (rtt / STATE_SHARE).clamp(least, most);
+        let state = State {
+            lower: self.log.lower(),
+            upper: self.log.next(),
+            queued: self.streams.queued(),
+            rtt: u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.packet(out, Kind::State, None, |out| state.encode(out));
+        self.stats.state_bytes += Bytes(out.len() as u64);
+    }
+
+    /// A packet of its own that asks for a report, `size` bytes long if that is more.
+    fn lone(&mut self, now: Instant, out: &mut Vec<u8>, content: Content, size: usize) {
+        let (kind, signal) = match content {
+            Content::Reset { stream, code, end } => {
+                (Kind::Reset, Some(StreamSignal { stream, code, end }))
+            }
+            Content::Stop { stream, code } => {
+                (Kind::Stop, Some(StreamSignal { stream, code, end: 0 }))
+            }
+            Content::Ping | Content::MtuProbe | Content::Piece { .. } => (Kind::Ping, None),
+        };
+        let body = signal.map_or(0, |_| 24);
+        let padding = size.saturating_sub(HEADER_LEN + body + TAG_LEN);
+        let len = HEADER_LEN + body + padding + TAG_LEN;
+        let sent = Sent { at: now, size: len as u32, content };
+        self.packet(out, kind, Some(sent), |out| {
+            if let Some(signal) = signal {
+                signal.encode(out);
+            }
+            out.resize(out.len() + padding, 0);
+        });
+        self.last_eliciting = now;
+    }
+
+    fn packet(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        sent: Option<Sent>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if let Some(keys) = &self.keys {
+            seal(&mut self.log, (keys, self.remote), out, (kind, sent), fill);
+        }
+    }
+
+    /// A batch of data packets of equal size, as the window and the pace allow.
+    fn data(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let limit = self.what_limits(now);
+        self.stats.limits.note(now, limit.unwrap_or(Limit::Pacing));
+        if let Some(limit) = limit {
+            if matches!(limit, Limit::Application | Limit::Credit) {
+                self.limited_until = now + self.rtt.patience();
+            }
+            return None;
+        }
+        let segment = self.mtu.size();
+        let room = segment - HEADER_LEN - DATA_PREFIX_LEN - TAG_LEN;
+        let rate = self.rate();
+        let window = self.cc.window().0.saturating_sub(self.log.in_flight());
+        let most = MAX_SEGMENTS.min(MAX_BATCH / segment).min((window as usize).div_ceil(segment));
+        let batch = Pacer::batch(rate, segment, most.max(1));
+        for _ in 0..batch {
+            let Some((stream, piece)) = self.streams.take(room, &mut self.events) else {
+                break;
+            };
+            let size = HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN;
+            let content = Content::Piece { stream, piece };
+            let sent = Sent { at: now, size: size as u32, content };
+            let keys = self.keys.as_ref()?;
+            seal(&mut self.log, (keys, self.remote), out, (Kind::Data, Some(sent)), |out| {
+                Data::encode_prefix(out, stream, piece.offset);
+                self.streams.copy_piece(stream, piece, out);
+            });
+            if piece.len < room {
+                break;
+            }
+        }
+        if out.is_empty() {
+            return None;
+        }
+        self.last_eliciting = now;
+        self.pacer.on_sent(now, Bytes(out.len() as u64), rate);
+        self.cc.on_sent(now, Bytes(out.len() as u64), Bytes(self.log.in_flight()));
+        Some(segment)
+    }
+
+    fn what_limits(&self, now: Instant) -> Option<Limit> {
+        if !self.streams.has_pending() {
+            let blocked = self.streams.is_blocked();
+            Some(if blocked { Limit::Credit } else { Limit::Application })
+        } else if self.log.in_flight() >= self.cc.window().0 {
+            Some(Limit::Congestion)
+        } else if now < self.pacer.next() {
+            Some(Limit::Pacing)
+        } else {
+            None
+        }
+    }
+}
+
+/// Appends one sealed packet, whose body `fill` writes, under the next number.
+fn seal(
+    log: &mut SentLog,
+    (keys, connection): (&Keys, u32),
+    out: &mut Vec<u8>,
+    (kind, sent): (Kind, Option<Sent>),
+    fill: impl FnOnce(&mut Vec<u8>),
+) {
+    let fin = matches!(sent, Some(Sent { content: Content::Piece { piece, .. }, .. }) if piece.fin);
+    let number = log.push(sent);
+    let start = out.len();
+    Header { kind, fin, connection, number }.encode(out);
+    fill(out);
+    let (associated, body) = out[start..].split_at_mut(HEADER_LEN);
+    let tag = keys.sealer.seal(number, associated, body);
+    out.extend_from_slice(&tag);
+}

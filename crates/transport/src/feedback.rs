@@ -1,0 +1,284 @@
+//! What arrived, and when the other end is told: the periodic exchange of the whole state
+//! (paper 5).
+
+use core::time::Duration;
+
+use rangemap::RangeSet;
+use units::Instant;
+
+use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State, StreamCredit};
+
+/// Bounds of the time between two reports; inside them it is 1/32 of the round-trip time.
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest time a report is put off to keep reports below 1% of the bytes received.
+const MAX_STRETCH: Duration = Duration::from_millis(100);
+/// A byte of report is paid for by so many bytes received.
+const COST: i64 = 100;
+/// Bytes of reports that may run ahead of the 1%.
+const MAX_ALLOWANCE: i64 = (16 << 10) * COST;
+/// Gaps in the numbers received that are remembered; packets that would make more are dropped.
+const MAX_RANGES: usize = 1 << 16;
+/// UDP and IPv4 headers, which count as bytes on the wire.
+const WIRE_OVERHEAD: i64 = 28;
+
+/// The receiver's state.
+#[derive(Debug)]
+pub(crate) struct Feedback {
+    /// Numbers received, at or above `floor`.
+    received: RangeSet<u64>,
+    ranges: usize,
+    /// Below it everything is settled at the sender.
+    floor: u64,
+    largest: u64,
+    largest_arrival: Instant,
+    bytes: u64,
+    ecn_ce: u64,
+    /// Where the map of the next report begins, when the last did not fit.
+    resume: Option<u64>,
+    /// Something that asks for a report arrived since the last one.
+    pending: bool,
+    interval: Duration,
+    last_report: Instant,
+    /// Bytes received that reports have not used up; negative while they are ahead.
+    allowance: i64,
+}
+
+impl Feedback {
+    pub(crate) fn new() -> Self {
+        Self {
+            received: RangeSet::new(),
+            ranges: 0,
+            floor: 0,
+            largest: 0,
+            largest_arrival: Instant::ZERO,
+            bytes: 0,
+            ecn_ce: 0,
+            resume: None,
+            pending: false,
+            interval: MIN_INTERVAL,
+            last_report: Instant::ZERO,
+            allowance: MAX_ALLOWANCE / 4,
+        }
+    }
+
+    /// Whether a packet with this number is new and there is room to remember it. A number below
+    /// the floor is a replay or came too late to matter.
+    pub(crate) fn is_fresh(&self, number: u64) -> bool {
+        number >= self.floor
+            && !self.received.contains(&number)
+            && (self.ranges < MAX_RANGES || number <= self.largest)
+    }
+
+    /// Whether the number is above all received so far.
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
+        self.bytes == 0 || number > self.largest
+    }
+
+    /// A new authentic packet arrived.
+    pub(crate) fn on_packet(
+        &mut self,
+        now: Instant,
+        number: u64,
+        size: usize,
+        (wants_report, ce): (bool, bool),
+    ) {
+        if self.is_newest(number) {
+            self.ranges += usize::from(number != self.largest + 1);
+            self.largest = number;
+            self.largest_arrival = now;
+        }
+        self.received.insert(number..number + 1);
+        self.bytes += size as u64;
+        self.ecn_ce += u64::from(ce);
+        self.pending |= wants_report;
+        self.allowance = (self.allowance + size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
+    }
+
+    /// The sender's state: what is settled needs no memory; its round-trip time sets the pace.
+    pub(crate) fn on_lower(&mut self, lower: u64) {
+        // A number that was never received cannot be settled by a mistaken sender for ever.
+        let lower = lower.min(self.largest + 1);
+        if lower > self.floor {
+            self.received.remove(self.floor..lower);
+            self.floor = lower;
+            self.ranges = self.received.len();
+        }
+    }
+
+    pub(crate) fn on_state(&mut self, state: &State) {
+        self.on_lower(state.lower);
+        if state.rtt > 0 {
+            self.on_rtt(Duration::from_nanos(state.rtt));
+        }
+    }
+
+    pub(crate) fn on_rtt(&mut self, rtt: Duration) {
+        self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
+    }
+
+    /// The other end needs to hear of new credit.
+    pub(crate) fn ask(&mut self) {
+        self.pending = true;
+    }
+
+    /// When the next report is due. An idle connection skips reports.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let wait = if self.allowance >= 0 { self.interval } else { MAX_STRETCH };
+        (self.pending && self.bytes > 0).then(|| self.last_report + wait)
+    }
+
+    /// The whole state, in at most `room` bytes of body.
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        lower: u64,
+        (connection_credit, credits): (u64, Vec<StreamCredit>),
+        room: usize,
+    ) -> Report {
+        debug_assert!(credits.len() <= MAX_CREDITS);
+        let from = self.resume.unwrap_or(self.floor).max(self.floor);
+        let fixed = Report::FIXED_LEN + 16 * credits.len();
+        let (runs, end) = self.map(from, room.saturating_sub(fixed));
+        self.resume = (end <= self.largest).then_some(end);
+        self.pending = self.resume.is_some();
+        self.last_report = now;
+        let map_len: usize = runs.iter().map(run_len).sum();
+        let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
+        self.allowance -= COST * (size + WIRE_OVERHEAD);
+        Report {
+            lower,
+            largest: self.largest,
+            largest_arrival: self.largest_arrival.as_nanos(),
+            made_at: now.as_nanos(),
+            bytes: self.bytes,
+            connection_credit,
+            ecn_ce: self.ecn_ce,
+            from,
+            credits,
+            runs,
+        }
+    }
+
+    /// The map from `from` on, as much as `room` bytes hold, and where it ends.
+    fn map(&self, from: u64, room: usize) -> (Vec<Run>, u64) {
+        let mut runs = Vec::new();
+        let (mut at, mut left) = (from, room);
+        let all = from..u64::MAX;
+        let mut ranges = self.received.overlapping(&all).peekable();
+        // Numbers missing at the very beginning are a run of nothing received.
+        while let Some(range) = ranges.peek() {
+            let run = if range.start > at {
+                Run { received: 0, missing: range.start - at }
+            } else {
+                let end = range.end;
+                ranges.next();
+                let missing = ranges.peek().map_or(0, |next| next.start - end);
+                Run { received: end - at, missing }
+            };
+            let len = run_len(&run);
+            if len > left {
+                break;
+            }
+            left -= len;
+            at += run.received + run.missing;
+            runs.push(run);
+        }
+        (runs, at)
+    }
+}
+
+fn run_len(run: &Run) -> usize {
+    let len = |value: u64| (64 - value.leading_zeros() as usize).div_ceil(7).max(1);
+    len(run.received) + len(run.missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROOM: usize = 1400;
+
+    fn receive(feedback: &mut Feedback, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            if feedback.is_fresh(number) {
+                feedback.on_packet(Instant::from_nanos(1), number, 1000, (true, false));
+            }
+        }
+    }
+
+    /// Which numbers a report says have arrived, and up to where it speaks.
+    fn said(report: &Report) -> (Vec<u64>, u64) {
+        let (mut numbers, mut at) = (Vec::new(), report.from);
+        for run in &report.runs {
+            numbers.extend(at..at + run.received);
+            at += run.received + run.missing;
+        }
+        (numbers, at)
+    }
+
+    proptest! {
+        #[test]
+        fn reports_together_say_exactly_what_arrived(
+            arrived in prop::collection::btree_set(0u64..3000, 1..800),
+            lower in 0u64..500,
+            room in 200usize..800,
+        ) {
+            let mut feedback = Feedback::new();
+            receive(&mut feedback, arrived.iter().copied());
+            feedback.on_lower(lower);
+            let largest = *arrived.iter().max().unwrap();
+            let floor = lower.min(largest + 1);
+            let (mut all, mut at) = (Vec::new(), floor);
+            while at <= largest {
+                let report = feedback.report(Instant::ZERO, 0, (0, Vec::new()), room);
+                let mut body = Vec::new();
+                report.encode(&mut body);
+                prop_assert!(body.len() <= room);
+                prop_assert_eq!(report.from, at);
+                let (numbers, end) = said(&report);
+                prop_assert!(end > at);
+                all.extend(numbers);
+                at = end;
+            }
+            let expected: Vec<u64> = arrived.into_iter().filter(|&n| n >= floor).collect();
+            prop_assert_eq!(all, expected);
+            prop_assert_eq!(at, (largest + 1).max(floor));
+        }
+    }
+
+    #[test]
+    fn repeats_and_settled_numbers_are_not_fresh() {
+        let mut feedback = Feedback::new();
+        receive(&mut feedback, [0, 1, 5]);
+        assert!(!feedback.is_fresh(1) && feedback.is_fresh(3));
+        feedback.on_lower(4);
+        assert!(!feedback.is_fresh(3));
+        feedback.on_lower(1000);
+        assert!(feedback.is_fresh(6), "a floor above what was seen is not believed");
+    }
+
+    #[test]
+    fn reports_stay_below_one_percent_of_what_arrives() {
+        let mut feedback = Feedback::new();
+        feedback.on_rtt(Duration::from_millis(10));
+        let (mut now, mut sent) = (Instant::from_nanos(1_000_000_000), 0);
+        // A T1: 512 bytes every 2.7 ms for five minutes, so that the first allowance is small.
+        let packets = 110_000;
+        for number in 0..packets {
+            now += Duration::from_micros(2_700);
+            feedback.on_packet(now, number, 512, (true, false));
+            if feedback.due().is_some_and(|due| due <= now) {
+                let report =
+                    feedback.report(now, 0, (0, vec![StreamCredit { stream: 0, credit: 1 }]), ROOM);
+                let mut body = Vec::new();
+                report.encode(&mut body);
+                sent += body.len() + HEADER_LEN + crate::crypto::TAG_LEN + WIRE_OVERHEAD as usize;
+            }
+        }
+        let share = sent as f64 / (packets * (512 + 28)) as f64;
+        assert!(share < 0.0101, "{share}");
+    }
+}

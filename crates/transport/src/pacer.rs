@@ -1,0 +1,64 @@
+//! When the next batch may be sent.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+/// A batch holds what the rate gives in this time (anchors: 0.25 to 0.5 ms), so that GSO pays
+/// and shallow queues are not overrun.
+const BATCH_TIME: Duration = Duration::from_micros(500);
+/// How much sending time a late wake-up may catch up on.
+const MAX_CATCH_UP: Duration = Duration::from_millis(4);
+
+/// Spreads batches over time at a rate.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    next: Instant,
+}
+
+impl Pacer {
+    /// When the next batch may go out.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// How many datagrams of `size` bytes make a batch at `rate`, at most `max`.
+    pub(crate) fn batch(rate: Rate, size: usize, max: usize) -> usize {
+        let bytes = rate.bytes_in(BATCH_TIME).0;
+        ((bytes / size as u64) as usize).clamp(1, max)
+    }
+
+    /// `amount` goes out now.
+    pub(crate) fn on_sent(&mut self, now: Instant, amount: Bytes, rate: Rate) {
+        self.next = rate.end_of(self.next.max(now - MAX_CATCH_UP), amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_rate_in_spite_of_late_wake_ups() {
+        let rate = Rate::from_bits_per_sec(1_000_000_000);
+        let mut pacer = Pacer::default();
+        let (mut now, mut sent) = (Instant::from_nanos(1_000_000_000), 0);
+        let end = now + Duration::from_secs(1);
+        let mut late = 0;
+        while now < end {
+            let count = Pacer::batch(rate, 1500, 44);
+            pacer.on_sent(now, Bytes(1500 * count as u64), rate);
+            sent += 1500 * count as u64;
+            late = (late + 377) % 2000;
+            now = now.max(pacer.next() + Duration::from_micros(late));
+        }
+        let ideal = 125_000_000.0;
+        assert!((sent as f64 / ideal - 1.0).abs() < 0.01, "{sent}");
+    }
+
+    #[test]
+    fn batches_follow_the_rate() {
+        let batch = |mbit: u64| Pacer::batch(Rate::from_bits_per_sec(mbit * 1_000_000), 1500, 44);
+        assert_eq!((batch(1), batch(1000), batch(10_000)), (1, 41, 44));
+    }
+}

@@ -1,0 +1,233 @@
+//! What is in flight, and what a report says of it: recovery by covered numbers.
+//!
+//! A packet is lost when a report covers its number, lacks it, and says that a packet sent later
+//! by the reorder margin has arrived. Nothing else declares a packet lost: no timer, no
+//! go-back-N. Content that was lost goes out again under a new number.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use units::Instant;
+
+use crate::streams::Piece;
+use crate::wire::Report;
+
+/// The reorder margin, as a share of the round-trip time, and its bounds.
+const MARGIN_SHARE: u32 = 8;
+const MIN_MARGIN: Duration = Duration::from_millis(1);
+const MAX_MARGIN: Duration = Duration::from_millis(25);
+
+/// What must be done again when a packet is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A piece of a stream.
+    Piece { stream: u64, piece: Piece },
+    /// A stream's reset.
+    Reset { stream: u64, code: u64, end: u64 },
+    /// A stream's stop.
+    Stop { stream: u64, code: u64 },
+    /// A probe of the path's MTU.
+    MtuProbe,
+    /// Only asked for a report.
+    Ping,
+}
+
+/// A packet in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    /// Bytes of the datagram.
+    pub(crate) size: u32,
+    pub(crate) content: Content,
+}
+
+/// What a report settled.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) acked: Vec<Sent>,
+    pub(crate) lost: Vec<Sent>,
+    /// When the largest number received was sent, if the report was the first to name it.
+    pub(crate) largest_sent_at: Option<Instant>,
+}
+
+/// The report names packets that were never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NeverSent;
+
+/// Packets sent and not settled, in the order of their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct SentLog {
+    /// The number of the front entry: everything below is settled.
+    lower: u64,
+    /// `None`: settled, or never to be (reports and states).
+    entries: VecDeque<Option<Sent>>,
+    in_flight: u64,
+    unsettled: usize,
+    largest: Option<(u64, Instant)>,
+}
+
+impl SentLog {
+    /// The number that the next packet gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.lower + self.entries.len() as u64
+    }
+
+    /// Every number below is settled.
+    pub(crate) fn lower(&self) -> u64 {
+        self.lower
+    }
+
+    /// Bytes of packets sent and not settled.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Whether nothing waits to be settled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unsettled == 0
+    }
+
+    /// Takes the next number for a packet; `None` for one that need not arrive.
+    pub(crate) fn push(&mut self, sent: Option<Sent>) -> u64 {
+        let number = self.next();
+        if let Some(sent) = &sent {
+            self.in_flight += u64::from(sent.size);
+            self.unsettled += 1;
+        }
+        self.entries.push_back(sent);
+        self.trim();
+        number
+    }
+
+    fn trim(&mut self) {
+        while let Some(None) = self.entries.front() {
+            self.entries.pop_front();
+            self.lower += 1;
+        }
+    }
+
+    fn settle(&mut self, number: u64) -> Option<Sent> {
+        let sent = self.entries.get_mut((number - self.lower) as usize)?.take()?;
+        self.in_flight -= u64::from(sent.size);
+        self.unsettled -= 1;
+        Some(sent)
+    }
+
+    /// Takes in a report; what it settles is put into `settled`, which is cleared first.
+    ///
+    /// # Errors
+    /// [`NeverSent`] when the other end claims to have received what was not sent.
+    pub(crate) fn on_report(
+        &mut self,
+        report: &Report,
+        rtt: Duration,
+        settled: &mut Settled,
+    ) -> Result<(), NeverSent> {
+        settled.acked.clear();
+        settled.lost.clear();
+        settled.largest_sent_at = None;
+        let next = self.next();
+        if report.largest >= next {
+            return Err(NeverSent);
+        }
+        if self.largest.is_none_or(|(known, _)| report.largest > known)
+            && let Some(index) = report.largest.checked_sub(self.lower)
+            && let Some(sent) = self.entries[index as usize]
+        {
+            self.largest = Some((report.largest, sent.at));
+            settled.largest_sent_at = Some(sent.at);
+        }
+        let margin = (rtt / MARGIN_SHARE).clamp(MIN_MARGIN, MAX_MARGIN);
+        let before = self.largest.map_or(Instant::ZERO, |(_, at)| at - margin);
+        let lower = self.lower;
+        let mut at = report.from;
+        for run in &report.runs {
+            let missing = at + run.received;
+            let end = missing + run.missing;
+            if missing > next {
+                return Err(NeverSent);
+            }
+            for number in at.max(lower)..missing {
+                settled.acked.extend(self.settle(number));
+            }
+            for number in missing.max(lower)..end.min(report.largest) {
+                let entry = self.entries[(number - lower) as usize];
+                if entry.is_some_and(|sent| sent.at <= before) {
+                    settled.lost.extend(self.settle(number));
+                }
+            }
+            at = end;
+        }
+        self.trim();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Run;
+
+    fn sent(ms: u64) -> Option<Sent> {
+        let at = Instant::ZERO + Duration::from_millis(ms);
+        Some(Sent { at, size: 100, content: Content::Ping })
+    }
+
+    fn report(from: u64, largest: u64, runs: &[(u64, u64)]) -> Report {
+        Report {
+            lower: 0,
+            largest,
+            largest_arrival: 0,
+            made_at: 0,
+            bytes: 0,
+            connection_credit: 0,
+            ecn_ce: 0,
+            from,
+            credits: Vec::new(),
+            runs: runs.iter().map(|&(received, missing)| Run { received, missing }).collect(),
+        }
+    }
+
+    const RTT: Duration = Duration::from_millis(80);
+
+    #[test]
+    fn lost_is_what_a_report_lacks_though_later_packets_arrived() {
+        let mut log = SentLog::default();
+        for ms in [0, 1, 15, 16, 20] {
+            log.push(sent(ms));
+        }
+        let mut settled = Settled::default();
+        // 0 and 2 missing, 4 is the largest: 2 was sent less than the margin of 10 ms earlier.
+        log.on_report(&report(0, 4, &[(0, 1), (1, 1), (2, 0)]), RTT, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len()), (3, 1));
+        assert_eq!(settled.largest_sent_at, Some(Instant::ZERO + Duration::from_millis(20)));
+        assert_eq!((log.lower(), log.in_flight()), (2, 100));
+        log.push(sent(30));
+        log.on_report(&report(0, 5, &[(0, 1), (1, 1), (3, 0)]), RTT, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len()), (1, 1));
+        assert!(log.is_empty());
+        assert_eq!(log.lower(), log.next());
+    }
+
+    #[test]
+    fn reports_and_states_need_no_settling() {
+        let mut log = SentLog::default();
+        log.push(None);
+        assert_eq!(log.lower(), 1);
+        log.push(sent(0));
+        log.push(None);
+        assert_eq!((log.lower(), log.next()), (1, 3));
+        log.on_report(&report(1, 1, &[(1, 0)]), RTT, &mut Settled::default()).unwrap();
+        assert_eq!(log.lower(), 3);
+    }
+
+    #[test]
+    fn a_report_of_what_was_never_sent_is_refused() {
+        let mut log = SentLog::default();
+        log.push(sent(0));
+        let mut settled = Settled::default();
+        assert_eq!(log.on_report(&report(0, 1, &[]), RTT, &mut settled), Err(NeverSent));
+        assert_eq!(log.on_report(&report(0, 0, &[(2, 0)]), RTT, &mut settled), Err(NeverSent));
+        assert_eq!(log.on_report(&report(0, 0, &[(0, 9)]), RTT, &mut settled), Ok(()));
+    }
+}

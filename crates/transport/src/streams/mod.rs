@@ -1,0 +1,52 @@
+//! Streams: ordered bytes in both directions, many to a connection.
+//!
+//! `send` keeps what was written until the other end has it, `recv` what arrived until it is
+//! read; both in a `store`. `window` grants credit. `table` holds a connection's streams, takes
+//! turns between them and keeps the connection's own credit.
+
+mod recv;
+mod send;
+mod store;
+mod table;
+mod window;
+
+pub(crate) use send::Piece;
+pub(crate) use table::{Limits, Streams};
+
+/// What a read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// So many bytes.
+    Read(usize),
+    /// Nothing now; [`crate::Event::Readable`] tells when to try again.
+    Blocked,
+    /// The stream has ended: every byte was read.
+    End,
+    /// The sender gave the stream up with this code.
+    Reset(u64),
+}
+
+/// What a write gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// So many bytes were taken.
+    Written(usize),
+    /// Nothing now; [`crate::Event::Writable`] tells when to try again.
+    Blocked,
+    /// The reader wants no more, or the stream was finished or reset.
+    Stopped,
+}
+
+/// How the other end broke the rules of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// It sent more than its credit.
+    #[error("more was sent than there was credit for")]
+    CreditExceeded,
+    /// It named two different ends of one stream, or sent past the end.
+    #[error("a stream's end was moved")]
+    EndMoved,
+    /// It opened more streams than it may, or used one that cannot exist.
+    #[error("a stream was used that may not exist")]
+    NoSuchStream,
+}

@@ -1,0 +1,36 @@
+//! The packets, each of a fixed format (paper 5): every field has its fixed place, numbers are
+//! big-endian. `docs/spec/transport.md` is the same in prose.
+//!
+//! Three kinds travel before there are keys: hello, reply and refusal (`opening`). All others have
+//! one 16-byte header, authenticated in clear, and a sealed body (`sealed`, `report`).
+
+mod opening;
+mod report;
+mod sealed;
+
+pub use opening::{Opening, Parameters, Refusal, VERSION};
+pub use report::{MAX_CREDITS, Report, Run, StreamCredit};
+pub use sealed::{Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, State, StreamSignal};
+
+/// Why a datagram could not be read. Such a datagram is counted and otherwise ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Shorter than its fixed fields.
+    #[error("truncated")]
+    Truncated,
+    /// Its first byte names no kind of packet.
+    #[error("unknown kind {0}")]
+    Kind(u8),
+    /// A field holds what no sender would write.
+    #[error("impossible {0}")]
+    Field(&'static str),
+}
+
+impl From<bytes::TryGetError> for WireError {
+    fn from(_: bytes::TryGetError) -> Self {
+        Self::Truncated
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn runs() -> impl Strategy<Value = Vec<Run>> {
+    let run =
+        (0..1u64 << 50, 0..1u64 << 50).prop_map(|(received, missing)| Run { received, missing });
+    prop::collection::vec(run, 0..200)
+}
+
+fn credits() -> impl Strategy<Value = Vec<StreamCredit>> {
+    let credit = any::<(u64, u64)>().prop_map(|(stream, credit)| StreamCredit { stream, credit });
+    prop::collection::vec(credit, 0..=MAX_CREDITS)
+}
+
+proptest! {
+    #[test]
+    fn report_round_trips(fields: [u64; 7], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
+        let [lower, largest, largest_arrival, made_at, bytes, connection_credit, ecn_ce] = fields;
+        let report = Report {
+            lower, largest, largest_arrival, made_at, bytes, connection_credit, ecn_ce, from, credits, runs,
+        };
+        let mut body = Vec::new();
+        report.encode(&mut body);
+        prop_assert_eq!(Report::decode(&body), Ok(report));
+    }
+
+    #[test]
+    fn small_bodies_round_trip(a: u64, b: u64, c: u64, d: u64, fin: bool, connection: u32) {
+        let mut out = Vec::new();
+        let header = Header { kind: Kind::Data, fin, connection, number: a };
+        header.encode(&mut out);
+        prop_assert_eq!(out.len(), HEADER_LEN);
+        prop_assert_eq!(Header::decode(&out), Ok(header));
+
+        let state = State { lower: a.min(b), upper: a.max(b), queued: c, rtt: d };
+        let mut out = Vec::new();
+        state.encode(&mut out);
+        prop_assert_eq!(State::decode(&out), Ok(state));
+
+        let signal = StreamSignal { stream: a, code: b, end: c };
+        let mut out = Vec::new();
+        signal.encode(&mut out);
+        prop_assert_eq!(StreamSignal::decode(&out), Ok(signal));
+
+        let parameters = Parameters { connection, connection_credit: a, stream_credit: b, streams: c };
+        prop_assert_eq!(Parameters::decode(&parameters.encode(100)), Ok(parameters));
+    }
+
+    #[test]
+    fn close_round_trips_and_cuts(code: u64, reason in "\\PC{0,300}") {
+        let mut out = Vec::new();
+        Close { code, reason: reason.clone() }.encode(&mut out);
+        let read = Close::decode(&out).unwrap();
+        prop_assert_eq!(read.code, code);
+        prop_assert!(reason.starts_with(&read.reason));
+    }
+
+    #[test]
+    fn no_bytes_make_a_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Header::decode(&bytes);
+        let _ = Opening::decode(&bytes);
+        let _ = Parameters::decode(&bytes);
+        let _ = Data::decode(&bytes);
+        let _ = State::decode(&bytes);
+        let _ = StreamSignal::decode(&bytes);
+        let _ = Close::decode(&bytes);
+        if let Ok(report) = Report::decode(&bytes) {
+            prop_assert!(report.runs.len() <= bytes.len());
+        }
+    }
+}
+
+#[test]
+fn openings_round_trip() {
+    let echo = [7; Opening::ECHO_LEN];
+    for opening in [
+        Opening::Hello { version: 9, connection: 1, noise: b"noise" },
+        Opening::Reply { connection: 2, noise: b"" },
+        Opening::Refused { connection: 3, refusal: Refusal::WrongKey, echo: &echo },
+        Opening::Refused { connection: 3, refusal: Refusal::Version(4), echo: &echo },
+        Opening::Refused { connection: 3, refusal: Refusal::Busy, echo: &echo },
+    ] {
+        let mut out = Vec::new();
+        opening.encode(&mut out);
+        assert!(Opening::is_opening(&out));
+        assert_eq!(Opening::decode(&out), Ok(opening));
+    }
+}
+
+#[test]
+fn overlong_and_overflowing_maps_are_refused() {
+    let report = Report {
+        lower: 0,
+        largest: 0,
+        largest_arrival: 0,
+        made_at: 0,
+        bytes: 0,
+        connection_credit: 0,
+        ecn_ce: 0,
+        from: u64::MAX,
+        credits: vec![],
+        runs: vec![Run { received: 1, missing: 0 }],
+    };
+    let mut body = Vec::new();
+    report.encode(&mut body);
+    assert_eq!(Report::decode(&body), Err(WireError::Field("map")));
+    body.truncate(Report::FIXED_LEN);
+    body.extend([0xff; 10]);
+    assert_eq!(Report::decode(&body), Err(WireError::Field("run")));
+}

@@ -1,0 +1,155 @@
+//! The transport in virtual time: two ends, a modelled path, and faults. Every run is fixed by
+//! the seed that a failure prints.
+
+mod world;
+
+use std::time::Duration;
+
+use path::PathConfig;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use transport::{CloseReason, Config};
+use units::{Bytes, Rate};
+
+use world::{Faults, World, pattern};
+
+fn mbit(rate: u64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1_000_000)
+}
+
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+/// Connects, sends streams of these sizes from the first host to the second, and waits for all.
+fn transfer(path: &PathConfig, faults: Faults, sizes: &[usize], limit: Duration) -> World {
+    // Long enough for any of the blackouts.
+    let config = Config { connect_timeout: Duration::from_secs(60), ..Config::default() };
+    let mut world = World::new(path, faults, config);
+    let seed = path.seed;
+    assert!(
+        world.run_until(ms(60_000), |world| world.hosts.iter().all(|host| host.established)),
+        "seed {seed}: no connection"
+    );
+    let ids: Vec<u64> = sizes
+        .iter()
+        .enumerate()
+        .map(|(index, &size)| world.hosts[0].send(pattern(seed + index as u64, size)))
+        .collect();
+    let whole = |world: &World| {
+        ids.iter().all(|id| world.hosts[1].incoming.get(id).is_some_and(|(_, ended)| *ended))
+    };
+    let is_whole = world.run_until(limit, whole);
+    let closed = world.hosts.each_ref().map(|host| host.closed.clone());
+    let stats = world.stats(0);
+    assert!(is_whole, "seed {seed}: not whole after {limit:?}: {closed:?} {path:?} {stats:#?}");
+
+    for (index, (id, &size)) in ids.iter().zip(sizes).enumerate() {
+        let (got, _) = &world.hosts[1].incoming[id];
+        assert!(*got == pattern(seed + index as u64, size), "seed {seed}: stream {id} differs");
+    }
+    world
+}
+
+#[test]
+fn random_paths_and_faults_deliver_every_byte_once_in_order() {
+    for seed in 0..150 {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut below = |n: u64| random.next_u64() % n;
+        let rate = mbit([1, 10, 100, 1000][below(4) as usize]);
+        let path = PathConfig::new(rate, ms(below(600) + 1))
+            .with_loss(below(31) as f64 / 100.0)
+            .with_loss_back(below(31) as f64 / 100.0)
+            .with_seed(seed);
+        let faults = Faults {
+            duplicate: below(10) as f64 / 100.0,
+            corrupt: below(10) as f64 / 100.0,
+            reorder: below(20) as f64 / 100.0,
+            jitter: ms(below(50)),
+            blackout: (below(3) == 0).then(|| (ms(below(3000)), ms(below(8000)))),
+        };
+        let sizes: Vec<usize> = (0..below(6) + 1).map(|_| below(200_000) as usize).collect();
+        transfer(&path, faults, &sizes, Duration::from_secs(120));
+    }
+}
+
+#[test]
+fn an_echo_with_loss_both_ways_comes_back_whole() {
+    for seed in 0..10 {
+        let path =
+            PathConfig::new(mbit(50), ms(80)).with_loss(0.05).with_loss_back(0.05).with_seed(seed);
+        let mut world = World::new(&path, Faults::default(), Config::default());
+        world.hosts[1].echo = true;
+        let sent = pattern(seed, 2_000_000);
+        let id = world.hosts[0].send(sent.clone());
+        let whole =
+            |world: &World| world.hosts[0].incoming.get(&id).is_some_and(|(_, ended)| *ended);
+        assert!(world.run_until(ms(60_000), whole), "seed {seed}: no echo");
+        assert!(world.hosts[0].incoming[&id].0 == sent, "seed {seed}: the echo differs");
+    }
+}
+
+#[test]
+fn random_loss_does_not_keep_a_long_path_from_being_filled() {
+    for loss in [0.0, 0.01, 0.05] {
+        let path = PathConfig::new(mbit(100), ms(200)).with_loss(loss).with_seed(3);
+        let size = 100_000_000;
+        let mut world = transfer(&path, Faults::default(), &[size], ms(60_000));
+        let rate = Rate::of(Bytes(size as u64), world.elapsed()).unwrap().as_bits_per_sec() as f64;
+        let limit = 100e6 * 1448.0 / 1500.0 * (1.0 - loss);
+        let stats = world.stats(0);
+        let drops = world.queue_drops() as f64 / stats.sent.0 as f64;
+        assert!(rate > 0.72 * limit, "loss {loss}: {:.3} of the limit", rate / limit);
+        assert!(drops < 0.02, "loss {loss}: {drops:.4} of all packets dropped in the queue");
+    }
+}
+
+#[test]
+fn reports_stay_below_one_percent_of_what_they_report() {
+    let path = PathConfig::new(mbit(2), ms(560)).with_seed(5);
+    let mut world = transfer(&path, Faults::default(), &[10_000_000], ms(120_000));
+    let received = world.stats(1).received.1.0 as f64;
+    let said = world.stats(1).state_bytes.0 as f64;
+    assert!(said < 0.011 * received, "{:.4}", said / received);
+}
+
+#[test]
+fn silence_ends_both_sides_with_a_reason() {
+    let path = PathConfig::new(mbit(10), ms(50)).with_seed(1);
+    let faults = Faults { blackout: Some((ms(1000), ms(600_000))), ..Faults::default() };
+    let mut world = World::new(&path, faults, Config::default());
+    world.hosts[0].send(pattern(1, 50_000_000));
+    let both = |world: &World| world.hosts.iter().all(|host| host.closed.is_some());
+    assert!(world.run_until(ms(60_000), both));
+    for host in &world.hosts {
+        assert!(matches!(host.closed, Some(CloseReason::Silent(_))), "{:?}", host.closed);
+    }
+}
+
+#[test]
+fn a_close_reaches_the_other_side_with_its_reason() {
+    let path = PathConfig::new(mbit(10), ms(50)).with_loss(0.2).with_loss_back(0.2).with_seed(9);
+    let mut world = World::new(&path, Faults::default(), Config::default());
+    assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
+    let now = world.now;
+    world.hosts[1].connection().close(now, 42, "enough");
+    assert!(world.run_until(ms(60_000), |world| world.hosts[0].closed.is_some()));
+    match &world.hosts[0].closed {
+        Some(CloseReason::Remote(close)) => {
+            assert_eq!((close.code, &*close.reason), (42, "enough"))
+        }
+        other => panic!("{other:?}"),
+    }
+    let gone = |world: &World| world.hosts.iter().all(|host| host.closed.is_some());
+    assert!(world.run_until(ms(1000), gone));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let path = PathConfig::new(mbit(20), ms(100)).with_loss(0.03).with_seed(11);
+    let run = || {
+        let mut world = transfer(&path, Faults::default(), &[3_000_000], ms(60_000));
+        (world.elapsed(), format!("{:?}", world.stats(0)))
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask test`: every test of the workspace, and one line that sums them up.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+
+use crate::{command::cargo, tools};
+
+/// Names the file to which a test that cannot run here appends one line, `name: reason`.
+const SKIP_LOG: &str = "LONGHAUL_SKIP_LOG";
+
+/// The choices of `cargo xtask test`.
+#[derive(clap::Args, Default)]
+pub struct Args {
+    /// What `cargo test` is given in place of `--workspace`, such as `-p longhaul-net`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    cargo_test: Vec<String>,
+}
+
+/// Runs the tests, passing their output through; true when none failed.
+pub fn run(args: &Args) -> Result<bool> {
+    let missing = tools::provide();
+    let skip_log = tempfile::NamedTempFile::new().context("cannot make the list of skips")?;
+    let mut command = cargo(&["test", "--no-fail-fast"]);
+    match args.cargo_test.as_slice() {
+        [] => command.arg("--workspace"),
+        chosen => command.args(chosen),
+    };
+    command.env(SKIP_LOG, skip_log.path()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start `cargo test`")?;
+
+    let mut tally = Tally::default();
+    let output = child.stdout.take().context("`cargo test` has no output")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        writeln!(std::io::stdout(), "{line}")?;
+        tally.read(&line);
+    }
+    tally.skipped_by_themselves(&std::fs::read_to_string(skip_log.path())?);
+    tally.finish(child.wait()?.success());
+
+    for tool in missing {
+        println!("NOT INSTALLED: {} (package {}), {}", tool.program, tool.package, tool.wanted_by);
+    }
+    print!("{tally}");
+    Ok(tally.failed == 0)
+}
+
+/// The sum over all test binaries.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    /// What to tell about single tests, in order.
+    remarks: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in one line of `cargo test`.
+    fn read(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.passed += count(counts, "passed");
+            self.failed += count(counts, "failed");
+            self.skipped += count(counts, "ignored");
+        } else if let Some((name, verdict)) =
+            line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
+        {
+            match verdict.split_once(", ").unwrap_or((verdict, "no reason given")) {
+                ("FAILED", _) => self.remarks.push(format!("FAILED: {name}")),
+                ("ignored", reason) => self.remarks.push(format!("SKIPPED: {name}: {reason}")),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes in what tests wrote to the [`SKIP_LOG`]; the harness counted them as passed.
+    fn skipped_by_themselves(&mut self, log: &str) {
+        for line in log.lines() {
+            self.remarks.push(format!("SKIPPED: {line}"));
+            self.passed = self.passed.saturating_sub(1);
+            self.skipped += 1;
+        }
+    }
+
+    /// A build that broke or a test binary that was killed prints no result: that is a failure too.
+    fn finish(&mut self, success: bool) {
+        if !success && self.failed == 0 {
+            self.remarks.push("FAILED: `cargo test` broke off, see above".to_owned());
+            self.failed = 1;
+        }
+    }
+}
+
+/// Ends with the line that other programs look for.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for remark in &self.remarks {
+            writeln!(f, "{remark}")?;
+        }
+        writeln!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// The number before `label` in `ok. 3 passed; 0 failed; ...`.
+fn count(counts: &str, label: &str) -> usize {
+    let mut words = counts.split([' ', ';']).filter(|word| !word.is_empty()).peekable();
+    while let Some(word) = words.next() {
+        if words.peek() == Some(&label) {
+            return word.parse().unwrap_or(0);
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(output: &str, skip_log: &str, success: bool) -> String {
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.read(line));
+        tally.skipped_by_themselves(skip_log);
+        tally.finish(success);
+        tally.to_string()
+    }
+
+    #[test]
+    fn sums_over_binaries_and_names_what_did_not_pass() {
+        let output = "\
+running 4 tests
+test a::one ... ok
+test a::two ... FAILED
+test a::three ... ignored, needs a satellite
+test a::four ... ok
+test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.25s";
+        assert_eq!(
+            tally(output, "", false),
+            "FAILED: a::two\nSKIPPED: a::three: needs a satellite\n42 passed, 1 failed, 1 skipped\n"
+        );
+    }
+
+    #[test]
+    fn a_test_that_skips_itself_did_not_pass() {
+        let output = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        assert_eq!(
+            tally(output, "lab: no namespaces\n", true),
+            "SKIPPED: lab: no namespaces\n1 passed, 0 failed, 1 skipped\n"
+        );
+    }
+
+    #[test]
+    fn a_run_without_results_is_a_failure() {
+        assert!(tally("", "", false).ends_with("0 passed, 1 failed, 0 skipped\n"));
+    }
+}
