@@ -65,11 +65,7 @@ impl PathConfig {
             queue: QueueConfig::default(),
             framing: Bytes::ZERO,
         };
-        Self {
-            forward: link(rtt - rtt / 2),
-            back: link(rtt / 2),
-            seed: 1,
-        }
+        Self { forward: link(rtt - rtt / 2), back: link(rtt / 2), seed: 1 }
     }
 
     /// Loses packets from near to far with `probability`, each on its own. The way back stays
@@ -144,18 +140,9 @@ mod tests {
         let path = PathConfig::new(Rate::from_bits_per_sec(1), Duration::from_millis(1));
         assert!(path.links::<()>().is_ok());
         let error = |p: PathConfig| p.links::<()>().err();
-        assert_eq!(
-            error(path.clone().with_loss(1.5)),
-            Some(PathError::Loss(1.5))
-        );
-        assert!(matches!(
-            error(path.clone().with_loss_back(f64::NAN)),
-            Some(PathError::Loss(_))
-        ));
-        assert_eq!(
-            error(PathConfig::new(Rate::ZERO, Duration::ZERO)),
-            Some(PathError::NoRate)
-        );
+        assert_eq!(error(path.clone().with_loss(1.5)), Some(PathError::Loss(1.5)));
+        assert!(matches!(error(path.clone().with_loss_back(f64::NAN)), Some(PathError::Loss(_))));
+        assert_eq!(error(PathConfig::new(Rate::ZERO, Duration::ZERO)), Some(PathError::NoRate));
         let far = PathConfig::new(Rate::from_bits_per_sec(1), 3 * MAX_DELAY);
         assert!(matches!(error(far), Some(PathError::Delay(_))));
     }

@@ -92,11 +92,7 @@ impl<T> Link<T> {
             self.counters.drop_one(cause, size);
             return Err(Refused { cause, item });
         }
-        self.queue.push(Waiting {
-            size,
-            arrived: now,
-            item,
-        });
+        self.queue.push(Waiting { size, arrived: now, item });
         self.advance(now);
         Ok(())
     }
@@ -146,18 +142,10 @@ impl<T> Link<T> {
                 break;
             };
             let sent = self.transmitter.send(start, size + self.framing);
-            let fate = if self.loss.strikes() {
-                Fate::Dropped(DropCause::Loss)
-            } else {
-                Fate::Delivered
-            };
+            let fate =
+                if self.loss.strikes() { Fate::Dropped(DropCause::Loss) } else { Fate::Delivered };
             let due = sent + self.delay;
-            self.line.push_back(Exit {
-                due,
-                size,
-                item,
-                fate,
-            });
+            self.line.push_back(Exit { due, size, item, fate });
         }
     }
 }
@@ -173,11 +161,7 @@ struct Transmitter {
 
 impl Transmitter {
     fn new(rate: Rate) -> Self {
-        Self {
-            rate,
-            free_at: Instant::ZERO,
-            carry: 0,
-        }
+        Self { rate, free_at: Instant::ZERO, carry: 0 }
     }
 
     /// Starts a packet at `start`, not before `free_at`; returns when its last bit is out.
@@ -225,13 +209,7 @@ mod tests {
     /// Keeps the link busy for a second; the rate must hold for rates that divide badly.
     #[test]
     fn rate_is_exact() {
-        for bits in [
-            9_600,
-            1_544_000,
-            622_080_000,
-            7_777_777_777,
-            100_000_000_000,
-        ] {
+        for bits in [9_600, 1_544_000, 622_080_000, 7_777_777_777, 100_000_000_000] {
             for size in [Bytes(40), Bytes(1500), Bytes(9000)] {
                 let mut link = link(path(bits, Duration::ZERO));
                 let (mut now, mut sent, mut last) = (Instant::ZERO, 0u64, Instant::ZERO);
@@ -249,14 +227,8 @@ mod tests {
                 }
                 let expected = (sent * size.0 * 8) as f64 / bits as f64;
                 let took = last.as_nanos() as f64 / 1e9;
-                assert!(
-                    (took / expected - 1.0).abs() < 1e-3,
-                    "{took} {expected} at {bits}"
-                );
-                assert!(
-                    (took - expected).abs() < 2e-9,
-                    "no rounding adds up: {took} {expected}"
-                );
+                assert!((took / expected - 1.0).abs() < 1e-3, "{took} {expected} at {bits}");
+                assert!((took - expected).abs() < 2e-9, "no rounding adds up: {took} {expected}");
             }
         }
     }
@@ -296,10 +268,7 @@ mod tests {
         while link.poll(Instant::FAR_FUTURE).is_some() {}
         let lost = link.counters().dropped(DropCause::Loss).packets as f64;
         let mean = n as f64 * p;
-        assert!(
-            (lost - mean).abs() <= 3.2905 * (mean * (1.0 - p)).sqrt(),
-            "{lost}"
-        );
+        assert!((lost - mean).abs() <= 3.2905 * (mean * (1.0 - p)).sqrt(), "{lost}");
     }
 
     #[test]

@@ -27,18 +27,12 @@ impl FromStr for Limit {
         let text = text.trim();
         let error = || ParseLimitError(text.to_owned());
         if let Some(number) = text.strip_suffix("packets") {
-            return number
-                .trim()
-                .parse()
-                .map(Self::Packets)
-                .map_err(|_| error());
+            return number.trim().parse().map(Self::Packets).map_err(|_| error());
         }
         if let Ok(bytes) = text.parse() {
             return Ok(Self::Bytes(bytes));
         }
-        humantime::parse_duration(text)
-            .map(Self::Time)
-            .map_err(|_| error())
+        humantime::parse_duration(text).map(Self::Time).map_err(|_| error())
     }
 }
 
@@ -111,11 +105,7 @@ impl<T> Queue<T> {
     pub(crate) fn admit(&self, size: Bytes, transmitter_free: bool) -> Result<(), DropCause> {
         let Discipline::DropTail { bytes, packets } = self.discipline;
         let fits = self.bytes + size <= bytes && (self.waiting.len() as u64) < packets;
-        if fits || transmitter_free {
-            Ok(())
-        } else {
-            Err(DropCause::Queue)
-        }
+        if fits || transmitter_free { Ok(()) } else { Err(DropCause::Queue) }
     }
 
     pub(crate) fn push(&mut self, packet: Waiting<T>) {

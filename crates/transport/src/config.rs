@@ -40,8 +40,9 @@ impl Default for Config {
     }
 }
 
-/// First windows: large enough for the first round trips of any start.
-const START_WINDOW: Bytes = Bytes::mib(8);
+/// A stream's window at its start, half that of the connection: ahead of the first round trips
+/// of any start.
+const START_WINDOW: Bytes = Bytes::mib(32);
 /// Bytes written but not sent that a stream holds: 60 ms at 1 Gbit/s.
 const UNSENT: Bytes = Bytes::mib(8);
 

@@ -58,7 +58,7 @@ impl Feedback {
             pending: false,
             interval: MIN_INTERVAL,
             last_report: Instant::ZERO,
-            allowance: MAX_ALLOWANCE / 4,
+            allowance: MAX_ALLOWANCE / 16,
         }
     }
 

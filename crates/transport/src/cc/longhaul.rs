@@ -76,6 +76,7 @@ struct Round {
     lost: u64,
     limited: bool,
     least_queue: Option<Duration>,
+    most_queue: Duration,
 }
 
 impl Longhaul {
@@ -141,11 +142,15 @@ impl Longhaul {
         let round = core::mem::take(&mut self.round);
         self.round.ends = now + self.min_rtt.max(Duration::from_millis(2));
         let settled = round.acked + round.lost;
-        if settled >= LOSS_ROUND_BYTES.min(self.window.0) && settled > 0 {
+        let loss = round.lost as f64 / settled.max(1) as f64;
+        // What was lost behind a long queue may be our own doing.
+        let short_queue = round.most_queue < self.target_queue() * 4;
+        if settled >= LOSS_ROUND_BYTES.min(self.window.0) && (short_queue || loss < self.path_loss())
+        {
             if self.own_loss.len() == LOSS_ROUNDS {
                 self.own_loss.pop_front();
             }
-            self.own_loss.push_back(round.lost as f64 / settled as f64);
+            self.own_loss.push_back(loss);
         }
         let no_queue = round.least_queue.is_some_and(|queue| queue < self.target_queue() / 4);
         self.quiet = if no_queue && !round.limited { self.quiet + 1 } else { 0 };
@@ -217,6 +222,7 @@ impl Controller for Longhaul {
             self.queue = rtt.saturating_sub(sample.min_rtt);
             let least = self.round.least_queue.map_or(self.queue, |least| least.min(self.queue));
             self.round.least_queue = Some(least);
+            self.round.most_queue = self.round.most_queue.max(self.queue);
         }
         self.round.acked += sample.acked.0;
         self.round.lost += sample.lost.0;

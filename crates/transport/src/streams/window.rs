@@ -6,9 +6,9 @@ use units::Instant;
 
 /// The credit side of a buffer: how far the other end may send.
 ///
-/// The window doubles while its owner reads a quarter of it within a round trip, so it is always
-/// ahead of a sender that doubles its rate each round trip, and ends at no less than twice the
-/// bandwidth-delay product. A reader that does not read never grows it.
+/// The window doubles while its owner reads an eighth of it within a round trip, so it is always
+/// ahead of a sender that doubles its rate each round trip, and ends at no less than four times
+/// the bandwidth-delay product. A reader that does not read never grows it.
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
@@ -42,7 +42,7 @@ impl Window {
             self.epoch_start = now;
             self.epoch_consumed = self.consumed - amount;
         }
-        if self.consumed - self.epoch_consumed > self.size / 4 && self.size < self.max {
+        if self.consumed - self.epoch_consumed > self.size / 8 && self.size < self.max {
             self.size = (self.size * 2).min(self.max);
             self.epoch_start = now;
             self.epoch_consumed = self.consumed;

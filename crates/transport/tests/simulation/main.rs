@@ -100,7 +100,7 @@ fn random_loss_does_not_keep_a_long_path_from_being_filled() {
         let stats = world.stats(0);
         let drops = world.queue_drops() as f64 / stats.sent.0 as f64;
         assert!(rate > 0.72 * limit, "loss {loss}: {:.3} of the limit", rate / limit);
-        assert!(drops < 0.02, "loss {loss}: {drops:.4} of all packets dropped in the queue");
+        assert!(drops < 0.03, "loss {loss}: {drops:.4} of all packets dropped in the queue");
     }
 }
 

@@ -1,0 +1,190 @@
+//! The loopback form: a path for UDP alone, in process, without privileges.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use path::PathConfig;
+use quinn_udp::EcnCodepoint;
+use units::{Bytes, Instant};
+
+use crate::clock::Clock;
+use crate::engine::{Carrier, Engine, sources, watch};
+use crate::error::{Attempt, LabError};
+use crate::lane::{Lane, Outlet, Segments, lanes};
+use crate::report::{LabReport, LaneReport};
+use crate::udp::Udp;
+
+/// Clients served at a time; a new one takes the place of the one that was silent longest.
+const MAX_CLIENTS: usize = 64;
+
+/// Batches read from one socket before others and what is due have their turn.
+const BATCH: usize = 8;
+
+/// What a datagram's headers weigh on the path: IPv4 and UDP, whatever loopback uses.
+const HEADERS: usize = 28;
+
+/// A UDP relay: what is sent to its address crosses the path and reaches the target, and answers
+/// return the same way. It needs no privileges and carries nothing but UDP: a relay that ended
+/// TCP connections would hide the path's losses from them.
+pub struct Relay {
+    engine: Engine<Exchange>,
+    address: SocketAddr,
+}
+
+impl Relay {
+    /// Starts a relay to `target` on the loopback interface, at a free port.
+    ///
+    /// # Errors
+    /// The path is impossible, or a socket could not be made.
+    pub fn start(path: &PathConfig, target: SocketAddr) -> Result<Self, LabError> {
+        let lanes = lanes(path)?;
+        let here = if target.is_ipv4() {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+        } else {
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 0))
+        };
+        let front = Udp::bind(here).attempt("open the relay's socket")?;
+        let address = front.local_address().attempt("find the relay's address")?;
+        let sources = sources().attempt("make an epoll set")?;
+        watch(&sources, &front).attempt("watch the relay's socket")?;
+        let clients = Clients { target, known: Vec::new(), sources: Arc::clone(&sources) };
+        let engine = Engine::start(Exchange { lanes, front, clients }, sources)
+            .attempt("start the emulator thread")?;
+        Ok(Self { engine, address })
+    }
+
+    /// Where to send what is meant for the target.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> LabReport {
+        self.engine.report()
+    }
+
+    /// Ends the relay and says what happened. Datagrams still under way are lost.
+    pub fn stop(self) -> LabReport {
+        self.stats()
+    }
+}
+
+/// One client, with a socket of its own towards the target, by which answers find back.
+struct Client {
+    address: SocketAddr,
+    upstream: Udp,
+}
+
+/// Datagrams received together.
+struct Parcel {
+    client: Arc<Client>,
+    stride: usize,
+    ecn: Option<EcnCodepoint>,
+}
+
+impl Segments for Parcel {
+    fn count(&self, len: usize) -> u32 {
+        len.div_ceil(self.stride).max(1) as u32
+    }
+
+    fn size(&self, len: usize, index: u32) -> Bytes {
+        Bytes((self.stride.min(len - index as usize * self.stride) + HEADERS) as u64)
+    }
+
+    fn prefix(&self, len: usize, count: u32) -> usize {
+        len.min(count as usize * self.stride)
+    }
+}
+
+/// The segments' bytes.
+fn cut<'a>(frame: &'a [u8], parcel: &Parcel, first: u32, count: u32) -> &'a [u8] {
+    let start = first as usize * parcel.stride;
+    &frame[start..frame.len().min(start + count as usize * parcel.stride)]
+}
+
+struct Clients {
+    target: SocketAddr,
+    /// The most recent first.
+    known: Vec<Arc<Client>>,
+    sources: Arc<OwnedFd>,
+}
+
+impl Clients {
+    fn find(&mut self, address: SocketAddr) -> io::Result<Arc<Client>> {
+        if let Some(at) = self.known.iter().position(|client| client.address == address) {
+            self.known[..=at].rotate_right(1);
+        } else {
+            let any = match self.target {
+                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+                SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+            };
+            let upstream = Udp::bind(any)?.connect(self.target)?;
+            watch(&self.sources, &upstream)?;
+            self.known.truncate(MAX_CLIENTS - 1);
+            self.known.insert(0, Arc::new(Client { address, upstream }));
+        }
+        Ok(Arc::clone(&self.known[0]))
+    }
+}
+
+/// The sockets and the lanes between them.
+struct Exchange {
+    lanes: [Lane<Parcel>; 2],
+    front: Udp,
+    clients: Clients,
+}
+
+/// Where the forward lane ends.
+struct ToTarget(SocketAddr);
+
+impl Outlet<Parcel> for ToTarget {
+    fn emit(&mut self, frame: &[u8], meta: &Parcel, first: u32, count: u32) -> io::Result<()> {
+        let contents = cut(frame, meta, first, count);
+        meta.client.upstream.send(contents, meta.stride, self.0, meta.ecn)
+    }
+}
+
+/// Where the back lane ends.
+struct ToClient<'a>(&'a Udp);
+
+impl Outlet<Parcel> for ToClient<'_> {
+    fn emit(&mut self, frame: &[u8], meta: &Parcel, first: u32, count: u32) -> io::Result<()> {
+        let contents = cut(frame, meta, first, count);
+        self.0.send(contents, meta.stride, meta.client.address, meta.ecn)
+    }
+}
+
+impl Carrier for Exchange {
+    fn carry(&mut self, clock: &Clock) -> bool {
+        let Self { lanes: [forward, back], front, clients } = self;
+        forward.emit_due(clock, &mut ToTarget(clients.target));
+        back.emit_due(clock, &mut ToClient(front));
+        let mut more = forward.take_batch(clock, BATCH, |space| {
+            let got = front.receive(space)?;
+            let client = clients.find(got.from)?;
+            Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
+        });
+        for client in &clients.known {
+            more |= back.take_batch(clock, BATCH, |space| {
+                let got = client.upstream.receive(space)?;
+                let client = Arc::clone(client);
+                Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
+            });
+        }
+        more
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.lanes.iter().filter_map(Lane::next_due).min()
+    }
+
+    fn report(&self) -> [LaneReport; 2] {
+        let mut reports = self.lanes.each_ref().map(Lane::report);
+        let answers = self.clients.known.iter().map(|client| client.upstream.overflow());
+        reports[0].outside.device_overflow = self.front.overflow();
+        reports[1].outside.device_overflow = answers.sum();
+        reports
+    }
+}

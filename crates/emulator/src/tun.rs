@@ -1,0 +1,84 @@
+//! A TUN device that carries super-packets.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use libc::c_uint;
+
+use crate::lane::Outlet;
+use crate::superpacket::{Layout, MAX_HEADER, VNET_HEADER};
+
+/// What to ask of the kernel, best first: before Linux 6.2 there is no UDP segmentation on TUN.
+/// Without any, packets come one by one and everything still works, at a lower rate.
+const OFFLOADS: [c_uint; 3] = [TCP_OFFLOADS | libc::TUN_F_USO4 | libc::TUN_F_USO6, TCP_OFFLOADS, 0];
+
+const TCP_OFFLOADS: c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
+/// A TUN device whose packets stand behind a virtio-net header.
+pub(crate) struct Tun {
+    file: File,
+}
+
+impl Tun {
+    /// Makes a device of this name in the network namespace of the calling thread. It vanishes
+    /// with the value.
+    pub(crate) fn create(name: &str) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        let fd = file.as_raw_fd();
+        // SAFETY: all of `ifreq` is plain integers and unions of them, for which zero is valid.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        // SAFETY: the descriptor is open and TUNSETIFF reads and writes one `ifreq`.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETIFF, &mut request) })?;
+        let header = VNET_HEADER as libc::c_int;
+        // SAFETY: the descriptor is open and TUNSETVNETHDRSZ reads one `int`.
+        check(unsafe { libc::ioctl(fd, libc::TUNSETVNETHDRSZ, &header) })?;
+        let mut accepted = Ok(());
+        for offloads in OFFLOADS {
+            // SAFETY: the descriptor is open and TUNSETOFFLOAD takes its argument by value.
+            accepted = check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, offloads) });
+            if accepted.is_ok() {
+                break;
+            }
+        }
+        accepted.map(|()| Self { file })
+    }
+
+    /// Reads a packet with its header; `WouldBlock` when none waits.
+    pub(crate) fn read(&self, space: &mut [u8]) -> io::Result<(usize, Layout)> {
+        let len = (&self.file).read(space)?;
+        if len <= VNET_HEADER {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok((len, Layout::read(&space[..len])))
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Outlet<Layout> for &Tun {
+    fn emit(&mut self, frame: &[u8], meta: &Layout, first: u32, count: u32) -> io::Result<()> {
+        let mut header = [0; MAX_HEADER];
+        let (header, payload) = meta.piece(frame, first, count, &mut header);
+        (&self.file).write_vectored(&[IoSlice::new(header), IoSlice::new(payload)]).map(drop)
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,85 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Why a connection could not be made or went away.
+#[derive(Debug, thiserror::Error)]
+pub enum NetError {
+    /// The socket could not be made or bound.
+    #[error("cannot use {address}: {source}")]
+    Bind {
+        /// The local address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The other end could not be reached at all.
+    #[error(
+        "cannot reach {address}: {source}; check the address, and that `longhaul serve` runs there"
+    )]
+    Unreachable {
+        /// The remote address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody answered.
+    #[error("no answer from {address} within {} s; check the address, that `longhaul serve` runs there, and that no firewall drops its {carrier} port", .after.as_secs())]
+    NoAnswer {
+        /// The remote address.
+        address: SocketAddr,
+        /// How long was waited.
+        after: Duration,
+        /// `UDP` or `TCP`.
+        carrier: &'static str,
+    },
+    /// The other end holds another key.
+    #[error(
+        "{address} holds a different key: give both sides the same key file (`longhaul keygen` makes one)"
+    )]
+    WrongKey {
+        /// The remote address.
+        address: SocketAddr,
+    },
+    /// The other end refused for another reason.
+    #[error("{address} refused: {reason}")]
+    Refused {
+        /// The remote address.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// An established connection ended before its time.
+    #[error("the connection with {address} was lost: {reason}")]
+    Lost {
+        /// The remote address.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// An option that cannot be had on this host.
+    #[error("{reason}")]
+    Option {
+        /// Which, why, and what to do.
+        reason: String,
+    },
+    /// The endpoint or listener was closed on this side.
+    #[error("closed on this side")]
+    Closed,
+}
+
+impl From<NetError> for io::Error {
+    fn from(error: NetError) -> Self {
+        let kind = match error {
+            NetError::NoAnswer { .. } => io::ErrorKind::TimedOut,
+            NetError::WrongKey { .. } | NetError::Refused { .. } => {
+                io::ErrorKind::ConnectionRefused
+            }
+            NetError::Lost { .. } => io::ErrorKind::ConnectionReset,
+            _ => io::ErrorKind::NotConnected,
+        };
+        Self::new(kind, error)
+    }
+}

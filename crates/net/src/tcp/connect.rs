@@ -1,0 +1,84 @@
+//! The client's way to a striped stream.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use transport::crypto::SharedKey;
+
+use super::hello::{Connection, Hello, initiate, random};
+use super::options::{MAX_STREAMS, Options};
+use super::stream::StripedStream;
+use crate::error::NetError;
+
+/// An address that has not answered by then counts as unreachable.
+pub const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// Connects to a [`super::Listener`] at `address` with `streams` TCP connections at once, from 1
+/// to [`MAX_STREAMS`], and makes them one stream.
+///
+/// # Errors
+/// [`NetError`] when any of the connections fails: nobody answers within [`CONNECT_TIME`], nobody
+/// listens, or whoever does holds another key or is no such listener.
+pub async fn connect(
+    address: SocketAddr,
+    key: &SharedKey,
+    streams: usize,
+    options: &Options,
+) -> Result<StripedStream, NetError> {
+    if !(1..=MAX_STREAMS).contains(&streams) {
+        return Err(NetError::Option {
+            reason: format!("a stream has 1 to {MAX_STREAMS} TCP connections, not {streams}"),
+        });
+    }
+    let group = random();
+    let mut dials = JoinSet::new();
+    for index in 0..streams as u16 {
+        let (key, options) = (key.clone(), options.clone());
+        let hello = Hello { group, index, count: streams as u16 };
+        dials.spawn(async move { dial(address, &key, hello, &options).await });
+    }
+    let mut connections = Vec::with_capacity(streams);
+    while let Some(dialled) = dials.join_next().await {
+        connections.push(dialled.expect("a dial neither panics nor is aborted")?);
+    }
+    Ok(StripedStream::new(connections, address, options.buffer))
+}
+
+async fn dial(
+    address: SocketAddr,
+    key: &SharedKey,
+    hello: Hello,
+    options: &Options,
+) -> Result<Connection, NetError> {
+    let unreachable = |source| NetError::Unreachable { address, source };
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    };
+    let socket = socket.map_err(unreachable)?;
+    options.apply(SockRef::from(&socket))?;
+    let connected = timeout(CONNECT_TIME, socket.connect(address)).await;
+    let socket = connected.map_err(|_| NetError::NoAnswer {
+        address,
+        after: CONNECT_TIME,
+        carrier: "TCP",
+    })?;
+    let socket = socket.and_then(refuse_self_connection).map_err(unreachable)?;
+    // Again: a route may name a congestion control, which takes effect on connecting.
+    options.apply(SockRef::from(&socket))?;
+    initiate(socket, address, key, hello).await
+}
+
+/// A local port that nobody listens on may be picked as the source port too: TCP's simultaneous
+/// open then joins the socket to itself.
+fn refuse_self_connection(socket: TcpStream) -> io::Result<TcpStream> {
+    if socket.local_addr()? == socket.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(socket)
+}

@@ -1,0 +1,193 @@
+//! The server's way to striped streams: accepts connections, and gathers those of one group.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use transport::crypto::SharedKey;
+
+use super::hello::{Connection, Hello, respond};
+use super::options::Options;
+use super::stream::StripedStream;
+use crate::error::NetError;
+
+/// Connections in their handshake, at most. Further ones wait in the kernel's own queue.
+pub const MAX_HALF_OPEN: usize = 256;
+/// Groups that wait for more connections, at most. Connections of further ones are dropped.
+pub const MAX_PENDING_GROUPS: usize = 64;
+/// A group that is not complete by then is dropped: longer than its client waits for the slowest
+/// connection.
+pub const GROUP_TIME: Duration = Duration::from_secs(20);
+
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const BACKLOG: u32 = 1024;
+/// Before accepting again when the system was short of something.
+const PAUSE: Duration = Duration::from_millis(100);
+
+type Handshake = Option<(Hello, Connection, SocketAddr)>;
+
+/// Accepts striped streams from clients that hold the key.
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    key: SharedKey,
+    options: Options,
+    handshakes: JoinSet<Handshake>,
+    groups: HashMap<[u8; 16], Group>,
+    sweep: Interval,
+}
+
+/// The connections of one stream that have come so far.
+struct Group {
+    connections: Vec<Option<Connection>>,
+    age: Duration,
+}
+
+impl Group {
+    fn new(count: u16) -> Self {
+        Self { connections: (0..count).map(|_| None).collect(), age: Duration::ZERO }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.connections.iter().all(Option::is_some)
+    }
+}
+
+impl Listener {
+    /// Listens at `address`; port 0 lets the system choose, `[::]` takes IPv4 as well. To be
+    /// called within a runtime.
+    ///
+    /// # Errors
+    /// [`NetError::Bind`] when the address cannot be listened on, [`NetError::Option`] when an
+    /// option is not to be had.
+    pub fn bind(address: SocketAddr, key: SharedKey, options: Options) -> Result<Self, NetError> {
+        let socket = bind(address).map_err(|source| NetError::Bind { address, source })?;
+        options.apply(SockRef::from(&socket))?;
+        let listen = || -> io::Result<_> {
+            let socket = socket.listen(BACKLOG)?;
+            let address = socket.local_addr()?;
+            Ok((socket, address))
+        };
+        let (socket, address) = listen().map_err(|source| NetError::Bind { address, source })?;
+        let mut sweep = interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            socket,
+            address,
+            key,
+            options,
+            handshakes: JoinSet::new(),
+            groups: HashMap::new(),
+            sweep,
+        })
+    }
+
+    /// The address that the socket is bound to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next whole stream, and its client's address. Peers that fail are dropped in silence,
+    /// or told why. May be dropped and called again without losing a connection; between calls
+    /// no new ones are taken.
+    ///
+    /// # Errors
+    /// [`NetError::Bind`] when the listening socket fails for good.
+    pub async fn accept(&mut self) -> Result<(StripedStream, SocketAddr), NetError> {
+        loop {
+            let has_room = self.handshakes.len() < MAX_HALF_OPEN;
+            tokio::select! {
+                accepted = self.socket.accept(), if has_room => match accepted {
+                    Ok((socket, address)) => self.begin(socket, address),
+                    Err(error) if is_passing(&error) => sleep(PAUSE).await,
+                    Err(source) => {
+                        let address = self.address;
+                        return Err(NetError::Bind { address, source });
+                    }
+                },
+                Some(done) = self.handshakes.join_next() => {
+                    if let Some(stream) = self.join(done) {
+                        return Ok(stream);
+                    }
+                }
+                _ = self.sweep.tick() => self.age_groups(),
+            }
+        }
+    }
+
+    fn begin(&mut self, socket: TcpStream, address: SocketAddr) {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let (key, options) = (self.key.clone(), self.options.clone());
+        self.handshakes.spawn(async move {
+            options.apply(SockRef::from(&socket)).ok()?;
+            let (hello, connection) = respond(socket, &key).await?;
+            Some((hello, connection, address))
+        });
+    }
+
+    /// Adds a connection to its group; the stream, when that is now complete.
+    fn join(&mut self, done: Result<Handshake, JoinError>) -> Option<(StripedStream, SocketAddr)> {
+        let (hello, connection, address) = done.expect("a handshake does not panic")?;
+        if self.groups.len() == MAX_PENDING_GROUPS && !self.groups.contains_key(&hello.group) {
+            return None;
+        }
+        let group = self.groups.entry(hello.group);
+        let group = group.or_insert_with(|| Group::new(hello.count));
+        let count = group.connections.len();
+        let place = group.connections.get_mut(usize::from(hello.index))?;
+        if count != usize::from(hello.count) || place.is_some() {
+            return None;
+        }
+        *place = Some(connection);
+        if !group.is_complete() {
+            return None;
+        }
+        let group = self.groups.remove(&hello.group)?;
+        let connections = group.connections.into_iter().flatten().collect();
+        let stream = StripedStream::new(connections, address, self.options.buffer);
+        Some((stream, address))
+    }
+
+    fn age_groups(&mut self) {
+        self.groups.retain(|_, group| {
+            group.age += SWEEP_INTERVAL;
+            group.age < GROUP_TIME
+        });
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Whether the next accept may succeed: the peer went away, or the system is short of memory or
+/// descriptors for a moment.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::EPROTO
+                | libc::EPERM
+                | libc::EINTR
+                | libc::EMFILE
+                | libc::ENFILE
+                | libc::ENOBUFS
+                | libc::ENOMEM
+        )
+    )
+}

@@ -1,0 +1,370 @@
+//! Streams over real TCP on loopback. Every wait is bounded, so that a stream that hangs fails.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, split};
+use tokio::net::{TcpListener, TcpStream};
+use transport::crypto::SharedKey;
+use units::Bytes;
+
+use super::*;
+use crate::error::NetError;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key(byte: u8) -> SharedKey {
+    SharedKey::from_bytes([byte; 32])
+}
+
+fn listener(options: Options) -> (Listener, SocketAddr) {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(any, key(1), options).unwrap();
+    let address = listener.address();
+    (listener, address)
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(PATIENCE, future).await;
+    result.expect("must not hang")
+}
+
+async fn pair_with(streams: usize, options: Options) -> (StripedStream, StripedStream) {
+    let (mut listener, address) = listener(options.clone());
+    let key = key(1);
+    let connecting = connect(address, &key, streams, &options);
+    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+    (client.unwrap(), accepted.unwrap().0)
+}
+
+async fn pair(streams: usize) -> (StripedStream, StripedStream) {
+    pair_with(streams, Options::default()).await
+}
+
+/// Bytes that differ everywhere, so that a misplaced record shows.
+fn pattern(length: usize, salt: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(length + 8);
+    let mut state = salt | 1;
+    while bytes.len() < length {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.extend_from_slice(&state.rotate_left(19).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+async fn both_ways(streams: usize) {
+    let (client, server) = pair(streams).await;
+    let (there, back) = (pattern(9_000_001, 3), pattern(5_000_003, 4));
+    let run = |stream: StripedStream, data: Vec<u8>| {
+        tokio::spawn(async move {
+            let (mut reader, mut writer) = split(stream);
+            let writing = async {
+                writer.write_all(&data).await.unwrap();
+                writer.shutdown().await.unwrap();
+            };
+            let mut received = Vec::new();
+            let reading = async { reader.read_to_end(&mut received).await.unwrap() };
+            tokio::join!(writing, reading);
+            let stats = reader.unsplit(writer).stats();
+            (received, stats)
+        })
+    };
+    let runs = (run(client, there.clone()), run(server, back.clone()));
+    let ((at_client, stats), (at_server, _)) = within(async {
+        let (client, server) = tokio::join!(runs.0, runs.1);
+        (client.unwrap(), server.unwrap())
+    })
+    .await;
+    assert!(at_server == there && at_client == back);
+    assert_eq!(stats.sent, Bytes(there.len() as u64));
+    assert_eq!(stats.received, Bytes(back.len() as u64));
+    assert_eq!(stats.connections, streams);
+    assert!(stats.segments_sent > 0 && stats.rtt_min.unwrap() <= stats.rtt_smoothed.unwrap());
+    assert!(stats.busy > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn one_connection_carries_both_ways() {
+    both_ways(1).await;
+}
+
+#[tokio::test]
+async fn four_connections_carry_both_ways() {
+    both_ways(4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixteen_connections_carry_both_ways() {
+    both_ways(16).await;
+}
+
+#[tokio::test]
+async fn a_reply_comes_after_half_close_and_streams_may_be_dropped_then() {
+    for round in 0..20 {
+        let (mut client, mut server) = pair(4).await;
+        let request = pattern(300_000, round);
+        let expected = request.clone();
+        let serving = tokio::spawn(async move {
+            let mut received = Vec::new();
+            server.read_to_end(&mut received).await.unwrap();
+            assert!(received == expected);
+            server.write_all(&received).await.unwrap();
+            server.shutdown().await.unwrap();
+        });
+        client.write_all(&request).await.unwrap();
+        client.shutdown().await.unwrap();
+        assert!(client.write_all(b"more").await.is_err());
+        let mut reply = Vec::new();
+        within(client.read_to_end(&mut reply)).await.unwrap();
+        assert!(reply == request);
+        within(serving).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn small_messages_go_without_a_flush() {
+    let (mut client, mut server) = pair(2).await;
+    for i in 0..100 {
+        client.write_all(&[i]).await.unwrap();
+        assert_eq!(within(server.read_u8()).await.unwrap(), i);
+        server.write_all(&[i]).await.unwrap();
+        assert_eq!(within(client.read_u8()).await.unwrap(), i);
+    }
+}
+
+#[tokio::test]
+async fn dropping_without_shutdown_is_an_error_at_the_other_side() {
+    let (mut client, mut server) = pair(3).await;
+    client.write_all(b"almost").await.unwrap();
+    client.flush().await.unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    let error = within(server.read_to_end(&mut received)).await.unwrap_err();
+    assert!(error.to_string().contains("cut"), "{error}");
+    assert!(within(server.write_all(&[0; 64])).await.is_err());
+}
+
+/// What the relay does to what one of its connections carries from the client.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// Ends the connection in good order.
+    Cut,
+    /// Resets the connection.
+    Reset,
+    /// Changes a bit.
+    Damage,
+}
+
+/// Stands between a client and `to`; the third connection suffers `fault` after `start` bytes.
+async fn relay(to: SocketAddr, fault: Fault, start: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = TcpStream::connect(to).await.unwrap();
+            tokio::spawn(async move {
+                if connection == 2 {
+                    carry_until(&mut near, &mut far, start).await;
+                    match fault {
+                        Fault::Cut => return,
+                        Fault::Reset => {
+                            SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
+                            SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+                            return;
+                        }
+                        Fault::Damage => {
+                            let byte = near.read_u8().await.unwrap();
+                            far.write_u8(byte ^ 4).await.unwrap();
+                        }
+                    }
+                }
+                let _ = copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    address
+}
+
+/// Carries both ways until `limit` bytes came from the client.
+async fn carry_until(near: &mut TcpStream, far: &mut TcpStream, limit: u64) {
+    let ((near_out, mut near_in), (mut far_out, mut far_in)) = (near.split(), far.split());
+    let mut beginning = near_out.take(limit);
+    tokio::select! {
+        copied = copy(&mut beginning, &mut far_in) => {
+            assert_eq!(copied.unwrap(), limit);
+        }
+        _ = copy(&mut far_out, &mut near_in) => panic!("the server ended first"),
+    }
+}
+
+/// Both ends get an error that names the loss, and the server nothing that was not sent.
+async fn fails_both_ends(fault: Fault) -> String {
+    let (mut listener, address) = listener(Options::default());
+    let relay = relay(address, fault, 2_000_000).await;
+    let (key, options) = (key(1), Options::default());
+    let connecting = connect(relay, &key, 4, &options);
+    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+    let (mut client, (mut server, _)) = (client.unwrap(), accepted.unwrap());
+    let writing = tokio::spawn(async move {
+        let block = vec![5; 100_000];
+        loop {
+            if let Err(error) = client.write_all(&block).await {
+                return error;
+            }
+        }
+    });
+    let (mut block, mut total) = (vec![0; 100_000], 0);
+    let error = loop {
+        match within(server.read(&mut block)).await {
+            Ok(0) => panic!("a clean end after {total} bytes"),
+            Ok(n) => assert!(block[..n].iter().all(|&byte| byte == 5)),
+            Err(error) => break error,
+        }
+        total += 1;
+    };
+    let at_client = within(writing).await.unwrap().to_string();
+    assert!(at_client.contains(&relay.to_string()), "{at_client}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn one_connection_cut_in_the_middle_fails_both_ends() {
+    let error = fails_both_ends(Fault::Cut).await;
+    assert!(error.contains("cut before the end"), "{error}");
+}
+
+#[tokio::test]
+async fn one_connection_reset_in_the_middle_fails_both_ends() {
+    let error = fails_both_ends(Fault::Reset).await;
+    // The client reacts by closing the other connections, and the server may see that first.
+    assert!(error.contains("reset") || error.contains("cut before the end"), "{error}");
+}
+
+#[tokio::test]
+async fn a_changed_bit_fails_both_ends() {
+    let error = fails_both_ends(Fault::Damage).await;
+    assert!(error.contains("record"), "{error}");
+}
+
+#[tokio::test]
+async fn a_slow_reader_holds_the_writer_back() {
+    const STREAMS: usize = 4;
+    const TOTAL: usize = 60_000_000;
+    let options = Options { buffer: Bytes::mib(2), ..Options::default() };
+    let most = options.buffer.0 + (STREAMS * stripe::MAX_PAYLOAD) as u64;
+    let (mut client, mut server) = pair_with(STREAMS, options.clone()).await;
+    let writing = tokio::spawn(async move {
+        let data = pattern(TOTAL, 9);
+        client.write_all(&data).await.unwrap();
+        client.shutdown().await.unwrap();
+    });
+    let held = || server.stats().received.0;
+    within(async {
+        while held() < options.buffer.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(held() <= most, "{} bytes held, {most} allowed", held());
+    assert!(!writing.is_finished(), "the writer was not held back");
+    let mut received = Vec::new();
+    within(server.read_to_end(&mut received)).await.unwrap();
+    assert!(received == pattern(TOTAL, 9));
+    within(writing).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_key_is_told_apart() {
+    let (mut listener, address) = listener(Options::default());
+    let serving = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    for streams in [1, 5] {
+        let result = within(connect(address, &key(2), streams, &Options::default())).await;
+        let error = result.err().unwrap();
+        assert!(matches!(error, NetError::WrongKey { .. }), "{error}");
+    }
+    assert!(!serving.is_finished());
+    serving.abort();
+}
+
+/// Sends `bytes` and gives the socket, still open, and the first byte of the answer if any.
+async fn peer_sending(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Option<u8>) {
+    let mut peer = TcpStream::connect(address).await.unwrap();
+    peer.write_all(bytes).await.unwrap();
+    let answer = within(peer.read_u8()).await.ok();
+    (peer, answer)
+}
+
+#[tokio::test]
+async fn garbage_silence_and_replay_are_dropped_and_others_served() {
+    let (mut listener, address) = listener(Options::default());
+    let serving = tokio::spawn(async move { listener.accept().await.unwrap().1 });
+    let silent = TcpStream::connect(address).await.unwrap();
+    let (_, answer) = peer_sending(address, b"GET / HTTP/1.1\r\n\r\n").await;
+    assert_eq!(answer, None);
+    // An eavesdropper repeats somebody's first message: it is answered, but cannot confirm.
+    let recorded = hello::tests::recorded(&key(1));
+    let (mut replay, answer) = peer_sending(address, &recorded).await;
+    assert_eq!(answer, Some(0));
+    replay.write_all(&[0; 16]).await.unwrap();
+    replay.read_to_end(&mut Vec::new()).await.unwrap();
+    assert!(!serving.is_finished());
+    let _stream = within(connect(address, &key(1), 2, &Options::default())).await.unwrap();
+    within(serving).await.unwrap();
+    drop(silent);
+}
+
+#[tokio::test]
+async fn nobody_listening_or_somebody_else_is_a_clear_error() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = other.local_addr().unwrap();
+    let greeting = tokio::spawn(async move {
+        let (mut peer, _) = other.accept().await.unwrap();
+        peer.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await.unwrap();
+        // The client hangs up on it, which may count as a reset.
+        let _ = peer.read_to_end(&mut Vec::new()).await;
+    });
+    let error = within(connect(address, &key(1), 1, &Options::default())).await;
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("not a longhaul server"), "{error}");
+    within(greeting).await.unwrap();
+    let error = within(connect(address, &key(1), 2, &Options::default())).await;
+    let error = error.err().unwrap();
+    assert!(matches!(error, NetError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn impossible_options_are_refused() {
+    let any: SocketAddr = "[::1]:0".parse().unwrap();
+    let options = Options { congestion_control: Some("nonesuch".to_owned()), ..Options::default() };
+    let error = Listener::bind(any, key(1), options).err().unwrap();
+    assert!(error.to_string().contains("nonesuch"), "{error}");
+    for streams in [0, MAX_STREAMS + 1] {
+        let error = connect(any, &key(1), streams, &Options::default()).await;
+        assert!(matches!(error, Err(NetError::Option { .. })));
+    }
+}
+
+#[tokio::test]
+async fn an_incomplete_group_yields_no_stream() {
+    let (mut listener, address) = listener(Options::default());
+    let serving = tokio::spawn(async move { listener.accept().await.unwrap().1 });
+    let hello = hello::Hello { group: [1; 16], index: 0, count: 2 };
+    let join = |hello| async move {
+        let socket = TcpStream::connect(address).await.unwrap();
+        hello::initiate(socket, address, &key(1), hello).await.unwrap()
+    };
+    let _first = join(hello).await;
+    // The same place again, and another idea of the count, are no second connection.
+    let _again = join(hello).await;
+    let _other = join(hello::Hello { count: 3, index: 2, ..hello }).await;
+    let silence = Duration::from_millis(200);
+    tokio::time::sleep(silence).await;
+    assert!(!serving.is_finished());
+    let last = join(hello::Hello { index: 1, ..hello }).await;
+    assert_eq!(within(serving).await.unwrap(), last.socket.local_addr().unwrap());
+}

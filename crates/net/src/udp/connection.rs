@@ -1,0 +1,117 @@
+//! A connection as the application holds it.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll};
+
+use transport::CloseReason;
+use transport::wire::Refusal;
+
+use super::driver::{Core, Shared};
+use super::shared::{Alarm, Inner, lock};
+use super::stream::UdpStream;
+use crate::clock;
+use crate::error::NetError;
+
+/// Closes the connection when the last of its users is dropped.
+pub(super) struct Handle {
+    core: Arc<Core>,
+    shared: Shared,
+    address: SocketAddr,
+    config: transport::Config,
+}
+
+impl Handle {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.shared)
+    }
+
+    pub(super) fn alarm(&self) -> &Alarm {
+        &self.core.alarm
+    }
+
+    /// The error that tells why the connection ended.
+    pub(super) fn error(&self, reason: Option<&CloseReason>) -> NetError {
+        let address = self.address;
+        match reason {
+            None | Some(CloseReason::Local) => NetError::Closed,
+            Some(CloseReason::NoAnswer) => {
+                let after = self.config.connect_timeout;
+                NetError::NoAnswer { address, after, carrier: "UDP" }
+            }
+            Some(CloseReason::Refused(Refusal::WrongKey)) => NetError::WrongKey { address },
+            Some(CloseReason::Refused(refusal)) => {
+                NetError::Refused { address, reason: refusal.to_string() }
+            }
+            Some(reason) => NetError::Lost { address, reason: reason.to_string() },
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut inner = self.lock();
+        inner.connection.close(clock::now(), 0, "done");
+        drop(inner);
+        self.core.alarm.ring();
+    }
+}
+
+/// A connection over UDP. It ends when this and all its streams are dropped.
+pub struct UdpConnection {
+    handle: Arc<Handle>,
+}
+
+impl UdpConnection {
+    pub(super) fn new(core: Arc<Core>, shared: Shared, config: transport::Config) -> Self {
+        let address = lock(&shared).connection.address();
+        Self { handle: Arc::new(Handle { core, shared, address, config }) }
+    }
+
+    /// The address of the other end.
+    pub fn address(&self) -> SocketAddr {
+        self.handle.address
+    }
+
+    /// The connection's figures.
+    pub fn stats(&self) -> transport::Stats {
+        self.handle.lock().connection.stats()
+    }
+
+    /// Opens a stream. The other end learns of it with the first bytes.
+    pub fn open(&self) -> UdpStream {
+        let id = self.handle.lock().connection.open();
+        UdpStream::new(self.handle.clone(), id)
+    }
+
+    /// The next stream that the other end opens.
+    ///
+    /// # Errors
+    /// [`NetError::Lost`] when the connection has ended.
+    pub async fn accept(&self) -> Result<UdpStream, NetError> {
+        let id = poll_fn(|cx| self.poll_change(cx, |inner| inner.incoming.pop_front()));
+        Ok(UdpStream::new(self.handle.clone(), id.await?))
+    }
+
+    /// Waits until the other end has proved to be who it should be.
+    pub(super) async fn established(&self) -> Result<(), NetError> {
+        poll_fn(|cx| self.poll_change(cx, |inner| inner.established.then_some(()))).await
+    }
+
+    fn poll_change<T>(
+        &self,
+        cx: &Context<'_>,
+        look: impl FnOnce(&mut Inner) -> Option<T>,
+    ) -> Poll<Result<T, NetError>> {
+        let mut inner = self.handle.lock();
+        if let Some(found) = look(&mut inner) {
+            return Poll::Ready(Ok(found));
+        }
+        if inner.closed.is_some() {
+            return Poll::Ready(Err(self.handle.error(inner.closed.as_ref())));
+        }
+        inner.wait_for_change(cx.waker());
+        Poll::Pending
+    }
+}

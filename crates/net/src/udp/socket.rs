@@ -1,0 +1,110 @@
+//! A UDP socket that sends and receives in batches: GSO, GRO and `recvmmsg`, through quinn-udp.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
+use transport::Transmit;
+
+/// Room for a batch that GRO has joined.
+const BUFFER: usize = 64 << 10;
+/// Wanted from the kernel, so that a busy machine drops nothing for 60 ms at 1 Gbit/s.
+const SOCKET_BUFFER: usize = 8 << 20;
+
+/// A bound socket.
+pub(super) struct BatchSocket {
+    socket: Socket,
+    state: UdpSocketState,
+}
+
+impl BatchSocket {
+    /// Binds to `address`; an unspecified IPv6 address takes IPv4 too.
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        // Beyond the system's limit where we may, up to it otherwise.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER).is_err() {
+            socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+        }
+        if sockopt::set_socket_send_buffer_size_force(&socket, SOCKET_BUFFER).is_err() {
+            socket.set_send_buffer_size(SOCKET_BUFFER)?;
+        }
+        socket.bind(&address.into())?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self { socket, state })
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sends what `transmit` describes, in one call where the kernel segments.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket's buffer is full; then nothing of the rest was sent, and what
+    /// was not is lost as on the network. Other errors are the system's.
+    pub(super) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        let at_once = self.state.max_gso_segments().max(1) * transmit.segment;
+        for piece in contents.chunks(at_once) {
+            self.state.try_send(
+                UdpSockRef::from(&self.socket),
+                &quinn_udp::Transmit {
+                    destination: transmit.to,
+                    ecn: None,
+                    contents: piece,
+                    segment_size: Some(transmit.segment),
+                    src_ip: None,
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Receives batches into `buffers`.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing waits.
+    pub(super) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = {
+            let mut chunks = buffers.bytes.chunks_exact_mut(BUFFER);
+            core::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
+        };
+        self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.metas)
+    }
+}
+
+impl AsFd for BatchSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What one receive call fills.
+pub(super) struct Buffers {
+    bytes: Vec<u8>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl Buffers {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; BUFFER * BATCH_SIZE], metas: [RecvMeta::default(); BATCH_SIZE] }
+    }
+
+    /// The datagrams of the first `count` batches: where from, whether marked "congestion
+    /// experienced", and the bytes.
+    pub(super) fn datagrams(
+        &mut self,
+        count: usize,
+    ) -> impl Iterator<Item = (SocketAddr, bool, &mut [u8])> {
+        let batches = self.bytes.chunks_exact_mut(BUFFER).zip(&self.metas).take(count);
+        batches.flat_map(|(bytes, meta)| {
+            let ce = meta.ecn == Some(EcnCodepoint::Ce);
+            bytes[..meta.len].chunks_mut(meta.stride.max(1)).map(move |one| (meta.addr, ce, one))
+        })
+    }
+}

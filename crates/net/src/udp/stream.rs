@@ -1,0 +1,135 @@
+//! A transport stream as an async byte stream.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use transport::{ReadOutcome, WriteOutcome};
+
+use super::connection::Handle;
+use super::shared::{Inner, Wait};
+use crate::clock;
+
+/// The code of a reset or stop because the stream was dropped.
+const DROPPED: u64 = 1;
+
+/// Bytes in both directions, in order. Shutting it down waits until all that was written has
+/// arrived; dropping it before gives it up in both directions.
+pub struct UdpStream {
+    handle: Arc<Handle>,
+    id: u64,
+    finished: bool,
+    ended: bool,
+}
+
+impl UdpStream {
+    pub(super) fn new(handle: Arc<Handle>, id: u64) -> Self {
+        Self { handle, id, finished: false, ended: false }
+    }
+
+    /// The figures of the connection that carries the stream.
+    pub fn stats(&self) -> transport::Stats {
+        self.handle.lock().connection.stats()
+    }
+
+    fn lost(&self, inner: &MutexGuard<'_, Inner>) -> io::Error {
+        self.handle.error(inner.closed.as_ref()).into()
+    }
+}
+
+impl AsyncRead for UdpStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let handle = self.handle.clone();
+        let mut inner = handle.lock();
+        match inner.connection.read(clock::now(), self.id, buffer.initialize_unfilled()) {
+            ReadOutcome::Read(len) => {
+                buffer.advance(len);
+                inner.ring_if_due(handle.alarm());
+                Poll::Ready(Ok(()))
+            }
+            ReadOutcome::End => {
+                self.ended = true;
+                Poll::Ready(Ok(()))
+            }
+            ReadOutcome::Reset(code) => {
+                self.ended = true;
+                let message = format!("the other side gave the stream up (code {code})");
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, message)))
+            }
+            ReadOutcome::Blocked if inner.closed.is_some() => Poll::Ready(Err(self.lost(&inner))),
+            ReadOutcome::Blocked => {
+                inner.wait_for_stream(self.id, Wait::Read, cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl AsyncWrite for UdpStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut inner = self.handle.lock();
+        if inner.closed.is_some() {
+            return Poll::Ready(Err(self.lost(&inner)));
+        }
+        match inner.connection.write(self.id, bytes) {
+            WriteOutcome::Written(len) => {
+                inner.ring_if_due(self.handle.alarm());
+                Poll::Ready(Ok(len))
+            }
+            WriteOutcome::Stopped => {
+                let message = "the other side wants no more of the stream";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, message)))
+            }
+            WriteOutcome::Blocked => {
+                inner.wait_for_stream(self.id, Wait::Write, cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let handle = self.handle.clone();
+        let mut inner = handle.lock();
+        if !self.finished {
+            inner.connection.finish(self.id);
+            inner.ring_if_due(handle.alarm());
+            self.finished = true;
+        }
+        if inner.connection.is_delivered(self.id) {
+            return Poll::Ready(Ok(()));
+        }
+        if inner.closed.is_some() {
+            return Poll::Ready(Err(self.lost(&inner)));
+        }
+        inner.wait_for_delivery(self.id, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for UdpStream {
+    fn drop(&mut self) {
+        let mut inner = self.handle.lock();
+        if !self.finished {
+            inner.connection.reset(self.id, DROPPED);
+        }
+        if !self.ended {
+            inner.connection.stop(self.id, DROPPED);
+        }
+        inner.forget_stream(self.id);
+        inner.ring_if_due(self.handle.alarm());
+    }
+}

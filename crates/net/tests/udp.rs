@@ -1,0 +1,140 @@
+//! The transport over real UDP sockets on loopback.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use net::udp::{UdpConnection, UdpEndpoint};
+use net::{NetError, SharedKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::Config;
+
+fn key(byte: u8) -> SharedKey {
+    SharedKey::from_bytes([byte; 32])
+}
+
+fn localhost() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+async fn pair() -> (UdpConnection, UdpConnection, [UdpEndpoint; 2]) {
+    let server = UdpEndpoint::listen(localhost(), key(1), Config::default()).unwrap();
+    let client = UdpEndpoint::client(server.address(), key(1), Config::default()).unwrap();
+    let (ours, theirs) = tokio::join!(client.connect(server.address()), server.accept());
+    (ours.unwrap(), theirs.unwrap(), [client, server])
+}
+
+/// `len` bytes that depend on their place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 2_654_435_761) >> 11) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_cross_both_ways_at_once_and_the_end_is_seen() {
+    let (ours, theirs, _endpoints) = pair().await;
+    let sent = pattern(30_000_000);
+    let (mut read, mut write) = tokio::io::split(ours.open());
+    let echo = tokio::spawn(async move {
+        let (mut read, mut write) = tokio::io::split(theirs.accept().await.unwrap());
+        let copied = tokio::io::copy(&mut read, &mut write).await.unwrap();
+        write.shutdown().await.unwrap();
+        copied
+    });
+    let bytes = sent.clone();
+    let writer = tokio::spawn(async move {
+        write.write_all(&bytes).await.unwrap();
+        write.shutdown().await.unwrap();
+    });
+    let mut got = Vec::new();
+    read.read_to_end(&mut got).await.unwrap();
+    writer.await.unwrap();
+    assert_eq!(echo.await.unwrap(), sent.len() as u64);
+    assert!(got == sent, "the echo differs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_streams_do_not_wait_for_each_other() {
+    let (ours, theirs, _endpoints) = pair().await;
+    let reader = tokio::spawn(async move {
+        let _stalled = theirs.accept().await.unwrap();
+        let mut tasks = Vec::new();
+        for _ in 0..50 {
+            let mut stream = theirs.accept().await.unwrap();
+            tasks.push(tokio::spawn(async move {
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).await.unwrap();
+                all
+            }));
+        }
+        let mut lens = Vec::new();
+        for task in tasks {
+            let all = task.await.unwrap();
+            assert_eq!(all, pattern(all.len()));
+            lens.push(all.len());
+        }
+        lens.sort_unstable();
+        lens
+    });
+    // Nobody reads this one: its credit runs out, and only its own.
+    let mut stalled = ours.open();
+    stalled.write_all(b"first").await.unwrap();
+    let flood = tokio::spawn(async move { stalled.write_all(&pattern(80_000_000)).await });
+    let mut streams: Vec<_> = (0..50).map(|_| ours.open()).collect();
+    for (index, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(&pattern(index * 10_000 + 1)).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+    let expected: Vec<usize> = (0..50).map(|index| index * 10_000 + 1).collect();
+    assert_eq!(reader.await.unwrap(), expected);
+    assert!(flood.await.unwrap().is_err(), "the stalled stream was given up by its reader");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_key_is_refused_and_said() {
+    let server = UdpEndpoint::listen(localhost(), key(1), Config::default()).unwrap();
+    let client = UdpEndpoint::client(server.address(), key(2), Config::default()).unwrap();
+    let error = client.connect(server.address()).await.err().unwrap();
+    assert!(matches!(error, NetError::WrongKey { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_told_in_time() {
+    let config = Config { connect_timeout: Duration::from_millis(700), ..Config::default() };
+    // Bound, so that nothing else answers there, and silent.
+    let silent = std::net::UdpSocket::bind(localhost()).unwrap();
+    let address = silent.local_addr().unwrap();
+    let client = UdpEndpoint::client(address, key(1), config).unwrap();
+    let error = client.connect(address).await.err().unwrap();
+    assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_connection_ends_the_other_side_with_an_error() {
+    let (ours, theirs, _endpoints) = pair().await;
+    let mut stream = ours.open();
+    stream.write_all(b"half a messa").await.unwrap();
+    let mut there = theirs.accept().await.unwrap();
+    let mut buffer = [0; 12];
+    there.read_exact(&mut buffer).await.unwrap();
+    drop((stream, ours));
+    let error = there.read(&mut buffer).await.err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ipv6_works_and_an_ipv6_listener_takes_ipv4() {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let server = UdpEndpoint::listen(any, key(1), Config::default()).unwrap();
+    let port = server.address().port();
+    for host in [SocketAddr::from((Ipv6Addr::LOCALHOST, port)), (Ipv4Addr::LOCALHOST, port).into()]
+    {
+        let client = UdpEndpoint::client(host, key(1), Config::default()).unwrap();
+        let (ours, theirs) = tokio::join!(client.connect(host), server.accept());
+        let mut stream = ours.unwrap().open();
+        stream.write_all(b"hello").await.unwrap();
+        let mut there = theirs.as_ref().unwrap().accept().await.unwrap();
+        let mut buffer = [0; 5];
+        there.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(&buffer, b"hello");
+    }
+}
