@@ -1,6 +1,7 @@
-//! `cargo xtask`: the project's own checks and tests, one task a file.
+//! `cargo xtask`: the project's own checks, tests and benchmarks, one task a file.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod command;
 mod test;
@@ -23,6 +24,9 @@ enum Task {
     Test(test::Args),
     /// The rules of the house that no compiler checks.
     Tidy,
+    /// Measurements over emulated paths, by the product's own commands.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -46,5 +50,6 @@ fn run(task: Task) -> Result<bool> {
         Task::Ci(args) => ci::run(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run().map(|()| true),
+        Task::Bench(bench) => bench::run(&bench),
     }
 }

@@ -1,6 +1,51 @@
 //! The `longhaul` command.
+//!
+//! `args` is the table of all commands and flags; each command has a file of its own.
 #![forbid(unsafe_code)]
 
-fn main() -> anyhow::Result<()> {
-    anyhow::bail!("nothing can be moved yet")
+mod address;
+mod args;
+mod cp;
+mod demo;
+mod emulate;
+mod home;
+mod manual;
+mod progress;
+mod serve;
+mod signals;
+mod summary;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+/// Failed; nothing that is not whole stands under its final name.
+const FAILED: u8 = 1;
+/// Some files failed.
+const PARTIAL: u8 = 3;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Cp(options) => cp::run(options),
+        Command::Serve(options) => serve::run(options),
+        Command::Keygen(options) => home::keygen(&options).map(|()| ExitCode::SUCCESS),
+        Command::Demo(options) => demo::run(options),
+        Command::Emulate(options) => emulate::run(options),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Man(options) => manual::man(&options),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("longhaul: {}", sentence(&error));
+        ExitCode::from(FAILED)
+    })
+}
+
+/// An error with its causes, but those that its own words hold already.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }

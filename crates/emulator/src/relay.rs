@@ -14,7 +14,7 @@ use crate::engine::{Carrier, Engine, sources, watch};
 use crate::error::{Attempt, LabError};
 use crate::lane::{Lane, Outlet, Segments, lanes};
 use crate::report::{LabReport, LaneReport};
-use crate::udp::Udp;
+use crate::udp::{Received, Udp};
 
 /// Clients served at a time; a new one takes the place of the one that was silent longest.
 const MAX_CLIENTS: usize = 64;
@@ -24,6 +24,9 @@ const BATCH: usize = 8;
 
 /// What a datagram's headers weigh on the path: IPv4 and UDP, whatever loopback uses.
 const HEADERS: usize = 28;
+
+/// The longest IP packet the path takes, as between the namespaces. Loopback itself takes 64 KiB.
+const MTU: usize = 1500;
 
 /// A UDP relay: what is sent to its address crosses the path and reaches the target, and answers
 /// return the same way. It needs no privileges and carries nothing but UDP: a relay that ended
@@ -98,6 +101,16 @@ impl Segments for Parcel {
     }
 }
 
+/// Receives what the path takes; what is too long for it vanishes.
+fn receive(socket: &Udp, space: &mut [u8]) -> io::Result<Received> {
+    loop {
+        let got = socket.receive(space)?;
+        if got.stride + HEADERS <= MTU {
+            return Ok(got);
+        }
+    }
+}
+
 /// The segments' bytes.
 fn cut<'a>(frame: &'a [u8], parcel: &Parcel, first: u32, count: u32) -> &'a [u8] {
     let start = first as usize * parcel.stride;
@@ -162,13 +175,13 @@ impl Carrier for Exchange {
         forward.emit_due(clock, &mut ToTarget(clients.target));
         back.emit_due(clock, &mut ToClient(front));
         let mut more = forward.take_batch(clock, BATCH, |space| {
-            let got = front.receive(space)?;
+            let got = receive(front, space)?;
             let client = clients.find(got.from)?;
             Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
         });
         for client in &clients.known {
             more |= back.take_batch(clock, BATCH, |space| {
-                let got = client.upstream.receive(space)?;
+                let got = receive(&client.upstream, space)?;
                 let client = Arc::clone(client);
                 Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
             });

@@ -1,7 +1,7 @@
-//! The real clock: the one place of this crate that reads it.
+//! The real clocks: the one place of this crate that reads them.
 
 use std::sync::OnceLock;
-use std::time;
+use std::time::{self, Duration};
 
 use units::Instant;
 
@@ -12,4 +12,10 @@ pub fn now() -> Instant {
     let elapsed = START.get_or_init(time::Instant::now).elapsed();
     // Off zero, so that times before the first reading can be told.
     Instant::from_nanos(1_000_000_000) + elapsed
+}
+
+/// Wall-clock time since 1970, in which the kernel stamps what it receives.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn wall() -> Duration {
+    time::SystemTime::now().duration_since(time::UNIX_EPOCH).unwrap_or_default()
 }

@@ -14,7 +14,8 @@ pub struct Config {
     pub congestion: Algorithm,
     /// Never send faster than this.
     pub rate_limit: Option<Rate>,
-    /// The most memory for what arrived and was not read, of all streams together.
+    /// The most memory for what arrived and was not read, of all streams together, and for what
+    /// a stream wrote and the other end has not confirmed.
     pub receive_memory: Bytes,
     /// Streams that the other end may have open at a time.
     pub max_streams: u64,
@@ -53,6 +54,7 @@ impl Config {
             connection_window: (START_WINDOW.0 * 2, self.receive_memory.0),
             streams: self.max_streams,
             unsent: UNSENT.0,
+            held: self.receive_memory.0.max(UNSENT.0),
         }
     }
 }

@@ -61,11 +61,6 @@ impl Endpoint {
         }
     }
 
-    /// Whether connections from outside are accepted.
-    pub fn listens(&self) -> bool {
-        self.listens
-    }
-
     /// Begins a connection to `address`.
     pub fn connect(&mut self, now: Instant, address: SocketAddr) -> (u32, Connection) {
         let local = self.number();

@@ -4,8 +4,9 @@
 use core::time::Duration;
 
 use rangemap::RangeSet;
-use units::Instant;
+use units::{Instant, Rate};
 
+use crate::trains::Trains;
 use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State, StreamCredit};
 
 /// Bounds of the time between two reports; inside them it is 1/32 of the round-trip time.
@@ -27,13 +28,13 @@ const WIRE_OVERHEAD: i64 = 28;
 pub(crate) struct Feedback {
     /// Numbers received, at or above `floor`.
     received: RangeSet<u64>,
-    ranges: usize,
     /// Below it everything is settled at the sender.
     floor: u64,
     largest: u64,
     largest_arrival: Instant,
     bytes: u64,
     ecn_ce: u64,
+    trains: Trains,
     /// Where the map of the next report begins, when the last did not fit.
     resume: Option<u64>,
     /// Something that asks for a report arrived since the last one.
@@ -44,16 +45,30 @@ pub(crate) struct Feedback {
     allowance: i64,
 }
 
+/// What matters of a packet that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    /// When it arrived.
+    pub(crate) at: Instant,
+    /// Bytes of the datagram.
+    pub(crate) size: usize,
+    pub(crate) wants_report: bool,
+    /// Sent in one go with the number before.
+    pub(crate) follows: bool,
+    /// Marked "congestion experienced".
+    pub(crate) ce: bool,
+}
+
 impl Feedback {
     pub(crate) fn new() -> Self {
         Self {
             received: RangeSet::new(),
-            ranges: 0,
             floor: 0,
             largest: 0,
             largest_arrival: Instant::ZERO,
             bytes: 0,
             ecn_ce: 0,
+            trains: Trains::default(),
             resume: None,
             pending: false,
             interval: MIN_INTERVAL,
@@ -62,12 +77,16 @@ impl Feedback {
         }
     }
 
-    /// Whether a packet with this number is new and there is room to remember it. A number below
-    /// the floor is a replay or came too late to matter.
+    /// Whether a packet with this number is new. A number below the floor is a replay or came too
+    /// late to matter.
     pub(crate) fn is_fresh(&self, number: u64) -> bool {
-        number >= self.floor
-            && !self.received.contains(&number)
-            && (self.ranges < MAX_RANGES || number <= self.largest)
+        number >= self.floor && !self.received.contains(&number)
+    }
+
+    /// Whether there is room to remember the number.
+    pub(crate) fn has_room_for(&self, number: u64) -> bool {
+        let continues = number.checked_sub(1).is_some_and(|one| self.received.contains(&one));
+        continues || self.received.len() < MAX_RANGES
     }
 
     /// Whether the number is above all received so far.
@@ -76,23 +95,17 @@ impl Feedback {
     }
 
     /// A new authentic packet arrived.
-    pub(crate) fn on_packet(
-        &mut self,
-        now: Instant,
-        number: u64,
-        size: usize,
-        (wants_report, ce): (bool, bool),
-    ) {
+    pub(crate) fn on_packet(&mut self, number: u64, packet: &Packet) {
         if self.is_newest(number) {
-            self.ranges += usize::from(number != self.largest + 1);
             self.largest = number;
-            self.largest_arrival = now;
+            self.largest_arrival = packet.at;
         }
         self.received.insert(number..number + 1);
-        self.bytes += size as u64;
-        self.ecn_ce += u64::from(ce);
-        self.pending |= wants_report;
-        self.allowance = (self.allowance + size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
+        self.bytes += packet.size as u64;
+        self.ecn_ce += u64::from(packet.ce);
+        self.pending |= packet.wants_report;
+        self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
+        self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
     }
 
     /// The sender's state: what is settled needs no memory; its round-trip time sets the pace.
@@ -102,7 +115,6 @@ impl Feedback {
         if lower > self.floor {
             self.received.remove(self.floor..lower);
             self.floor = lower;
-            self.ranges = self.received.len();
         }
     }
 
@@ -145,7 +157,9 @@ impl Feedback {
         self.last_report = now;
         let map_len: usize = runs.iter().map(run_len).sum();
         let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
-        self.allowance -= COST * (size + WIRE_OVERHEAD);
+        // A debt stays small, so that a quiet time does not starve a busy one after it.
+        let debt = COST * (size + WIRE_OVERHEAD);
+        self.allowance = (self.allowance - debt).max(-MAX_ALLOWANCE / 16);
         Report {
             lower,
             largest: self.largest,
@@ -153,6 +167,7 @@ impl Feedback {
             made_at: now.as_nanos(),
             bytes: self.bytes,
             connection_credit,
+            capacity: self.trains.capacity().map_or(0, Rate::as_bits_per_sec),
             ecn_ce: self.ecn_ce,
             from,
             credits,
@@ -201,10 +216,14 @@ mod tests {
 
     const ROOM: usize = 1400;
 
+    fn packet(at: Instant, size: usize) -> Packet {
+        Packet { at, size, wants_report: true, follows: false, ce: false }
+    }
+
     fn receive(feedback: &mut Feedback, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             if feedback.is_fresh(number) {
-                feedback.on_packet(Instant::from_nanos(1), number, 1000, (true, false));
+                feedback.on_packet(number, &packet(Instant::from_nanos(1), 1000));
             }
         }
     }
@@ -269,7 +288,7 @@ mod tests {
         let packets = 110_000;
         for number in 0..packets {
             now += Duration::from_micros(2_700);
-            feedback.on_packet(now, number, 512, (true, false));
+            feedback.on_packet(number, &packet(now, 512));
             if feedback.due().is_some_and(|due| due <= now) {
                 let report =
                     feedback.report(now, 0, (0, vec![StreamCredit { stream: 0, credit: 1 }]), ROOM);

@@ -20,11 +20,12 @@ mod recovery;
 mod rtt;
 mod stats;
 mod streams;
+mod trains;
 pub mod wire;
 
 pub use config::Config;
-pub use connection::{CloseReason, Connection, Event, Side, Transmit};
+pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit};
 pub use endpoint::{Endpoint, Routed};
 pub use rtt::Rtt;
 pub use stats::{Limit, LimitTimes, Stats};
-pub use streams::{ReadOutcome, StreamError, WriteOutcome};
+pub use streams::{Delivery, ReadOutcome, StreamError, WriteOutcome};

@@ -11,6 +11,8 @@ pub(crate) const BASE_SIZE: u16 = 1200;
 const CANDIDATES: [u16; 5] = [8952, 1472, 1452, 1412, 1372];
 /// Times each size is tried: random loss must not cost the path its size.
 const TRIES: u8 = 3;
+/// So many large packets lost in a row are a black hole: at 50% loss one chance in a million.
+const BLACK_HOLE: u32 = 20;
 /// Between two rounds of probes.
 const ROUND: Duration = Duration::from_millis(500);
 
@@ -19,6 +21,10 @@ const ROUND: Duration = Duration::from_millis(500);
 pub(crate) struct MtuSearch {
     size: u16,
     tries: u8,
+    /// When the latest large packet was sent that arrived.
+    arrived: Instant,
+    /// Large packets lost that were sent after it.
+    lost_in_a_row: u32,
     /// The next candidate of this round.
     candidate: usize,
     next_round: Instant,
@@ -26,7 +32,14 @@ pub(crate) struct MtuSearch {
 
 impl MtuSearch {
     pub(crate) fn new() -> Self {
-        Self { size: BASE_SIZE, tries: 0, candidate: 0, next_round: Instant::ZERO }
+        Self {
+            size: BASE_SIZE,
+            tries: 0,
+            arrived: Instant::ZERO,
+            lost_in_a_row: 0,
+            candidate: 0,
+            next_round: Instant::ZERO,
+        }
     }
 
     /// The largest size known to arrive.
@@ -53,6 +66,26 @@ impl MtuSearch {
             self.next_round = now + ROUND.max(rtt * 2);
         }
         (size > self.size).then_some(usize::from(size))
+    }
+
+    /// A report settled data packets, given by size and time of sending, as arrived and as lost.
+    /// When large ones are lost that were sent after all that arrived, and many of them, the path
+    /// has become narrower: back to the size that every path carries, and search anew.
+    pub(crate) fn on_settled(
+        &mut self,
+        acked: impl Iterator<Item = (u32, Instant)>,
+        lost: impl Iterator<Item = (u32, Instant)>,
+    ) {
+        let large = |&(size, _): &(u32, Instant)| size > u32::from(BASE_SIZE);
+        if let Some(latest) = acked.filter(large).map(|(_, at)| at).max() {
+            self.lost_in_a_row = 0;
+            self.arrived = self.arrived.max(latest);
+        }
+        self.lost_in_a_row +=
+            lost.filter(large).filter(|&(_, at)| at > self.arrived).count() as u32;
+        if self.lost_in_a_row >= BLACK_HOLE {
+            *self = Self::new();
+        }
     }
 
     /// A probe of `size` bytes arrived.

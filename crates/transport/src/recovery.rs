@@ -12,10 +12,13 @@ use units::Instant;
 use crate::streams::Piece;
 use crate::wire::Report;
 
-/// The reorder margin, as a share of the round-trip time, and its bounds.
+/// The reorder margin ([`margin`]), as a share of the round-trip time, and its bounds.
 const MARGIN_SHARE: u32 = 8;
 const MIN_MARGIN: Duration = Duration::from_millis(1);
 const MAX_MARGIN: Duration = Duration::from_millis(25);
+
+/// Packets that may stand between the oldest unsettled one and the newest: 1.5 GB at full size.
+const MAX_ENTRIES: usize = 1 << 20;
 
 /// What must be done again when a packet is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +49,18 @@ pub(crate) struct Sent {
 pub(crate) struct Settled {
     pub(crate) acked: Vec<Sent>,
     pub(crate) lost: Vec<Sent>,
-    /// When the largest number received was sent, if the report was the first to name it.
+    /// When the largest number received was sent, if the report was the first to settle it.
     pub(crate) largest_sent_at: Option<Instant>,
 }
 
 /// The report names packets that were never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeverSent;
+
+/// How much later than a missing packet another must have been sent to prove it lost.
+pub(crate) fn margin(rtt: Duration) -> Duration {
+    (rtt / MARGIN_SHARE).clamp(MIN_MARGIN, MAX_MARGIN)
+}
 
 /// Packets sent and not settled, in the order of their numbers.
 #[derive(Debug, Default)]
@@ -63,7 +71,8 @@ pub(crate) struct SentLog {
     entries: VecDeque<Option<Sent>>,
     in_flight: u64,
     unsettled: usize,
-    largest: Option<(u64, Instant)>,
+    /// When the latest packet was sent that is known to have arrived.
+    latest: Instant,
 }
 
 impl SentLog {
@@ -80,6 +89,11 @@ impl SentLog {
     /// Bytes of packets sent and not settled.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
+    }
+
+    /// Whether no more may be sent until something is settled.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_ENTRIES
     }
 
     /// Whether nothing waits to be settled.
@@ -106,6 +120,21 @@ impl SentLog {
         }
     }
 
+    /// What the report lacks and was sent by `before` is lost.
+    fn settle_lost(&mut self, report: &Report, before: Instant, settled: &mut Settled) {
+        let mut at = report.from;
+        for run in &report.runs {
+            let missing = at + run.received..at + run.received + run.missing;
+            at = missing.end;
+            for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
+                let entry = self.entries[(number - self.lower) as usize];
+                if entry.is_some_and(|sent| sent.at <= before) {
+                    settled.lost.extend(self.settle(number));
+                }
+            }
+        }
+    }
+
     fn settle(&mut self, number: u64) -> Option<Sent> {
         let sent = self.entries.get_mut((number - self.lower) as usize)?.take()?;
         self.in_flight -= u64::from(sent.size);
@@ -126,38 +155,27 @@ impl SentLog {
         settled.acked.clear();
         settled.lost.clear();
         settled.largest_sent_at = None;
-        let next = self.next();
+        let (lower, next) = (self.lower, self.next());
         if report.largest >= next {
             return Err(NeverSent);
         }
-        if self.largest.is_none_or(|(known, _)| report.largest > known)
-            && let Some(index) = report.largest.checked_sub(self.lower)
-            && let Some(sent) = self.entries[index as usize]
-        {
-            self.largest = Some((report.largest, sent.at));
-            settled.largest_sent_at = Some(sent.at);
-        }
-        let margin = (rtt / MARGIN_SHARE).clamp(MIN_MARGIN, MAX_MARGIN);
-        let before = self.largest.map_or(Instant::ZERO, |(_, at)| at - margin);
-        let lower = self.lower;
         let mut at = report.from;
         for run in &report.runs {
-            let missing = at + run.received;
-            let end = missing + run.missing;
-            if missing > next {
+            let received = at..at + run.received;
+            at = received.end + run.missing;
+            if received.end > next {
                 return Err(NeverSent);
             }
-            for number in at.max(lower)..missing {
-                settled.acked.extend(self.settle(number));
-            }
-            for number in missing.max(lower)..end.min(report.largest) {
-                let entry = self.entries[(number - lower) as usize];
-                if entry.is_some_and(|sent| sent.at <= before) {
-                    settled.lost.extend(self.settle(number));
+            for number in received.start.max(lower)..received.end {
+                let Some(sent) = self.settle(number) else { continue };
+                self.latest = self.latest.max(sent.at);
+                if number == report.largest {
+                    settled.largest_sent_at = Some(sent.at);
                 }
+                settled.acked.push(sent);
             }
-            at = end;
         }
+        self.settle_lost(report, self.latest - margin(rtt), settled);
         self.trim();
         Ok(())
     }
@@ -181,6 +199,7 @@ mod tests {
             made_at: 0,
             bytes: 0,
             connection_credit: 0,
+            capacity: 0,
             ecn_ce: 0,
             from,
             credits: Vec::new(),
@@ -207,6 +226,19 @@ mod tests {
         assert_eq!((settled.acked.len(), settled.lost.len()), (1, 1));
         assert!(log.is_empty());
         assert_eq!(log.lower(), log.next());
+    }
+
+    #[test]
+    fn a_report_or_state_as_the_largest_number_hides_no_loss() {
+        let mut log = SentLog::default();
+        for ms in [0, 1, 30] {
+            log.push(sent(ms));
+        }
+        log.push(None);
+        let mut settled = Settled::default();
+        log.on_report(&report(0, 3, &[(1, 1), (2, 0)]), RTT, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len()), (2, 1));
+        assert_eq!(settled.largest_sent_at, None);
     }
 
     #[test]

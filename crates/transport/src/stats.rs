@@ -27,6 +27,10 @@ pub struct LimitTimes {
 }
 
 impl LimitTimes {
+    pub(crate) fn starting(now: Instant) -> Self {
+        Self { since: now, ..Self::default() }
+    }
+
     pub(crate) fn note(&mut self, now: Instant, limit: Limit) {
         self.times[self.current as usize] += now.since(self.since);
         self.current = limit;

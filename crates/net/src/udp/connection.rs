@@ -58,6 +58,14 @@ impl Drop for Handle {
     }
 }
 
+impl Drop for UdpConnection {
+    fn drop(&mut self) {
+        let mut inner = self.handle.lock();
+        inner.stop_accepting();
+        inner.ring_if_due(self.handle.alarm());
+    }
+}
+
 /// A connection over UDP. It ends when this and all its streams are dropped.
 pub struct UdpConnection {
     handle: Arc<Handle>,

@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transport::{Endpoint, Routed, Transmit};
+use transport::{Endpoint, Routed, Side, Transmit};
 use units::Instant;
 
 use super::shared::{Alarm, Inner, lock};
@@ -25,6 +25,8 @@ const RECEIVE_ROUNDS: usize = 4;
 const SEND_ROUNDS: usize = 8;
 /// Established connections that wait to be accepted.
 const MAX_BACKLOG: usize = 256;
+/// The code of a close because nobody will accept the connection.
+const BUSY: u64 = 1;
 
 /// A connection that driver and application hold.
 pub(super) type Shared = Arc<Mutex<Inner>>;
@@ -61,7 +63,11 @@ impl Core {
         let mut state = lock(&self.state);
         let (number, connection) = state.endpoint.connect(clock::now(), address);
         let shared = Arc::new(Mutex::new(Inner::new(connection)));
-        state.connections.insert(number, shared.clone());
+        if state.failed.is_some() {
+            lock(&shared).fail("the socket of this side has failed");
+        } else {
+            state.connections.insert(number, shared.clone());
+        }
         self.alarm.ring();
         shared
     }
@@ -92,6 +98,10 @@ impl Core {
     /// The thread ends once every connection has.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        let accepted = core::mem::take(&mut lock(&self.state).accepted);
+        for shared in accepted {
+            lock(&shared).connection.close(clock::now(), BUSY, "the listener has ended");
+        }
         self.alarm.ring();
     }
 }
@@ -120,7 +130,8 @@ impl Driver {
 
     /// Runs until the endpoint is dropped and its connections have ended, or the socket fails.
     pub(super) fn run(mut self) {
-        let ended = loop {
+        let mut guard = Ended { core: self.core.clone(), why: io::ErrorKind::Other };
+        guard.why = loop {
             let full = match self.receive() {
                 Ok(full) => full,
                 Err(error) => break error.kind(),
@@ -134,9 +145,6 @@ impl Driver {
                 self.sleep(wake_at);
             }
         };
-        let mut state = lock(&self.core.state);
-        state.failed = Some(ended);
-        state.waiting.drain(..).for_each(Waker::wake);
     }
 
     /// Takes in what waits; whether there may be more.
@@ -150,11 +158,12 @@ impl Driver {
             };
             let now = clock::now();
             let mut state = lock(&self.core.state);
-            for (from, ce, datagram) in self.buffers.datagrams(count) {
-                match state.endpoint.route(now, from, datagram) {
+            for received in self.buffers.datagrams(now, count) {
+                let from = received.from;
+                match state.endpoint.route(now, from, received.bytes) {
                     Routed::Known(number) => {
                         if let Some(shared) = state.connections.get(&number) {
-                            lock(shared).connection.handle(now, from, datagram, ce);
+                            lock(shared).connection.handle(now, received);
                         }
                     }
                     Routed::New(number, connection) => {
@@ -200,8 +209,17 @@ impl Driver {
         if closed {
             state.endpoint.forget(number);
             state.connections.remove(&number);
-        } else if state.endpoint.listens() && state.accepted.len() < MAX_BACKLOG {
-            state.accepted.push(shared.clone());
+        } else {
+            let mut inner = lock(shared);
+            let full = state.accepted.len() >= MAX_BACKLOG;
+            if inner.connection.side() == Side::Initiator {
+                // Whoever connected waits for it.
+            } else if full || self.core.stopping.load(Ordering::Relaxed) {
+                inner.connection.close(clock::now(), BUSY, "no room for another connection");
+            } else {
+                drop(inner);
+                state.accepted.push(shared.clone());
+            }
         }
         state.waiting.drain(..).for_each(Waker::wake);
     }
@@ -225,11 +243,12 @@ impl Driver {
         true
     }
 
-    /// Sends or, when the socket is full, keeps. Any other error loses the batch, as the network
+    /// Sends; keeps what a full socket does not take. An error loses the batch, as the network
     /// may: a probe can be too long for an interface, an interface can be down for a while.
-    fn send(&mut self, transmit: Transmit, contents: Vec<u8>) {
+    fn send(&mut self, transmit: Transmit, mut contents: Vec<u8>) {
         match self.socket.send(&transmit, &contents) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Ok(sent) if sent < contents.len() => {
+                contents.drain(..sent);
                 self.held = Some((transmit, contents));
             }
             _ => self.out = contents,
@@ -237,6 +256,8 @@ impl Driver {
     }
 
     fn sleep(&self, until: Instant) {
+        // With a full socket nothing is due before it has room.
+        let until = if self.held.is_some() { Instant::FAR_FUTURE } else { until };
         let wait = until.since(clock::now()).min(Duration::from_secs(1));
         let Ok(timeout) = Timespec::try_from(wait) else {
             return;
@@ -252,6 +273,23 @@ impl Driver {
         if fds[1].revents().contains(PollFlags::IN) {
             self.core.alarm.silence();
         }
+    }
+}
+
+/// However the thread ends, nobody waits for it any longer.
+struct Ended {
+    core: Arc<Core>,
+    why: io::ErrorKind,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut state = lock(&self.core.state);
+        state.failed = Some(self.why);
+        for (_, shared) in state.connections.drain() {
+            lock(&shared).fail("the socket of this side has failed");
+        }
+        state.waiting.drain(..).for_each(Waker::wake);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use transport::{CloseReason, Connection, Event};
+use transport::{CloseReason, Connection, Delivery, Event};
 use units::Instant;
 
 use crate::clock;
@@ -40,6 +40,9 @@ impl Alarm {
     }
 }
 
+/// The code of a reset or stop of a stream that nobody accepts.
+const REFUSED: u64 = 2;
+
 /// Who waits on a stream.
 #[derive(Default)]
 struct Waiting {
@@ -54,6 +57,8 @@ pub(super) struct Inner {
     pub(super) closed: Option<CloseReason>,
     /// Streams that the other end opened and nobody has accepted yet.
     pub(super) incoming: VecDeque<u64>,
+    /// Nobody will accept streams any more.
+    deaf: bool,
     /// When the driver comes again by itself.
     driver_at: Instant,
     streams: HashMap<u64, Waiting>,
@@ -77,6 +82,7 @@ impl Inner {
             established: false,
             closed: None,
             incoming: VecDeque::new(),
+            deaf: false,
             driver_at: Instant::ZERO,
             streams: HashMap::new(),
             waiting: Vec::new(),
@@ -103,6 +109,26 @@ impl Inner {
         }
     }
 
+    /// Nobody will accept what the other end opens: it must not wait for that.
+    pub(super) fn stop_accepting(&mut self) {
+        self.deaf = true;
+        while let Some(id) = self.incoming.pop_front() {
+            self.refuse(id);
+        }
+    }
+
+    fn refuse(&mut self, id: u64) {
+        self.connection.reset(id, REFUSED);
+        self.connection.stop(id, REFUSED);
+        self.connection.release(id);
+    }
+
+    /// Ends the connection as if the network had.
+    pub(super) fn fail(&mut self, why: &'static str) {
+        self.closed.get_or_insert(CloseReason::Violation(why));
+        self.wake_all();
+    }
+
     /// Nobody holds the stream any more.
     pub(super) fn forget_stream(&mut self, id: u64) {
         self.streams.remove(&id);
@@ -119,6 +145,7 @@ impl Inner {
                     established = true;
                     self.waiting.drain(..).for_each(Waker::wake);
                 }
+                Event::Opened(id) if self.deaf => self.refuse(id),
                 Event::Opened(id) => {
                     self.incoming.push_back(id);
                     self.waiting.drain(..).for_each(Waker::wake);
@@ -133,11 +160,11 @@ impl Inner {
         }
         let connection = &self.connection;
         self.flushing.retain(|(id, waker)| {
-            let delivered = connection.is_delivered(*id);
-            if delivered {
+            let pending = connection.delivery(*id) == Delivery::Pending;
+            if !pending {
                 waker.wake_by_ref();
             }
-            !delivered
+            pending
         });
         established
     }

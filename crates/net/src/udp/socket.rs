@@ -3,16 +3,23 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
-use transport::Transmit;
+use transport::{Received, Transmit};
+use units::Instant;
+
+use crate::clock;
 
 /// Room for a batch that GRO has joined.
 const BUFFER: usize = 64 << 10;
 /// Wanted from the kernel, so that a busy machine drops nothing for 60 ms at 1 Gbit/s.
 const SOCKET_BUFFER: usize = 8 << 20;
+
+/// A datagram is not taken to have waited longer in the socket's buffer: the wall clock was set.
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// A bound socket.
 pub(super) struct BatchSocket {
@@ -45,24 +52,28 @@ impl BatchSocket {
 
     /// Sends what `transmit` describes, in one call where the kernel segments.
     ///
+    /// Gives how many bytes went out: fewer than all when the socket's buffer is full.
+    ///
     /// # Errors
-    /// `WouldBlock` when the socket's buffer is full; then nothing of the rest was sent, and what
-    /// was not is lost as on the network. Other errors are the system's.
-    pub(super) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+    /// The system's.
+    pub(super) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<usize> {
         let at_once = self.state.max_gso_segments().max(1) * transmit.segment;
+        let mut sent = 0;
         for piece in contents.chunks(at_once) {
-            self.state.try_send(
-                UdpSockRef::from(&self.socket),
-                &quinn_udp::Transmit {
-                    destination: transmit.to,
-                    ecn: None,
-                    contents: piece,
-                    segment_size: Some(transmit.segment),
-                    src_ip: None,
-                },
-            )?;
+            let transmit = quinn_udp::Transmit {
+                destination: transmit.to,
+                ecn: None,
+                contents: piece,
+                segment_size: Some(transmit.segment),
+                src_ip: None,
+            };
+            match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
+                result => result?,
+            }
+            sent += piece.len();
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Receives batches into `buffers`.
@@ -95,16 +106,21 @@ impl Buffers {
         Self { bytes: vec![0; BUFFER * BATCH_SIZE], metas: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// The datagrams of the first `count` batches: where from, whether marked "congestion
-    /// experienced", and the bytes.
+    /// The datagrams of the first `count` batches, which were received at `now`.
     pub(super) fn datagrams(
         &mut self,
+        now: Instant,
         count: usize,
-    ) -> impl Iterator<Item = (SocketAddr, bool, &mut [u8])> {
+    ) -> impl Iterator<Item = Received<'_>> {
         let batches = self.bytes.chunks_exact_mut(BUFFER).zip(&self.metas).take(count);
-        batches.flat_map(|(bytes, meta)| {
+        let wall = clock::wall();
+        batches.flat_map(move |(bytes, meta)| {
+            // The kernel's stamp is of the wall clock; the same time ago on ours.
+            let waited = meta.timestamp.map(|stamp| wall.saturating_sub(stamp));
+            let arrived = now - waited.unwrap_or_default().min(MAX_WAIT);
             let ce = meta.ecn == Some(EcnCodepoint::Ce);
-            bytes[..meta.len].chunks_mut(meta.stride.max(1)).map(move |one| (meta.addr, ce, one))
+            let datagrams = bytes[..meta.len].chunks_mut(meta.stride.max(1));
+            datagrams.map(move |bytes| Received { from: meta.addr, arrived, ce, bytes })
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use transport::{ReadOutcome, WriteOutcome};
+use transport::{Delivery, ReadOutcome, WriteOutcome};
 
 use super::connection::Handle;
 use super::shared::{Inner, Wait};
@@ -39,12 +39,19 @@ impl UdpStream {
     }
 }
 
+fn unwanted() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the other side wants no more of the stream")
+}
+
 impl AsyncRead for UdpStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         let handle = self.handle.clone();
         let mut inner = handle.lock();
         match inner.connection.read(clock::now(), self.id, buffer.initialize_unfilled()) {
@@ -86,10 +93,7 @@ impl AsyncWrite for UdpStream {
                 inner.ring_if_due(self.handle.alarm());
                 Poll::Ready(Ok(len))
             }
-            WriteOutcome::Stopped => {
-                let message = "the other side wants no more of the stream";
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, message)))
-            }
+            WriteOutcome::Stopped => Poll::Ready(Err(unwanted())),
             WriteOutcome::Blocked => {
                 inner.wait_for_stream(self.id, Wait::Write, cx.waker());
                 Poll::Pending
@@ -109,8 +113,10 @@ impl AsyncWrite for UdpStream {
             inner.ring_if_due(handle.alarm());
             self.finished = true;
         }
-        if inner.connection.is_delivered(self.id) {
-            return Poll::Ready(Ok(()));
+        match inner.connection.delivery(self.id) {
+            Delivery::Done => return Poll::Ready(Ok(())),
+            Delivery::GivenUp => return Poll::Ready(Err(unwanted())),
+            Delivery::Pending => {}
         }
         if inner.closed.is_some() {
             return Poll::Ready(Err(self.lost(&inner)));
@@ -129,6 +135,7 @@ impl Drop for UdpStream {
         if !self.ended {
             inner.connection.stop(self.id, DROPPED);
         }
+        inner.connection.release(self.id);
         inner.forget_stream(self.id);
         inner.ring_if_due(self.handle.alarm());
     }

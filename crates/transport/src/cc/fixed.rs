@@ -28,7 +28,7 @@ impl Controller for Fixed {
     }
 
     fn on_ack(&mut self, sample: &AckSample) {
-        self.rtt = sample.rtt.unwrap_or(self.rtt).max(sample.min_rtt);
+        self.rtt = sample.rtt.unwrap_or(self.rtt);
     }
 
     fn window(&self) -> Bytes {

@@ -23,8 +23,8 @@ pub struct AckSample {
     pub received: (Bytes, Instant),
     /// The round-trip time, without the receiver's own delay, when the report gave one.
     pub rtt: Option<Duration>,
-    /// The least round-trip time of the last seconds.
-    pub min_rtt: Duration,
+    /// What trains of packets told the receiver of the path's capacity.
+    pub capacity: Option<Rate>,
     /// Bytes in flight after the report.
     pub in_flight: Bytes,
     /// The application, or credit, held the sender back: rates are lower bounds only.
@@ -43,6 +43,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn window(&self) -> Bytes;
     /// How fast they may go out.
     fn pacing_rate(&self) -> Rate;
+    /// Datagrams that should go out in one go at least.
+    fn train(&self) -> usize {
+        1
+    }
 }
 
 /// Which controller to use.

@@ -30,11 +30,17 @@ use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
 use crate::recovery::{Content, SentLog, Settled};
 use crate::rtt::Rtt;
-use crate::stats::Stats;
-use crate::streams::{ReadOutcome, Streams, WriteOutcome};
+use crate::stats::{LimitTimes, Stats};
+use crate::streams::{Delivery, ReadOutcome, Streams, WriteOutcome};
 use crate::wire::{Close, Parameters, Refusal};
 
+pub use receive::Received;
 pub use transmit::Transmit;
+
+/// Times that a close is sent before its answer is given up.
+const CLOSES: u32 = 4;
+/// No limit holds a connection below this: it could not even be closed.
+const MIN_RATE: Rate = Rate::from_bits_per_sec(8_000);
 
 /// Which end this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,7 @@ enum Phase {
     /// The end was decided here or there; lingers so that a lost close can be sent again.
     Closing {
         close: Option<Close>,
+        next: Instant,
         until: Instant,
     },
     Closed,
@@ -114,6 +121,7 @@ pub struct Connection {
     remote: u32,
     address: SocketAddr,
     keys: Option<Keys>,
+    side: Side,
     /// Of a responder: the reply, and whether it must be sent (again).
     reply: Vec<u8>,
     reply_due: bool,
@@ -159,6 +167,7 @@ impl Connection {
             remote: 0,
             address,
             keys: None,
+            side,
             reply: Vec::new(),
             reply_due: false,
             validated: side == Side::Initiator,
@@ -181,7 +190,7 @@ impl Connection {
             progress_at: now,
             limited_until: now,
             events: VecDeque::new(),
-            stats: Stats::default(),
+            stats: Stats { limits: LimitTimes::starting(now), ..Stats::default() },
             config,
         }
     }
@@ -199,7 +208,7 @@ impl Connection {
             initiator,
             hello,
             next_hello: now,
-            wait: Duration::from_millis(500),
+            wait: Duration::from_secs(1),
             first_at: None,
             hellos: 0,
             refusals: 0,
@@ -230,6 +239,11 @@ impl Connection {
         self.address
     }
 
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
     /// Whether everything has ended and the connection can be forgotten.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
@@ -250,9 +264,15 @@ impl Connection {
         self.streams.finish(stream);
     }
 
-    /// Whether all that was written, and the end, is known to have arrived.
-    pub fn is_delivered(&self, stream: u64) -> bool {
-        self.streams.is_delivered(stream)
+    /// What became of all that was written to a stream.
+    pub fn delivery(&self, stream: u64) -> Delivery {
+        self.streams.delivery(stream)
+    }
+
+    /// The application is through with the stream and will not name it again. What was written
+    /// and finished before still goes out.
+    pub fn release(&mut self, stream: u64) {
+        self.streams.release(stream);
     }
 
     /// Gives up sending; the other end reads a reset with this code.
@@ -306,7 +326,7 @@ impl Connection {
     /// The rate in force: the controller's, under the user's limit.
     fn rate(&self) -> Rate {
         let rate = self.cc.pacing_rate();
-        self.config.rate_limit.map_or(rate, |limit| rate.min(limit))
+        self.config.rate_limit.map_or(rate, |limit| rate.min(limit)).max(MIN_RATE)
     }
 
     fn begin_closing(&mut self, now: Instant, close: Option<Close>, reason: CloseReason) {
@@ -318,7 +338,8 @@ impl Connection {
             Phase::Closed
         } else {
             self.close_due = true;
-            Phase::Closing { close, until: now + self.rtt.patience() * 3 }
+            let wait = self.rtt.patience();
+            Phase::Closing { close, next: now + wait, until: now + wait * CLOSES }
         };
     }
 

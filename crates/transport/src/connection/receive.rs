@@ -3,16 +3,30 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use units::{Bytes, Instant};
+use units::{Bytes, Instant, Rate};
 
 use super::{CloseReason, Connection, Event, Phase};
 use crate::cc::AckSample;
-use crate::recovery::{Content, NeverSent, Sent};
+use crate::feedback::Packet;
+use crate::recovery::{Content, NeverSent, Sent, Settled};
 use crate::streams::StreamError;
 use crate::wire::{
     Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Refusal, Report, State,
     StreamSignal, WireError,
 };
+
+/// A datagram as it came from the network.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// Where from.
+    pub from: SocketAddr,
+    /// When it arrived, which may be a little before it is handled.
+    pub arrived: Instant,
+    /// Whether the network marked it "congestion experienced".
+    pub ce: bool,
+    /// The datagram; decrypted in place.
+    pub bytes: &'a mut [u8],
+}
 
 /// Why an authentic packet ends the connection.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +45,7 @@ impl Violation {
             Self::Wire(_) => "malformed packet",
             Self::Stream(StreamError::CreditExceeded) => "credit exceeded",
             Self::Stream(StreamError::EndMoved) => "a stream's end was moved",
+            Self::Stream(StreamError::TooManyHoles) => "a stream was sent in too many pieces",
             Self::Stream(StreamError::NoSuchStream) => "a stream was used that may not exist",
             Self::NeverSent => "a packet was acknowledged that was never sent",
         }
@@ -38,15 +53,18 @@ impl Violation {
 }
 
 impl Connection {
-    /// Takes in one datagram that the endpoint found to be for this connection. It is decrypted
-    /// in place. What is not authentic is counted and ignored. `ce` tells that the network
-    /// marked it "congestion experienced".
-    pub fn handle(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8], ce: bool) {
-        if Opening::is_opening(datagram) {
-            if self.handle_opening(now, datagram).is_none() {
-                self.stats.refused += 1;
-            }
-        } else if self.handle_sealed(now, from, datagram, ce).is_none() {
+    /// Takes in one datagram that the endpoint found to be for this connection. What is not
+    /// authentic is counted and ignored.
+    pub fn handle(&mut self, now: Instant, received: Received<'_>) {
+        if self.is_closed() {
+            return;
+        }
+        let taken = if Opening::is_opening(received.bytes) {
+            self.handle_opening(now, received.bytes)
+        } else {
+            self.handle_sealed(now, received)
+        };
+        if taken.is_none() {
             self.stats.refused += 1;
         }
     }
@@ -116,25 +134,19 @@ impl Connection {
         }
     }
 
-    fn handle_sealed(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        ce: bool,
-    ) -> Option<()> {
-        let header = Header::decode(datagram).ok()?;
-        let size = datagram.len();
+    fn handle_sealed(&mut self, now: Instant, received: Received<'_>) -> Option<()> {
+        let header = Header::decode(received.bytes).ok()?;
+        let size = received.bytes.len();
         if !self.feedback.is_fresh(header.number) {
             return None;
         }
-        let (associated, sealed) = datagram.split_at_mut(HEADER_LEN);
+        let (associated, sealed) = received.bytes.split_at_mut(HEADER_LEN);
         let body = self.keys.as_ref()?.opener.open(header.number, associated, sealed).ok()?;
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
         self.last_received = now;
         if self.feedback.is_newest(header.number) {
-            self.address = from;
+            self.address = received.from;
         }
         if !self.validated {
             self.validated = true;
@@ -145,7 +157,18 @@ impl Connection {
             self.on_packet_while_closing(header.kind);
             return Some(());
         }
-        self.feedback.on_packet(now, header.number, size, (header.kind.wants_report(), ce));
+        let packet = Packet {
+            at: received.arrived.min(now),
+            size,
+            wants_report: header.kind.wants_report(),
+            follows: header.follows,
+            ce: received.ce,
+        };
+        if self.feedback.has_room_for(header.number) {
+            self.feedback.on_packet(header.number, &packet);
+        } else if header.kind.wants_report() {
+            return None; // as if lost: reports and states will make room
+        }
         if let Err(violation) = self.on_body(now, &header, body) {
             self.violation(now, violation.name());
         }
@@ -192,6 +215,9 @@ impl Connection {
     }
 
     fn on_report(&mut self, now: Instant, report: &Report) -> Result<(), Violation> {
+        if report.bytes > self.stats.sent.1.0 {
+            return Err(Violation::NeverSent);
+        }
         self.feedback.on_lower(report.lower);
         self.streams.on_connection_credit(report.connection_credit);
         for credit in &report.credits {
@@ -207,6 +233,7 @@ impl Connection {
         if let Some(sample) = sample_rtt {
             self.on_rtt_sample(now, sample);
         }
+        self.notice_black_hole(&settled);
         let (mut acked, mut lost) = (0, 0);
         for sent in &settled.acked {
             acked += u64::from(sent.size);
@@ -216,7 +243,6 @@ impl Connection {
             lost += self.on_packet_lost(sent);
         }
         if acked > 0 {
-            self.backoff = 0;
             self.progress_at = now;
         }
         self.settled = settled;
@@ -224,9 +250,10 @@ impl Connection {
             now,
             acked: Bytes(acked),
             lost: Bytes(lost),
+            capacity: Some(Rate::from_bits_per_sec(report.capacity))
+                .filter(|&rate| rate > Rate::ZERO),
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
             rtt: sample_rtt,
-            min_rtt: self.rtt.min(),
             in_flight: Bytes(self.log.in_flight()),
             limited: now < self.limited_until,
         };
@@ -236,9 +263,18 @@ impl Connection {
         Ok(())
     }
 
+    fn notice_black_hole(&mut self, settled: &Settled) {
+        let data = |sent: &&Sent| matches!(sent.content, Content::Piece { .. });
+        let acked = settled.acked.iter().filter(data).map(|sent| (sent.size, sent.at));
+        let lost = settled.lost.iter().filter(data).map(|sent| (sent.size, sent.at));
+        self.mtu.on_settled(acked, lost);
+    }
+
     fn on_packet_acked(&mut self, sent: &Sent) {
         match sent.content {
-            Content::Piece { stream, piece } => self.streams.on_piece_acked(stream, piece),
+            Content::Piece { stream, piece } => {
+                self.streams.on_piece_acked(stream, piece, &mut self.events);
+            }
             Content::Reset { stream, .. } => self.streams.on_reset_acked(stream),
             Content::MtuProbe => self.mtu.on_acked(sent.size),
             Content::Stop { .. } | Content::Ping => {}

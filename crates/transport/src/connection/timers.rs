@@ -6,6 +6,7 @@ use core::time::Duration;
 use units::Instant;
 
 use super::{CloseReason, Connection, Phase};
+use crate::recovery::margin;
 
 /// What the other end's report may be put off by, beyond the round trip.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
@@ -19,7 +20,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Closed => None,
-            Phase::Closing { until, .. } => Some(*until),
+            Phase::Closing { next, until, .. } => Some(*next.min(until)),
             Phase::Opening(opening) => Some(opening.next_hello.min(opening.give_up)),
             Phase::Established => {
                 let times = [
@@ -40,9 +41,11 @@ impl Connection {
     pub fn handle_timeout(&mut self, now: Instant) {
         match &mut self.phase {
             Phase::Closed => {}
-            Phase::Closing { until, .. } => {
-                if now >= *until {
-                    self.phase = Phase::Closed;
+            Phase::Closing { until, .. } if now >= *until => self.phase = Phase::Closed,
+            Phase::Closing { next, .. } => {
+                if now >= *next {
+                    *next = now + self.rtt.patience();
+                    self.close_due = true;
                 }
             }
             Phase::Opening(opening) => {
@@ -79,21 +82,28 @@ impl Connection {
         idle.then(|| self.last_sent.max(self.last_received) + self.config.keep_alive)
     }
 
-    /// The tail probe: something is in flight, or held back for want of credit, and no report
-    /// has come for longer than one can take.
+    /// The tail probe: something is in flight, or held back for want of credit, and nothing more
+    /// was sent. The first probe only makes the next report cover the tail; the following ones
+    /// wait until that report, and the next, cannot come any more.
     fn probe_at(&self) -> Option<Instant> {
         if self.ping_due || !self.validated || (self.log.is_empty() && !self.streams.is_blocked()) {
             return None;
         }
-        let longest = MAX_PROBE_WAIT.max(self.rtt.patience() * 2);
-        let wait = (self.rtt.patience() + REPORT_DELAY) * (1 << self.backoff);
-        Some(self.last_eliciting.max(self.progress_at) + wait.min(longest))
+        let patience = self.rtt.patience();
+        let wait = match self.backoff.checked_sub(1) {
+            None => margin(patience) + Duration::from_millis(1),
+            Some(doublings) => {
+                ((patience + REPORT_DELAY) * (1 << doublings)).min(MAX_PROBE_WAIT.max(patience * 2))
+            }
+        };
+        Some(self.last_eliciting.max(self.progress_at) + wait)
     }
 
     /// When the pace lets the next batch go; `None` when there is nothing to send or no window.
     fn data_at(&self) -> Option<Instant> {
         let ready = self.validated
             && self.log.in_flight() < self.cc.window().0
+            && !self.log.is_full()
             && (self.streams.has_pending() || !self.signals.is_empty());
         ready.then(|| self.pacer.next())
     }

@@ -10,12 +10,15 @@ use crate::crypto::{Keys, TAG_LEN};
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
+use crate::streams::Piece;
 use crate::wire::{DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, State, StreamSignal};
 
 /// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
 const MAX_BATCH: usize = 65_000;
 /// The most datagrams in a batch: what every kernel with GSO takes.
 const MAX_SEGMENTS: usize = 44;
+/// In flight at the very end of a transfer: less than this share of the window.
+const TAIL_SHARE: u64 = 8;
 /// The sender's state is told once in this share of a round trip, within bounds.
 const STATE_SHARE: u32 = 4;
 const STATE_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -155,7 +158,7 @@ impl Connection {
         fill: impl FnOnce(&mut Vec<u8>),
     ) {
         if let Some(keys) = &self.keys {
-            seal(&mut self.log, (keys, self.remote), out, (kind, sent), fill);
+            seal(&mut self.log, (keys, self.remote), out, (kind, false, sent), fill);
         }
     }
 
@@ -174,19 +177,19 @@ impl Connection {
         let rate = self.rate();
         let window = self.cc.window().0.saturating_sub(self.log.in_flight());
         let most = MAX_SEGMENTS.min(MAX_BATCH / segment).min((window as usize).div_ceil(segment));
-        let batch = Pacer::batch(rate, segment, most.max(1));
-        for _ in 0..batch {
-            let Some((stream, piece)) = self.streams.take(room, &mut self.events) else {
-                break;
-            };
-            let size = HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN;
-            let content = Content::Piece { stream, piece };
-            let sent = Sent { at: now, size: size as u32, content };
-            let keys = self.keys.as_ref()?;
-            seal(&mut self.log, (keys, self.remote), out, (Kind::Data, Some(sent)), |out| {
-                Data::encode_prefix(out, stream, piece.offset);
-                self.streams.copy_piece(stream, piece, out);
-            });
+        let batch = Pacer::batch(rate, segment, most.max(1)).max(self.cc.train().min(most.max(1)));
+        let mut first_len = usize::MAX;
+        while out.len() < batch * segment {
+            let Some((stream, piece)) = self.streams.take(room, &mut self.events) else { break };
+            self.data_packet(now, out, (stream, piece))?;
+            first_len = first_len.min(out.len());
+            // At the very end what was lost goes out twice: to lose it once more would cost a
+            // round trip in which nothing else moves.
+            let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
+            let alone = last && !piece.fresh && !self.streams.has_pending();
+            if alone && (piece.len == room || out.len() < segment) {
+                self.data_packet(now, out, (stream, piece))?;
+            }
             if piece.len < room {
                 break;
             }
@@ -195,16 +198,36 @@ impl Connection {
             return None;
         }
         self.last_eliciting = now;
+        self.backoff = 0;
         self.pacer.on_sent(now, Bytes(out.len() as u64), rate);
         self.cc.on_sent(now, Bytes(out.len() as u64), Bytes(self.log.in_flight()));
-        Some(segment)
+        // A short packet stands last, or alone with its twin.
+        Some(first_len.min(segment))
+    }
+
+    fn data_packet(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+        (stream, piece): (u64, Piece),
+    ) -> Option<()> {
+        let size = HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN;
+        let content = Content::Piece { stream, piece };
+        let sent = Sent { at: now, size: size as u32, content };
+        let follows = !out.is_empty();
+        let keys = self.keys.as_ref()?;
+        seal(&mut self.log, (keys, self.remote), out, (Kind::Data, follows, Some(sent)), |out| {
+            Data::encode_prefix(out, stream, piece.offset);
+            self.streams.copy_piece(stream, piece, out);
+        });
+        Some(())
     }
 
     fn what_limits(&self, now: Instant) -> Option<Limit> {
         if !self.streams.has_pending() {
             let blocked = self.streams.is_blocked();
             Some(if blocked { Limit::Credit } else { Limit::Application })
-        } else if self.log.in_flight() >= self.cc.window().0 {
+        } else if self.log.in_flight() >= self.cc.window().0 || self.log.is_full() {
             Some(Limit::Congestion)
         } else if now < self.pacer.next() {
             Some(Limit::Pacing)
@@ -219,13 +242,13 @@ fn seal(
     log: &mut SentLog,
     (keys, connection): (&Keys, u32),
     out: &mut Vec<u8>,
-    (kind, sent): (Kind, Option<Sent>),
+    (kind, follows, sent): (Kind, bool, Option<Sent>),
     fill: impl FnOnce(&mut Vec<u8>),
 ) {
     let fin = matches!(sent, Some(Sent { content: Content::Piece { piece, .. }, .. }) if piece.fin);
     let number = log.push(sent);
     let start = out.len();
-    Header { kind, fin, connection, number }.encode(out);
+    Header { kind, fin, follows, connection, number }.encode(out);
     fill(out);
     let (associated, body) = out[start..].split_at_mut(HEADER_LEN);
     let tag = keys.sealer.seal(number, associated, body);

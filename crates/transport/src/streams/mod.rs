@@ -37,6 +37,17 @@ pub enum WriteOutcome {
     Stopped,
 }
 
+/// What became of all that was written to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Some of it, or the end, is not known to have arrived.
+    Pending,
+    /// All of it has arrived, and the end.
+    Done,
+    /// It was given up: reset here, or because the reader wants no more.
+    GivenUp,
+}
+
 /// How the other end broke the rules of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
@@ -46,6 +57,9 @@ pub enum StreamError {
     /// It named two different ends of one stream, or sent past the end.
     #[error("a stream's end was moved")]
     EndMoved,
+    /// It sent pieces with more holes between them than are remembered.
+    #[error("a stream was sent in too many pieces")]
+    TooManyHoles,
     /// It opened more streams than it may, or used one that cannot exist.
     #[error("a stream was used that may not exist")]
     NoSuchStream,

@@ -8,6 +8,7 @@
 
 use rangemap::RangeSet;
 
+use super::Delivery;
 use super::store::ByteStore;
 
 /// A piece of a stream that goes into one packet.
@@ -88,6 +89,19 @@ impl SendHalf {
             State::Finishing { fin_acked } => fin_acked && self.base == self.end,
             State::Reset { acked } => acked,
         }
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        match self.state {
+            State::Reset { .. } => Delivery::GivenUp,
+            _ if self.is_done() => Delivery::Done,
+            _ => Delivery::Pending,
+        }
+    }
+
+    /// Written and not known to have arrived.
+    pub(super) fn held(&self) -> u64 {
+        self.end - self.base
     }
 
     /// Bytes that were sent and count against the connection's credit for ever.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Size of a block: large enough that blocks are few, small enough that a hole costs little.
 const BLOCK: usize = 64 << 10;
 /// Blocks kept for use again.
-const MAX_SPARE: usize = 16;
+const MAX_SPARE: usize = 4;
 
 /// A window onto a stream's bytes. Blocks exist only where something was written; the caller
 /// keeps account of which bytes are valid, and bounds the window by credit.

@@ -9,7 +9,7 @@ use units::Instant;
 use super::recv::RecvHalf;
 use super::send::SendHalf;
 use super::window::Window;
-use super::{Piece, ReadOutcome, StreamError, WriteOutcome};
+use super::{Delivery, Piece, ReadOutcome, StreamError, WriteOutcome};
 use crate::wire::{MAX_CREDITS, StreamCredit};
 use crate::{Event, Side};
 
@@ -24,6 +24,8 @@ pub(crate) struct Limits {
     pub(crate) streams: u64,
     /// Bytes written but not sent that a stream holds.
     pub(crate) unsent: u64,
+    /// Bytes written but not acknowledged that a stream holds.
+    pub(crate) held: u64,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,19 @@ struct Stream {
     in_ring: bool,
     /// The application waits for room to write.
     write_blocked: bool,
+    /// The application has let go of it.
+    released: bool,
+}
+
+impl Stream {
+    /// Tells a waiting writer that there is room for a good deal again.
+    fn unblock_writer(&mut self, id: u64, limits: &Limits, events: &mut VecDeque<Event>) {
+        let room = self.send.unsent() <= limits.unsent / 2 && self.send.held() < limits.held;
+        if self.write_blocked && room {
+            self.write_blocked = false;
+            events.push_back(Event::Writable(id));
+        }
+    }
 }
 
 /// All streams, the turns they take, and the connection's credit in both directions.
@@ -108,7 +123,10 @@ impl Streams {
         let (start, max) = self.limits.stream_window;
         let send = SendHalf::new(self.remote_stream_credit);
         let recv = RecvHalf::new(Window::new(start, max));
-        self.table.insert(id, Stream { send, recv, in_ring: false, write_blocked: false });
+        self.table.insert(
+            id,
+            Stream { send, recv, in_ring: false, write_blocked: false, released: false },
+        );
     }
 
     fn is_local(&self, id: u64) -> bool {
@@ -142,9 +160,10 @@ impl Streams {
         Ok(self.table.get_mut(&id))
     }
 
-    /// Forgets the stream when both halves are done.
+    /// Forgets the stream when both halves are done and nobody asks for it any more.
     fn settle(&mut self, id: u64) {
-        let done = |stream: &Stream| stream.send.is_done() && stream.recv.is_done();
+        let done =
+            |stream: &Stream| stream.released && stream.send.is_done() && stream.recv.is_done();
         if self.table.get(&id).is_some_and(done) {
             self.table.remove(&id);
             if !self.is_local(id) {
@@ -174,7 +193,8 @@ impl Streams {
         if !stream.send.is_writable() {
             return WriteOutcome::Stopped;
         }
-        let room = self.limits.unsent.saturating_sub(stream.send.unsent());
+        let unsent = self.limits.unsent.saturating_sub(stream.send.unsent());
+        let room = unsent.min(self.limits.held.saturating_sub(stream.send.held()));
         let len = (bytes.len() as u64).min(room) as usize;
         if len == 0 && !bytes.is_empty() {
             stream.write_blocked = true;
@@ -192,9 +212,17 @@ impl Streams {
         self.enlist(id);
     }
 
-    /// Whether all that was written, and the end, has been acknowledged.
-    pub(crate) fn is_delivered(&self, id: u64) -> bool {
-        self.table.get(&id).is_none_or(|stream| stream.send.is_done())
+    /// What became of all that was written.
+    pub(crate) fn delivery(&self, id: u64) -> Delivery {
+        self.table.get(&id).map_or(Delivery::GivenUp, |stream| stream.send.delivery())
+    }
+
+    /// The application lets go of the stream: it will not ask again.
+    pub(crate) fn release(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.released = true;
+        }
+        self.settle(id);
     }
 
     /// Gives up sending; the offset to name in the reset, if one must be sent.
@@ -211,7 +239,7 @@ impl Streams {
         stream.recv.stop();
         let tell = !stream.recv.is_done();
         let freed = stream.recv.abandon();
-        self.release(freed);
+        self.abandon(freed);
         self.settle(id);
         tell
     }
@@ -241,7 +269,7 @@ impl Streams {
     }
 
     /// Gives back credit for bytes that nobody will read.
-    fn release(&mut self, amount: u64) {
+    fn abandon(&mut self, amount: u64) {
         self.window.on_abandoned(amount);
         self.granted += amount;
     }
@@ -258,11 +286,14 @@ impl Streams {
         };
         let (advance, readable) = stream.recv.on_data(offset, payload, fin)?;
         let freed = if stream.recv.is_stopped() { stream.recv.abandon() } else { 0 };
+        let out_of_order = stream.recv.out_of_order();
         self.received += advance;
         if self.received > self.window.credit() {
             return Err(StreamError::CreditExceeded);
         }
-        self.release(freed);
+        // The connection's window is twice a stream's, and grows with it.
+        self.window.on_held(out_of_order);
+        self.abandon(freed);
         if readable {
             events.push_back(Event::Readable(id));
         }
@@ -281,7 +312,7 @@ impl Streams {
         let advance = stream.recv.on_reset(code, end)?;
         let freed = stream.recv.abandon();
         self.received += advance;
-        self.release(freed);
+        self.abandon(freed);
         events.push_back(Event::Readable(id));
         self.settle(id);
         Ok(())
@@ -311,9 +342,10 @@ impl Streams {
         }
     }
 
-    pub(crate) fn on_piece_acked(&mut self, id: u64, piece: Piece) {
+    pub(crate) fn on_piece_acked(&mut self, id: u64, piece: Piece, events: &mut VecDeque<Event>) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.send.on_acked(piece);
+            stream.unblock_writer(id, &self.limits, events);
             self.settle(id);
         }
     }
@@ -356,10 +388,7 @@ impl Streams {
                 && piece.fresh
             {
                 self.sent += piece.len as u64;
-                if stream.write_blocked && stream.send.unsent() <= self.limits.unsent / 2 {
-                    stream.write_blocked = false;
-                    events.push_back(Event::Writable(id));
-                }
+                stream.unblock_writer(id, &self.limits, events);
             }
             self.enlist(id);
             if let Some(piece) = piece {
@@ -396,7 +425,8 @@ impl Streams {
 
     /// Whether reading has freed so much credit that the other end should hear of it now.
     pub(crate) fn credit_is_due(&self) -> bool {
-        self.granted > self.limits.stream_window.0 / 4
+        let (start, most) = self.limits.stream_window;
+        self.granted > start.min(most) / 4
     }
 
     /// The connection's credit, and that of up to [`MAX_CREDITS`] streams in turn.

@@ -30,6 +30,14 @@ impl Window {
         self.consumed + self.size
     }
 
+    /// `held` bytes have arrived and wait, most of them for a hole to be filled. Repairing one
+    /// takes a round trip and more, in which the sender should go on.
+    pub(super) fn on_held(&mut self, held: u64) {
+        if held > self.size / 2 {
+            self.size = (self.size * 2).min(self.max);
+        }
+    }
+
     /// So many bytes will never be read, and need no room any more.
     pub(super) fn on_abandoned(&mut self, amount: u64) {
         self.consumed += amount;

@@ -46,6 +46,8 @@ pub struct Report {
     pub bytes: u64,
     /// Bytes of all streams together that may be sent.
     pub connection_credit: u64,
+    /// The path's capacity in bits a second, from trains of packets; 0 while unknown.
+    pub capacity: u64,
     /// Datagrams that arrived marked "congestion experienced".
     pub ecn_ce: u64,
     /// The number at which the map begins.
@@ -58,7 +60,7 @@ pub struct Report {
 
 impl Report {
     /// The length of the fixed part, without credits and map.
-    pub const FIXED_LEN: usize = 8 * 8 + 1;
+    pub const FIXED_LEN: usize = 9 * 8 + 1;
 
     /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -70,6 +72,7 @@ impl Report {
             self.made_at,
             self.bytes,
             self.connection_credit,
+            self.capacity,
             self.ecn_ce,
             self.from,
         ] {
@@ -99,6 +102,7 @@ impl Report {
             made_at: body.try_get_u64()?,
             bytes: body.try_get_u64()?,
             connection_credit: body.try_get_u64()?,
+            capacity: body.try_get_u64()?,
             ecn_ce: body.try_get_u64()?,
             from: body.try_get_u64()?,
             credits: Vec::new(),

@@ -60,6 +60,8 @@ pub struct Header {
     pub kind: Kind,
     /// Whether the piece of stream reaches the stream's end.
     pub fin: bool,
+    /// Whether the packet was sent in one go with the one numbered before it.
+    pub follows: bool,
     /// The connection's number at the end that receives the packet.
     pub connection: u32,
     /// The packet number: one sequence for all kinds, never reused.
@@ -67,12 +69,17 @@ pub struct Header {
 }
 
 impl Header {
+    /// No connection lasts long enough for more: 2^62 packets at 10^9 a second take 146 years.
+    pub const MAX_NUMBER: u64 = 1 << 62;
     const FIN: u8 = 1;
+    const FOLLOWS: u8 = 2;
 
     /// Appends the header to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.kind as u8);
-        out.put_u8(if self.fin { Self::FIN } else { 0 });
+        let fin = if self.fin { Self::FIN } else { 0 };
+        let follows = if self.follows { Self::FOLLOWS } else { 0 };
+        out.put_u8(fin | follows);
         out.put_u16(0); // the key's epoch: one so far
         out.put_u32(self.connection);
         out.put_u64(self.number);
@@ -87,15 +94,24 @@ impl Header {
             return Err(WireError::Truncated);
         }
         let kind = Kind::try_from(packet.get_u8())?;
-        let fin = match packet.get_u8() {
-            0 => false,
-            Self::FIN => true,
-            _ => return Err(WireError::Field("flags")),
-        };
+        let flags = packet.get_u8();
+        if flags & !(Self::FIN | Self::FOLLOWS) != 0 {
+            return Err(WireError::Field("flags"));
+        }
         if packet.get_u16() != 0 {
             return Err(WireError::Field("epoch"));
         }
-        Ok(Self { kind, fin, connection: packet.get_u32(), number: packet.get_u64() })
+        let (connection, number) = (packet.get_u32(), packet.get_u64());
+        if number > Self::MAX_NUMBER {
+            return Err(WireError::Field("number"));
+        }
+        Ok(Self {
+            kind,
+            fin: flags & Self::FIN != 0,
+            follows: flags & Self::FOLLOWS != 0,
+            connection,
+            number,
+        })
     }
 }
 

@@ -15,10 +15,10 @@ fn credits() -> impl Strategy<Value = Vec<StreamCredit>> {
 
 proptest! {
     #[test]
-    fn report_round_trips(fields: [u64; 7], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
-        let [lower, largest, largest_arrival, made_at, bytes, connection_credit, ecn_ce] = fields;
+    fn report_round_trips(fields: [u64; 8], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
+        let [lower, largest, largest_arrival, made_at, bytes, connection_credit, capacity, ecn_ce] = fields;
         let report = Report {
-            lower, largest, largest_arrival, made_at, bytes, connection_credit, ecn_ce, from, credits, runs,
+            lower, largest, largest_arrival, made_at, bytes, connection_credit, capacity, ecn_ce, from, credits, runs,
         };
         let mut body = Vec::new();
         report.encode(&mut body);
@@ -26,9 +26,9 @@ proptest! {
     }
 
     #[test]
-    fn small_bodies_round_trip(a: u64, b: u64, c: u64, d: u64, fin: bool, connection: u32) {
+    fn small_bodies_round_trip(a: u64, b: u64, c: u64, d: u64, fin: bool, follows: bool, connection: u32) {
         let mut out = Vec::new();
-        let header = Header { kind: Kind::Data, fin, connection, number: a };
+        let header = Header { kind: Kind::Data, fin, follows, connection, number: a >> 2 };
         header.encode(&mut out);
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
@@ -97,6 +97,7 @@ fn overlong_and_overflowing_maps_are_refused() {
         made_at: 0,
         bytes: 0,
         connection_credit: 0,
+        capacity: 0,
         ecn_ce: 0,
         from: u64::MAX,
         credits: vec![],

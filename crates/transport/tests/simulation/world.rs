@@ -8,7 +8,7 @@ use path::{Fate, Link, PathConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::crypto::SharedKey;
-use transport::{CloseReason, Config, Connection, Endpoint, Event, ReadOutcome, Routed};
+use transport::{CloseReason, Config, Connection, Endpoint, Event, ReadOutcome, Received, Routed};
 use transport::{Stats, WriteOutcome};
 use units::{Bytes, Instant};
 
@@ -25,6 +25,8 @@ pub struct Faults {
     pub jitter: Duration,
     /// Nothing passes, either way, from the first time on for the second.
     pub blackout: Option<(Duration, Duration)>,
+    /// From this time on, longer datagrams vanish without a word.
+    pub narrow: Option<(Duration, usize)>,
 }
 
 /// One end and what its application does.
@@ -75,11 +77,17 @@ impl Host {
         id
     }
 
+    /// Writes more to a stream that was opened with [`Connection::open`].
+    pub fn write(&mut self, id: u64, bytes: &[u8]) {
+        assert_eq!(self.connection().write(id, bytes), WriteOutcome::Written(bytes.len()));
+    }
+
     fn handle(&mut self, now: Instant, from: SocketAddr, datagram: &mut [u8]) -> Option<Vec<u8>> {
         match self.endpoint.route(now, from, datagram) {
             Routed::Known(number) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
-                    connection.handle(now, from, datagram, false);
+                    connection
+                        .handle(now, Received { from, arrived: now, ce: false, bytes: datagram });
                 }
             }
             Routed::New(number, connection) => {
@@ -269,10 +277,7 @@ impl World {
         let numbers: Vec<u32> = self.hosts[index].connections.keys().copied().collect();
         let mut out = Vec::new();
         for number in numbers {
-            loop {
-                let Some(connection) = self.hosts[index].connections.get_mut(&number) else {
-                    break;
-                };
+            while let Some(connection) = self.hosts[index].connections.get_mut(&number) {
                 connection.handle_timeout(now);
                 let Some(transmit) = connection.poll_transmit(now, &mut out) else {
                     break;
@@ -287,7 +292,7 @@ impl World {
 
     /// A datagram of host `index` enters the network.
     fn put(&mut self, index: usize, mut datagram: Vec<u8>) {
-        if datagram.len() > 1472 || self.is_dark() {
+        if datagram.len() > self.mtu() || self.is_dark() {
             return;
         }
         if self.chance(self.faults.corrupt) {
@@ -300,6 +305,11 @@ impl World {
             let _ = self.links[index].send(self.now, size, (datagram.clone(), held));
         }
         let _ = self.links[index].send(self.now, size, (datagram, held));
+    }
+
+    fn mtu(&self) -> usize {
+        let narrow = self.faults.narrow.filter(|&(from, _)| self.elapsed() >= from);
+        narrow.map_or(1472, |(_, mtu)| mtu)
     }
 
     fn is_dark(&self) -> bool {

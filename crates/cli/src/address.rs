@@ -1,0 +1,177 @@
+//! What stands for a place on the command line: a local path, or `lh://host[:port]/path`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Context;
+
+/// The port of `longhaul serve`, UDP and TCP.
+pub const DEFAULT_PORT: u16 = 7272;
+
+/// A source or a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    Local(PathBuf),
+    Remote(Remote),
+}
+
+/// A path on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The server.
+    pub server: Server,
+    /// Below the server's root, without the leading slash; a closing slash is kept.
+    pub path: String,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// A name or an address, IPv6 without brackets.
+    pub host: String,
+    /// UDP and TCP.
+    pub port: u16,
+}
+
+impl Server {
+    /// The server's addresses, in the resolver's order.
+    pub async fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
+        let found = found.with_context(|| format!("cannot find host '{}'", self.host))?;
+        Ok(found.collect())
+    }
+}
+
+impl FromStr for Location {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("an empty path: write . for the current directory".to_owned());
+        }
+        if let Some(rest) = text.strip_prefix("lh://") {
+            return remote(rest).map(Self::Remote);
+        }
+        if let Some((scheme, _)) = text.split_once("://") {
+            return Err(format!("unknown scheme '{scheme}': write lh://HOST[:PORT]/PATH"));
+        }
+        // As scp: a colon before the first slash names a host.
+        match text.split_once(':') {
+            Some((host, path)) if !host.contains('/') => Err(format!(
+                "starting the far side over ssh is not there yet: run `longhaul serve --root DIR` \
+                 on {host} and write lh://{host}/{path} (or ./{text} for a local file)",
+                host = host.rsplit('@').next().unwrap_or(host),
+                path = path.trim_start_matches('/'),
+            )),
+            _ => Ok(Self::Local(text.into())),
+        }
+    }
+}
+
+fn remote(text: &str) -> Result<Remote, String> {
+    let (authority, path) = text.split_once('/').unwrap_or((text, ""));
+    if authority.contains('@') {
+        return Err("lh:// takes no user name: the key decides who may".to_owned());
+    }
+    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
+        let (host, port) = rest.split_once(']').ok_or("the ] after the IPv6 address is missing")?;
+        (host, port)
+    } else {
+        let at = authority.find(':').unwrap_or(authority.len());
+        authority.split_at(at)
+    };
+    if port.matches(':').count() > 1 {
+        return Err(format!("an IPv6 address stands in brackets: lh://[{authority}]/"));
+    }
+    if host.is_empty() {
+        return Err("no host: write lh://HOST[:PORT]/PATH".to_owned());
+    }
+    let port = match port {
+        "" => DEFAULT_PORT,
+        port => port
+            .strip_prefix(':')
+            .and_then(|port| port.parse().ok())
+            .filter(|&port| port != 0)
+            .ok_or_else(|| format!("'{port}' is no port: write a colon and 1 to 65535"))?,
+    };
+    Ok(Remote {
+        server: Server { host: host.to_owned(), port },
+        path: path.trim_start_matches('/').to_owned(),
+    })
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "lh://[{}]", self.host)?;
+        } else {
+            write!(f, "lh://{}", self.host)?;
+        }
+        match self.port {
+            DEFAULT_PORT => Ok(()),
+            port => write!(f, ":{port}"),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote(Remote { server, path }) => write!(f, "{server}/{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, u16, String) {
+        match text.parse() {
+            Ok(Location::Remote(Remote { server, path })) => (server.host, server.port, path),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn error(text: &str) -> String {
+        text.parse::<Location>().expect_err(text)
+    }
+
+    #[test]
+    fn servers_are_read() {
+        let expect = |host: &str, port, path: &str| (host.to_owned(), port, path.to_owned());
+        assert_eq!(parsed("lh://far"), expect("far", 7272, ""));
+        assert_eq!(parsed("lh://far:80/a/b/"), expect("far", 80, "a/b/"));
+        assert_eq!(parsed("lh://[::1]//a b"), expect("::1", 7272, "a b"));
+        assert_eq!(parsed("lh://[fd77::2]:9/"), expect("fd77::2", 9, ""));
+    }
+
+    #[test]
+    fn what_is_read_can_be_shown() {
+        for text in ["lh://far/a", "lh://[::1]:80/", "a/b:c", "./x"] {
+            assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_to_write() {
+        assert!(error("host:dir").contains("lh://host/dir"));
+        assert!(error("me@host:/dir").contains("lh://host/dir"));
+        assert!(error("http://x/").contains("lh://HOST"));
+        assert!(error("lh://fd77::2/x").contains("[fd77::2]"));
+        assert!(error("lh://[fd77::2/x").contains(']'));
+        assert!(error("lh:///x").contains("no host"));
+        assert!(error("lh://h:0/x").contains("port"));
+        assert!(error("lh://h:x/x").contains("port"));
+        assert!(error("lh://me@h/x").contains("user name"));
+        assert!(error("").contains("empty"));
+    }
+
+    #[test]
+    fn local_paths_may_hold_colons_after_a_slash() {
+        assert_eq!("./a:b".parse(), Ok(Location::Local("./a:b".into())));
+        assert_eq!("/a:b".parse(), Ok(Location::Local("/a:b".into())));
+    }
+}

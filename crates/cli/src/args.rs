@@ -1,0 +1,325 @@
+//! Every command and flag: the one table from which the parser, `--help`, the man pages and the
+//! shell completions are made.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use units::{Bytes, Rate};
+
+use crate::address::{DEFAULT_PORT, Location};
+
+/// How every command ends; part of `--help` and of the man pages.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done and verified
+  1    failed: nothing that is not whole stands under its final name
+  2    wrong usage
+  3    some files failed, the others are done and verified
+  130  ended by Ctrl-C (143: by SIGTERM)";
+
+/// Moves file trees across long, fat, lossy networks at the speed of the link.
+#[derive(Parser)]
+#[command(name = "longhaul", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Cp(Cp),
+    Serve(Serve),
+    Keygen(Keygen),
+    Demo(Demo),
+    Emulate(Emulate),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Copy files and trees to a server or from it
+///
+/// The far side runs `longhaul serve` and holds the same key. Everything is encrypted, verified
+/// by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
+/// all that is in them; permissions and times are kept.
+#[derive(Args)]
+#[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
+pub struct Cp {
+    /// What to copy: files or directories here, or `lh://HOST[:PORT]/PATH`
+    #[arg(required = true, value_name = "SRC")]
+    pub sources: Vec<Location>,
+    /// Where to: `lh://HOST[:PORT]/PATH`, or a file or directory here
+    ///
+    /// PATH is below the server's --root. IPv6 addresses stand in brackets, as in
+    /// `lh://[2001:db8::1]/data`.
+    #[arg(required = true, value_name = "DST")]
+    pub destination: Location,
+    /// What carries the data: our UDP transport, or many TCP connections
+    #[arg(long, value_enum, default_value_t = Transport::Udp)]
+    pub transport: Transport,
+    /// TCP connections to stripe over (with --transport tcp)
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
+    pub streams: u16,
+    /// The kernel's congestion control for the TCP connections, as in "cubic"
+    #[arg(long, value_name = "NAME")]
+    pub tcp_cc: Option<String>,
+    /// Send no faster than this (UDP), as in 100mbit
+    #[arg(long, value_name = "RATE")]
+    pub rate_limit: Option<Rate>,
+    #[command(flatten)]
+    pub key: KeyFile,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const CP_LONG_HELP: &str = "\
+Examples:
+  longhaul cp data/ lh://server/incoming/
+  longhaul cp lh://server/results/run7 lh://server/results/run8 .
+  longhaul cp --transport tcp --streams 32 big.tar lh://[2001:db8::1]:7300/
+
+Exit codes:
+  0    done and verified
+  1    failed: nothing that is not whole stands under its final name
+  2    wrong usage
+  3    some files failed, the others are done and verified
+  130  ended by Ctrl-C (143: by SIGTERM); what was whole by then stays";
+
+/// What carries the data.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// Which key to use.
+#[derive(Args)]
+pub struct KeyFile {
+    /// The key both sides share [default: the file `key` in LONGHAUL_HOME]
+    #[arg(long = "key", value_name = "FILE")]
+    pub path: Option<PathBuf>,
+}
+
+/// What to say.
+#[derive(Args, Clone, Copy)]
+pub struct Output {
+    /// Write one JSON object a line to standard output: start, progress, done or error
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more: the connection's figures
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// Serve a directory to all who hold the key, over UDP and TCP
+///
+/// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
+/// cut off the transfers that were under way and removed their temporary files.
+#[derive(Args)]
+pub struct Serve {
+    /// Where to listen: one UDP and one TCP port of the same number
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([0u16; 8], DEFAULT_PORT)))]
+    pub listen: SocketAddr,
+    /// The directory that clients see as /
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+    /// Refuse everything that would write
+    #[arg(long)]
+    pub read_only: bool,
+    /// Send no faster than this to each client (UDP), as in 100mbit
+    #[arg(long, value_name = "RATE")]
+    pub rate_limit: Option<Rate>,
+    /// The kernel's congestion control for the TCP connections, as in "cubic"
+    #[arg(long, value_name = "NAME")]
+    pub tcp_cc: Option<String>,
+    #[command(flatten)]
+    pub key: KeyFile,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// End when standard input does, as when the program that started the server is gone
+    #[arg(long, hide = true)]
+    pub until_eof: bool,
+}
+
+/// Make the key that both sides share
+///
+/// It is written to the file `key` in LONGHAUL_HOME (default: $XDG_CONFIG_HOME/longhaul, else
+/// ~/.config/longhaul), readable by its owner alone.
+#[derive(Args)]
+pub struct Keygen {
+    /// Replace the key that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What an emulated path is like.
+#[derive(Args, Clone, Debug)]
+pub struct PathOptions {
+    /// The link's rate, both ways
+    #[arg(long, default_value = "1gbit")]
+    pub rate: Rate,
+    /// Round-trip time, half of it each way
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
+    pub rtt: Duration,
+    /// Packets lost at random from the near host to the far one
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    pub loss: Share,
+    /// Packets lost at random on the way back
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub loss_back: Share,
+    /// The drop-tail queue before the link, as a time, packets or bytes: 50ms, 100packets, 6MiB
+    #[arg(long, value_name = "LIMIT", default_value = "50ms")]
+    pub queue: path::Limit,
+    /// Fixes every random choice of the path
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl PathOptions {
+    /// The path they describe.
+    pub fn config(&self) -> path::PathConfig {
+        path::PathConfig::new(self.rate, self.rtt)
+            .with_loss(self.loss.0)
+            .with_loss_back(self.loss_back.0)
+            .with_queue(path::QueueConfig::DropTail(self.queue))
+            .with_seed(self.seed)
+    }
+}
+
+/// Run commands on two hosts joined by an emulated path
+///
+/// Two network namespaces, "near" and "far", are joined by a link of the given rate, delay, loss
+/// and queue. CMD runs on the near host, and its exit code is passed through. Without CMD the lab
+/// stays open until Ctrl-C, and how to run commands in it is printed.
+#[derive(Args)]
+#[command(after_long_help = EMULATE_LONG_HELP)]
+pub struct Emulate {
+    #[command(flatten)]
+    pub path: PathOptions,
+    /// The kernel's TCP congestion control on both hosts
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub cc: String,
+    /// A shell command that runs on the far host for as long as CMD runs
+    #[arg(long, value_name = "CMD")]
+    pub far: Option<String>,
+    /// Write the closing report as JSON to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// What to run on the near host
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+const EMULATE_LONG_HELP: &str = "\
+Environment of CMD and of the far command:
+  LONGHAUL_NEAR, LONGHAUL_FAR    the hosts' IPv4 addresses
+  LONGHAUL_NEAR6, LONGHAUL_FAR6  their IPv6 addresses
+
+Examples:
+  longhaul emulate -- ping -c 3 10.77.0.2
+  longhaul emulate --loss 0.1% --far 'iperf3 -s' -- sh -c 'sleep 1; iperf3 -c $LONGHAUL_FAR'
+  longhaul emulate --far 'longhaul serve --root /dev/shm/in' -- longhaul cp data lh://10.77.0.2/
+
+Needs root, or user namespaces and /dev/net/tun. A report of what the path did goes to standard
+error. Exit code: that of CMD; 127 when it was not found, 128 + N when signal N ended it; 1 when the
+lab could not be made.";
+
+/// See a real file tree cross an emulated long fat path by TCP, striped TCP and UDP
+///
+/// Builds the path, starts a server at its far end, moves the tree by one plain TCP connection
+/// (CUBIC), by striped TCP and by UDP, verifies what arrived and compares. Where network namespaces
+/// are not allowed, UDP alone crosses an in-process path on loopback.
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Demo {
+    #[command(flatten)]
+    pub path: PathOptions,
+    /// Move this tree instead of a generated one
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
+    /// Size of the generated tree
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", conflicts_with = "source")]
+    pub size: Bytes,
+    /// TCP connections of the striped run
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
+    pub streams: u16,
+    /// The most seconds each of the TCP runs may take
+    #[arg(long, value_name = "N", default_value_t = 15,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub tcp_seconds: u64,
+    /// Use the in-process loopback path even where namespaces are allowed
+    #[arg(long)]
+    pub loopback: bool,
+    /// Keep the trees, and say where they are
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Print the completions for a shell
+#[derive(Args)]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+/// Print the man page, or write one page for each command to a directory
+#[derive(Args)]
+pub struct Man {
+    /// Where to write the pages
+    pub directory: Option<PathBuf>,
+}
+
+/// A share of the whole, from `1%` or `0.01`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the last digits, which are those of binary fractions.
+        write!(f, "{}%", (self.0 * 1e8).round() / 1e6)
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, scale) = match text.trim().strip_suffix('%') {
+            Some(number) => (number, 100.0),
+            None => (text, 1.0),
+        };
+        let share = number.trim().parse::<f64>().map(|value| value / scale);
+        match share {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
+            _ => Err("write a share from 0% to 100%, as in 1% or 0.01".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn shares_are_read() {
+        assert_eq!("1%".parse(), Ok(Share(0.01)));
+        assert_eq!("0.25".parse(), Ok(Share(0.25)));
+        assert_eq!(Share(0.07).to_string(), "7%");
+        assert!("1".parse::<Share>() == Ok(Share(1.0)) && "2".parse::<Share>().is_err());
+        assert!("NaN%".parse::<Share>().is_err());
+    }
+}

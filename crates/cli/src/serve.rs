@@ -1,0 +1,198 @@
+//! `longhaul serve`: a directory for all who hold the key.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use net::udp::{UdpConnection, UdpEndpoint};
+use net::{NetError, SharedKey, tcp};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use transfer::{Direction, ServeOptions};
+
+use crate::args::Serve;
+use crate::home;
+use crate::signals::{self, Signals};
+use crate::summary::{self, Figures};
+
+/// UDP connections and striped streams served at a time; further ones wait to be accepted.
+const MAX_CLIENTS: usize = 512;
+
+/// How long clients may take to be told that the server ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Ports to try when any will do, but the same for UDP and TCP.
+const PORT_TRIES: usize = 20;
+
+/// What every request needs.
+struct Service {
+    root: PathBuf,
+    options: Serve,
+    /// Requests under way.
+    active: AtomicUsize,
+}
+
+/// `longhaul serve`.
+pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
+    let shown = options.root.display().to_string();
+    let root = options.root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
+    ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
+    let key = home::load_key(&options.key)?;
+    // Dropped at the end, the runtime waits until temporary files are removed.
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let (endpoint, listener) = listen(&options, &key)?;
+        let address = endpoint.address();
+        say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
+        let service = Arc::new(Service { root, options, active: AtomicUsize::new(0) });
+        let (signal, cut) = tokio::select! {
+            failed = serve(&service, &endpoint, listener) => return Ok(failed?),
+            signal = signals.next() => (signal, service.active.load(Ordering::Relaxed)),
+            () = end_of_input(), if service.options.until_eof => return Ok(ExitCode::SUCCESS),
+        };
+        let _ = tokio::time::timeout(FAREWELL, endpoint.idle()).await;
+        if cut == 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        eprintln!("longhaul: transfers that were under way and are cut off: {cut}");
+        Ok(ExitCode::from(signals::code(signal)))
+    })
+}
+
+/// Waits until standard input ends, on a thread of its own: one of the runtime's would keep the
+/// process from ending.
+async fn end_of_input() {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = tell.send(());
+    });
+    let _ = told.await;
+}
+
+/// A reader of our lines that has gone away does not end the server.
+fn say(options: &Serve, line: std::fmt::Arguments<'_>) {
+    if !options.quiet {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+/// Opens both ports. With port 0 any free one will do, but the same.
+fn listen(options: &Serve, key: &SharedKey) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
+    let udp = transport::Config { rate_limit: options.rate_limit, ..Default::default() };
+    let tcp = tcp::Options { congestion_control: options.tcp_cc.clone(), ..Default::default() };
+    let open = || {
+        let endpoint = UdpEndpoint::listen(options.listen, key.clone(), udp)?;
+        let listener = tcp::Listener::bind(endpoint.address(), key.clone(), tcp.clone())?;
+        Ok((endpoint, listener))
+    };
+    let tries = if options.listen.port() == 0 { PORT_TRIES } else { 1 };
+    let mut opened = open();
+    for _ in 1..tries {
+        if opened.is_ok() {
+            break;
+        }
+        opened = open();
+    }
+    opened
+}
+
+/// Serves until a socket fails.
+async fn serve(
+    service: &Arc<Service>,
+    endpoint: &UdpEndpoint,
+    mut listener: tcp::Listener,
+) -> Result<ExitCode, NetError> {
+    let mut clients = JoinSet::new();
+    loop {
+        let has_room = clients.len() < MAX_CLIENTS;
+        tokio::select! {
+            connection = endpoint.accept(), if has_room => {
+                clients.spawn(serve_connection(service.clone(), connection?));
+            }
+            accepted = listener.accept(), if has_room => {
+                let (mut stream, address) = accepted?;
+                let service = service.clone();
+                clients.spawn(async move {
+                    serve_request(&service, address, &mut stream, |stream| {
+                        Figures::of_tcp(&stream.stats())
+                    })
+                    .await;
+                });
+            }
+            Some(_) = clients.join_next() => {}
+        }
+    }
+}
+
+/// Every stream of a connection is a request; the transport bounds how many there are.
+async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
+    let mut requests = JoinSet::new();
+    let address = connection.address();
+    while let Ok(mut stream) = connection.accept().await {
+        while requests.try_join_next().is_some() {}
+        let service = service.clone();
+        requests.spawn(async move {
+            serve_request(&service, address, &mut stream, |stream| {
+                Figures::of_udp(&stream.stats(), service.options.rate_limit)
+            })
+            .await;
+        });
+    }
+    // The connection is lost; its requests are about to notice, and say so.
+    while requests.join_next().await.is_some() {}
+}
+
+/// Does what one client asks, and says how it ended.
+async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    service: &Service,
+    client: SocketAddr,
+    stream: &mut S,
+    figures: impl Fn(&S) -> Figures,
+) {
+    let start = net::clock::now();
+    let _active = Active::new(&service.active);
+    let options = ServeOptions { read_only: service.options.read_only, ..ServeOptions::default() };
+    let done = transfer::serve(&mut *stream, &service.root, &options).await;
+    let elapsed = net::clock::now().since(start);
+    let client = client.ip().to_canonical();
+    match done {
+        Ok(outcome) => {
+            let way = match outcome.direction {
+                Direction::Put => "put",
+                Direction::Get => "get",
+            };
+            let figures = figures(stream).known(outcome.direction == Direction::Get);
+            let path = Path::new("/").join(&outcome.path);
+            let did = summary::sentence(&outcome.summary, elapsed, &figures);
+            let failed = match outcome.summary.notes.failed() {
+                0 => String::new(),
+                failed => format!("; {failed} failed"),
+            };
+            say(&service.options, format_args!("{client} {way} {path:?}: {did}{failed}"));
+        }
+        Err(error) => say(&service.options, format_args!("{client} failed: {error}")),
+    }
+}
+
+/// Counts a request for as long as it lives.
+struct Active<'a>(&'a AtomicUsize);
+
+impl<'a> Active<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

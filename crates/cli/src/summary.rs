@@ -1,0 +1,244 @@
+//! What a transfer did, in words and in JSON: its figures, and what limited it.
+
+use std::time::Duration;
+
+use net::tcp;
+use serde_json::{Value, json};
+use transfer::{Bottleneck, Summary};
+use transport::Limit;
+use units::{Bytes, Rate};
+
+/// What the connection knows of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Smoothed round-trip time.
+    pub rtt: Option<Duration>,
+    /// How fast packets go out; UDP only, `None` where the other side sends the data.
+    pub pacing: Option<Rate>,
+    /// Share of the packets that this side sent again; `None` where the other side sends the data.
+    pub resent: Option<f64>,
+    /// What the network did to the sender; `None` where the other side sends the data.
+    pub limit: Option<(&'static str, String)>,
+}
+
+/// Nothing to send, yet no disk was slow: the transfer was over before it had got going.
+const ROUND_TRIPS: &str = "the round trips of set-up and confirmation";
+
+/// So few blocks between disk and network say nothing of either.
+const FEW_BLOCKS: u64 = 16;
+
+/// A share that is none when there is no whole.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl Figures {
+    /// Those of a UDP connection whose data leaves from this side.
+    pub fn of_udp(stats: &transport::Stats, rate_limit: Option<Rate>) -> Self {
+        let limits = [Limit::Application, Limit::Credit, Limit::Congestion, Limit::Pacing];
+        let longest = limits.into_iter().max_by_key(|&limit| stats.limits.of(limit));
+        let rate = stats.pacing_rate;
+        let limit = match longest.unwrap_or_default() {
+            Limit::Application => ("round-trips", ROUND_TRIPS.to_owned()),
+            Limit::Credit => {
+                ("receiver", "the memory that the far side has for what arrives".into())
+            }
+            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => {
+                ("rate-limit", format!("--rate-limit {rate}"))
+            }
+            Limit::Congestion => ("path", format!("the path, full at {rate}")),
+            Limit::Pacing => ("path", format!("the path, paced at {rate}")),
+        };
+        Self {
+            rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
+            pacing: Some(rate),
+            resent: share(stats.lost.0, stats.sent.0),
+            limit: Some(limit),
+        }
+    }
+
+    /// Those of a striped stream whose data leaves from this side.
+    pub fn of_tcp(stats: &tcp::Stats) -> Self {
+        let connections = stats.connections;
+        let (what, words) = match stats.limit() {
+            tcp::Limit::Application => ("round-trips", ROUND_TRIPS.to_owned()),
+            tcp::Limit::Congestion => {
+                ("path", format!("TCP's congestion control on {connections} connections"))
+            }
+            tcp::Limit::ReceiveWindow => (
+                "receiver",
+                "TCP's receive window: raise net.ipv4.tcp_rmem on the far side".to_owned(),
+            ),
+            tcp::Limit::SendBuffer => {
+                ("sender", "TCP's send buffer: raise net.ipv4.tcp_wmem here".to_owned())
+            }
+        };
+        Self {
+            rtt: stats.rtt_smoothed,
+            pacing: None,
+            resent: share(stats.segments_resent, stats.segments_sent),
+            limit: Some((what, words)),
+        }
+    }
+
+    /// Leaves out what only the sender of the data knows, unless that is this side.
+    #[must_use]
+    pub fn known(self, sends: bool) -> Self {
+        if sends { self } else { Self { rtt: self.rtt, ..Self::default() } }
+    }
+
+    /// Adds them to a JSON object.
+    pub fn add_to(&self, object: &mut Value) {
+        object["rtt_ms"] = json!(self.rtt.map(|rtt| rtt.as_secs_f64() * 1e3));
+        object["pacing_bps"] = json!(self.pacing.map(Rate::as_bits_per_sec));
+        object["resent"] = json!(self.resent);
+    }
+}
+
+/// What limited a transfer: a word for programs, and words for people.
+pub fn limited_by(summary: &Summary, figures: &Figures) -> (&'static str, String) {
+    let network = |(what, words): (&'static str, &str)| {
+        figures.limit.clone().unwrap_or_else(|| (what, words.to_owned()))
+    };
+    if summary.sending.blocks < FEW_BLOCKS {
+        return network(("round-trips", ROUND_TRIPS));
+    }
+    // Bursts fill the receiver's pipe too. A destination that is truly slow holds the sender back
+    // by credit, not by the path.
+    let by_path = matches!(figures.limit, Some(("path" | "rate-limit", _)));
+    match summary.bottleneck() {
+        Bottleneck::Source => ("source", "reading the files at the source".to_owned()),
+        Bottleneck::Destination if !by_path => {
+            ("destination", "writing the files at the destination".to_owned())
+        }
+        _ => network(("path", "the path (the server's line says more)")),
+    }
+}
+
+/// Several requests as one.
+#[derive(Default)]
+pub struct Total(pub Summary);
+
+impl Total {
+    /// Adds what one request did.
+    pub fn add(&mut self, summary: Summary) {
+        let Summary { counts, notes, sending, receiving } = &mut self.0;
+        counts.files += summary.counts.files;
+        counts.directories += summary.counts.directories;
+        counts.symlinks += summary.counts.symlinks;
+        counts.bytes += summary.counts.bytes;
+        for (sum, part) in [(sending, summary.sending), (receiving, summary.receiving)] {
+            sum.blocks += part.blocks;
+            sum.full += part.full;
+            sum.empty += part.empty;
+        }
+        summary.notes.iter().for_each(|note| notes.push(note.clone()));
+    }
+}
+
+/// The closing line: what was done, how fast, and what limited it.
+pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> String {
+    let counts = summary.counts;
+    let mut text = format!(
+        "{} file{}, {} in {:.1} s",
+        counts.files,
+        if counts.files == 1 { "" } else { "s" },
+        Bytes(counts.bytes),
+        elapsed.as_secs_f64(),
+    );
+    if let Some(rate) = Rate::of(Bytes(counts.bytes), elapsed) {
+        text += &format!(", {rate}");
+    }
+    text += ", verified";
+    if let Some(rtt) = figures.rtt {
+        text += &format!("; RTT {} ms", rtt.as_millis());
+    }
+    if let Some(resent) = figures.resent {
+        text += &format!(", {:.2}% resent", resent * 100.0);
+    }
+    text + &format!("; limited by {}", limited_by(summary, figures).1)
+}
+
+/// The same for programs.
+pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
+    let counts = summary.counts;
+    let (what, words) = limited_by(summary, figures);
+    let note = |note: &transfer::Note| json!(note.to_string());
+    let mut object = json!({
+        "event": "done",
+        "verified": true,
+        "partial": summary.is_partial(),
+        "seconds": elapsed.as_secs_f64(),
+        "files": counts.files,
+        "directories": counts.directories,
+        "symlinks": counts.symlinks,
+        "bytes": counts.bytes,
+        "rate_bps": Rate::of(Bytes(counts.bytes), elapsed).map(Rate::as_bits_per_sec),
+        "limited_by": { "what": what, "words": words },
+        "failed": summary.notes.failed(),
+        "skipped": summary.notes.skipped(),
+        "notes": summary.notes.iter().map(note).collect::<Vec<_>>(),
+    });
+    figures.add_to(&mut object);
+    object
+}
+
+/// What only `-v` shows.
+pub fn details(summary: &Summary, figures: &Figures) -> String {
+    let counts = summary.counts;
+    let pipe = |name: &str, pipe: &transfer::Occupancy| {
+        format!(
+            "{name} of {} blocks found full {} times, empty {}",
+            pipe.blocks, pipe.full, pipe.empty
+        )
+    };
+    format!(
+        "{} directories, {} links; {}; {}; network: {}",
+        counts.directories,
+        counts.symlinks,
+        pipe("sender's pipe", &summary.sending),
+        pipe("receiver's pipe", &summary.receiving),
+        figures.limit.as_ref().map_or("the far side knows", |(_, words)| words),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use transfer::Occupancy;
+
+    use super::*;
+
+    fn moved(sending: (u64, u64), receiving: (u64, u64)) -> Summary {
+        let pipe = |(full, empty)| Occupancy { blocks: 1000, full, empty };
+        Summary { sending: pipe(sending), receiving: pipe(receiving), ..Summary::default() }
+    }
+
+    fn paced() -> Figures {
+        Figures { limit: Some(("path", "the path".to_owned())), ..Figures::default() }
+    }
+
+    #[test]
+    fn what_limited_a_transfer_is_told_from_both_views() {
+        let word = |summary: &Summary, figures: &Figures| limited_by(summary, figures).0;
+        let (slow_source, bursts) = (moved((0, 9), (0, 9)), moved((9, 0), (9, 0)));
+        assert_eq!(word(&slow_source, &paced()), "source");
+        assert_eq!(word(&bursts, &paced()), "path");
+        assert_eq!(word(&bursts, &Figures::default()), "destination");
+        let few = Summary { sending: Occupancy::default(), ..bursts };
+        assert_eq!(word(&few, &Figures::default()), "round-trips");
+    }
+
+    #[test]
+    fn several_requests_are_summed_up() {
+        let mut total = Total::default();
+        for _ in 0..2 {
+            let mut summary = moved((1, 2), (3, 4));
+            summary.counts.bytes = 1 << 20;
+            summary.counts.files = 1;
+            total.add(summary);
+        }
+        let text = sentence(&total.0, Duration::from_secs(1), &Figures::default());
+        assert!(text.starts_with("2 files, 2.00 MiB in 1.0 s, 16.78 Mbit/s, verified"), "{text}");
+        assert_eq!(total.0.receiving, Occupancy { blocks: 2000, full: 6, empty: 8 });
+    }
+}

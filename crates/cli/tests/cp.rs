@@ -1,0 +1,129 @@
+//! `longhaul cp` and `longhaul serve` on loopback, by the real binary.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+use support::{Home, fingerprint, plant, text};
+
+fn both_ways(carrier: &[&str]) {
+    let home = Home::new();
+    plant(&home.folder("tree"));
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    home.succeed(&[&["cp", "tree", &there], carrier].concat());
+    home.succeed(&[&["cp", &there, "back"], carrier].concat());
+    let expected = fingerprint(&home.path("tree"));
+    assert_eq!(fingerprint(&home.path("root/there")), expected);
+    assert_eq!(fingerprint(&home.path("back")), expected);
+}
+
+#[test]
+fn a_tree_crosses_both_ways_over_udp() {
+    both_ways(&[]);
+}
+
+#[test]
+fn a_tree_crosses_both_ways_over_striped_tcp() {
+    both_ways(&["--transport", "tcp", "--streams", "4"]);
+}
+
+#[test]
+fn a_tree_crosses_both_ways_over_one_tcp_connection() {
+    both_ways(&["--transport", "tcp", "--streams", "1"]);
+}
+
+#[test]
+fn several_sources_go_into_a_directory() {
+    let home = Home::new();
+    for name in ["a", "b"] {
+        home.file(name, 1000);
+    }
+    let server = home.serve(&[]);
+    home.succeed(&["cp", "a", "b", &server.url("both/")]);
+    home.succeed(&["cp", &server.url("both/a"), &server.url("both/b"), "came"]);
+    for name in ["a", "b"] {
+        let expected = fs::read(home.path(name)).unwrap();
+        assert_eq!(fs::read(home.path("came").join(name)).unwrap(), expected);
+    }
+}
+
+#[test]
+fn json_tells_the_beginning_and_the_end() {
+    let home = Home::new();
+    home.file("file", 300_000);
+    let server = home.serve(&[]);
+    let output = home.succeed(&["cp", "--json", "file", &server.url("")]);
+    let lines = text(&output.stdout);
+    let events: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (first, last) = (&events[0], &events[events.len() - 1]);
+    assert_eq!((&first["event"], &first["transport"]), (&"start".into(), &"udp".into()));
+    assert_eq!(last["event"], "done");
+    assert_eq!((&last["files"], &last["bytes"]), (&1.into(), &300_000.into()));
+    assert!(last["verified"] == true && last["limited_by"]["words"].is_string());
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn the_summary_goes_to_standard_error_unless_quiet() {
+    let home = Home::new();
+    home.file("file", 10);
+    let server = home.serve(&[]);
+    let output = home.succeed(&["cp", "file", &server.url("")]);
+    let said = text(&output.stderr);
+    assert!(said.starts_with("1 file, 10 B in ") && said.contains("limited by"), "{said}");
+    assert!(output.stdout.is_empty());
+    let output = home.succeed(&["cp", "-q", "file", &server.url("")]);
+    assert!(output.stderr.is_empty() && output.stdout.is_empty());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_makes_the_transfer_partial() {
+    let home = Home::new();
+    let tree = home.folder("tree");
+    fs::write(tree.join("good"), "good").unwrap();
+    // A directory stands where the file should go, so that this one fails, for root too.
+    fs::write(tree.join("bad"), "bad").unwrap();
+    fs::create_dir_all(home.folder("root").join("tree/bad/full")).unwrap();
+    let server = home.serve(&[]);
+    let said = home.fail(3, &["cp", "tree", &server.url("")]);
+    assert!(said.contains("bad"), "{said}");
+    assert_eq!(fs::read(home.path("root/tree/good")).unwrap(), b"good");
+}
+
+#[test]
+fn a_server_ends_on_a_signal_with_success_when_idle() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let home = Home::new();
+        home.file("file", 10);
+        let server = home.serve(&[]);
+        home.succeed(&["cp", "file", &server.url("")]);
+        server.signal(signal);
+        assert_eq!(server.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn keygen_writes_a_private_key_and_does_not_replace_it() {
+    let home = Home::new();
+    let key = home.path("home/key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let first = fs::read(&key).unwrap();
+    assert!(home.fail(1, &["keygen"]).contains("--force"));
+    assert_eq!(fs::read(&key).unwrap(), first);
+    home.succeed(&["keygen", "--force"]);
+    assert_ne!(fs::read(&key).unwrap(), first);
+}
+
+#[test]
+fn pages_and_completions_are_printed() {
+    let home = Home::new();
+    assert!(text(&home.succeed(&["completions", "bash"]).stdout).contains("rate-limit"));
+    assert!(text(&home.succeed(&["man"]).stdout).contains(".TH longhaul"));
+    home.succeed(&["man", "pages"]);
+    let page = fs::read_to_string(home.path("pages/longhaul-cp.1")).unwrap();
+    assert!(page.contains("Exit codes"));
+}

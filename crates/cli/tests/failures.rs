@@ -1,0 +1,224 @@
+//! Whatever goes wrong ends with one clear sentence, its exit code, and nothing half-done.
+
+mod support;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+use support::{Home, Server, finish, names, send, skip, start, text, wait_for_bytes};
+
+const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
+
+/// One line that holds all of these words.
+fn says(said: &str, words: &[&str]) {
+    assert!(said.starts_with("longhaul: ") && said.trim_end().lines().count() == 1, "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+#[test]
+fn another_key_is_refused() {
+    let (home, stranger) = (Home::new(), Home::new());
+    stranger.file("file", 10);
+    let server = home.serve(&[]);
+    for carrier in CARRIERS {
+        let said = stranger.fail(1, &[&["cp", "file", &server.url("")], carrier].concat());
+        says(&said, &["different key", "same key file"]);
+    }
+    assert!(names(&home.path("root")).is_empty());
+}
+
+#[test]
+fn a_missing_or_open_key_is_told_with_what_to_do() {
+    let home = Home::new();
+    home.file("file", 10);
+    let key = home.path("home/key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+    says(&home.fail(1, &["cp", "file", "lh://127.0.0.1/"]), &["0640", "chmod 600"]);
+    fs::write(&key, "secret").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    says(&home.fail(1, &["cp", "file", "lh://127.0.0.1/"]), &["not a key"]);
+    fs::remove_file(&key).unwrap();
+    says(&home.fail(1, &["serve", "--root", "."]), &["longhaul keygen"]);
+}
+
+#[test]
+fn nobody_there_is_told() {
+    let home = Home::new();
+    home.file("file", 10);
+    // Bound, so that nothing else answers there.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("lh://{}/", silent.local_addr().unwrap());
+    says(&home.fail(1, &["cp", "file", &url]), &["no answer", "longhaul serve", "UDP"]);
+    let said = home.fail(1, &["cp", "--transport", "tcp", "file", &url]);
+    says(&said, &["cannot reach", "longhaul serve"]);
+    let said = home.fail(1, &["cp", "file", "lh://no-such-host.invalid/"]);
+    says(&said, &["cannot find host", "no-such-host.invalid"]);
+}
+
+#[test]
+fn missing_sources_are_told_before_and_after_connecting() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    // Nobody is at this address: the source is looked for first.
+    says(&home.fail(1, &["cp", "nothing", "lh://no-such-host.invalid/"]), &["cannot read nothing"]);
+    for carrier in CARRIERS {
+        let said = home.fail(1, &[&["cp", &server.url("nothing"), "."], carrier].concat());
+        says(&said, &["nothing", "No such file"]);
+    }
+}
+
+#[test]
+fn unwritable_destinations_are_told() {
+    let home = Home::new();
+    home.file("file", 10);
+    let server = home.serve(&[]);
+    fs::write(home.path("root/plain"), "a file").unwrap();
+    for carrier in CARRIERS {
+        let said = home.fail(1, &[&["cp", "file", &server.url("plain/x")], carrier].concat());
+        says(&said, &["plain"]);
+        let said = home.fail(1, &[&["cp", "file", &server.url("no/such/x")], carrier].concat());
+        says(&said, &["no/such"]);
+    }
+    let said = home.fail(1, &["cp", &server.url("plain"), "no/such/x"]);
+    says(&said, &["no/such", "make it first"]);
+    says(&home.fail(1, &["cp", "file", &server.url("../x")]), &[".."]);
+    assert_eq!(names(&home.path("root")), ["plain"]);
+    let closed = home.serve(&["--read-only"]);
+    says(&home.fail(1, &["cp", "file", &closed.url("")]), &["only gives"]);
+}
+
+#[test]
+fn a_full_disk_is_told_and_left_clean() {
+    let home = Home::new();
+    home.file("file", 9_000_000);
+    let root = home.folder("root");
+    // A small file system that only the server sees.
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(&root);
+    let mut probe = Command::new("unshare");
+    probe.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(&root).arg("true");
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        return skip("a_full_disk_is_told_and_left_clean", "user namespaces are not allowed here");
+    }
+    let serve = home.longhaul(&["serve", "--listen", "127.0.0.1:0", "--root", "root"]);
+    unshare.arg(serve.get_program()).args(serve.get_args()).current_dir(home.path(""));
+    unshare.env("LONGHAUL_HOME", home.path("home"));
+    let server = Server::start(&mut unshare);
+    for carrier in CARRIERS {
+        let said = home.fail(1, &[&["cp", "file", &server.url("")], carrier].concat());
+        says(&said, &["No space left", "free space"]);
+    }
+    // What fits still does: nothing was left of what did not.
+    home.file("smaller", 3_500_000);
+    home.succeed(&["cp", "smaller", &server.url("")]);
+}
+
+/// Starts a transfer that takes long, and returns when it has begun.
+fn slow_transfer(home: &Home, arguments: &[&str]) -> std::process::Child {
+    let mut child = start(&mut home.longhaul(&[&["cp", "--json"], arguments].concat()));
+    wait_for_bytes(&mut child);
+    child.stdout = None;
+    child
+}
+
+fn end(mut child: std::process::Child) -> (Option<i32>, String) {
+    // Its output is being read away already.
+    let mut nothing = Command::new("true");
+    child.stdout = start(&mut nothing).stdout.take();
+    let output = finish(child);
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn interrupted_sending_leaves_nothing_at_either_side() {
+    let home = Home::new();
+    home.file("file", 60_000_000);
+    let server = home.serve(&[]);
+    let child = slow_transfer(&home, &["--rate-limit", "20mbit", "file", &server.url("")]);
+    send(&child, Signal::INT);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(130), "{said}");
+    says(&said, &["stopped after 0"]);
+    // Only when its requests have ended is the server idle, and their files gone.
+    wait_until_empty(&home);
+}
+
+fn wait_until_empty(home: &Home) {
+    for _ in 0..500 {
+        if names(&home.path("root")).is_empty() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("left behind: {:?}", names(&home.path("root")));
+}
+
+#[test]
+fn interrupted_receiving_leaves_nothing() {
+    let home = Home::new();
+    let server = home.serve(&["--rate-limit", "20mbit"]);
+    home.file("root/file", 60_000_000);
+    let came = home.folder("came");
+    let child = slow_transfer(&home, &[&server.url("file"), "came"]);
+    send(&child, Signal::TERM);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(143), "{said}");
+    assert!(names(&came).is_empty(), "{:?}", names(&came));
+}
+
+#[test]
+fn a_server_that_is_told_to_end_cuts_transfers_and_cleans_up() {
+    let home = Home::new();
+    home.file("file", 60_000_000);
+    let server = home.serve(&[]);
+    let child = slow_transfer(&home, &["--rate-limit", "20mbit", "file", &server.url("")]);
+    server.signal(Signal::TERM);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["run the same command again"]);
+    assert_eq!(server.exit_code(), Some(143));
+    assert!(names(&home.path("root")).is_empty());
+}
+
+#[test]
+fn a_killed_server_is_noticed() {
+    let home = Home::new();
+    let file = home.file("file", 60_000_000);
+    let _ = file;
+    let server = home.serve(&[]);
+    let child = slow_transfer(&home, &["--rate-limit", "20mbit", "file", &server.url("")]);
+    server.signal(Signal::KILL);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["lost", "run the same command again"]);
+    assert!(!home.path("root/file").exists());
+}
+
+#[test]
+fn wrong_usage_has_its_own_code() {
+    let home = Home::new();
+    for arguments in [
+        &["cp"][..],
+        &["cp", "a"],
+        &["cp", "a", "b"],
+        &["cp", "a", "host:b"],
+        &["cp", "a", "http://host/b"],
+        &["cp", "lh://a/x", "lh://b/x"],
+        &["cp", "--streams", "0", "a", "lh://b/"],
+        &["cp", "--rate-limit", "fast", "a", "lh://b/"],
+        &["cp", "--rate-limit", "1mbit", "lh://b/x", "a"],
+        &["cp", "--rate-limit", "1mbit", "--transport", "tcp", "a", "lh://b/"],
+        &["serve"],
+        &["serve", "--root", ".", "--listen", "here"],
+        &["emulate", "--loss", "2"],
+        &["demo", "--size", "1GiB", "--source", "."],
+        &["fly"],
+        &[],
+    ] {
+        home.fail(2, arguments);
+    }
+}

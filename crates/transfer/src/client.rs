@@ -1,0 +1,73 @@
+//! The near side: puts files there, or gets them from there.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::destination::Destination;
+use crate::error::TransferError;
+use crate::exchange::{Hello, receive, send};
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
+use crate::source::Sources;
+use crate::summary::Summary;
+use crate::walk::Source;
+use crate::wire::{Message, append_message, hello};
+
+/// How to transfer.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The destination must be a directory, and is made if it is missing. Several sources of one
+    /// [`put`] ask for it by themselves; with several [`get`] it is for the caller to say.
+    pub into_directory: bool,
+}
+
+/// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
+/// final names and on the far side's disk; what was left out stands in the summary.
+///
+/// `remote` counts from the folder the far side serves, and cannot leave it.
+pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    sources: &[PathBuf],
+    remote: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Summary, TransferError> {
+    let destination = typed(remote)?;
+    let into_directory = options.into_directory || sources.len() > 1;
+    let preamble = request(&Message::Put { destination, into_directory });
+    let list = sources.iter().map(|path| Source::new(path)).collect();
+    let sources = Sources::new(Place::Local, list, progress.clone());
+    send(stream, preamble, Hello::Expected, sources).await
+}
+
+/// Fetches the far side's file or tree `remote` to the local `destination`. Done means that it is
+/// verified, under its final name and on the disk; what was left out stands in the summary.
+pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    remote: &Path,
+    destination: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Summary, TransferError> {
+    let preamble = request(&Message::Get { source: typed(remote)? });
+    let destination = Destination::new(Place::Local, destination, options.into_directory);
+    receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
+}
+
+/// A far path as the user typed it, refused here when the far side would refuse it anyway.
+fn typed(remote: &Path) -> Result<RawBytes, TransferError> {
+    let bytes = remote.as_os_str().as_bytes();
+    let fits = if bytes.len() > PATH_MAX { Err(PathError::TooLong) } else { Ok(()) };
+    fits.and_then(|()| RelPath::from_typed(bytes))
+        .map_err(|error| TransferError::Near(format!("{remote:?}: {error}")))?;
+    Ok(RawBytes(bytes.to_vec()))
+}
+
+fn request(message: &Message) -> Vec<u8> {
+    let mut bytes = hello().to_vec();
+    append_message(message, &mut bytes);
+    bytes
+}

@@ -1,0 +1,80 @@
+//! Where files are to be put: what the user typed, and what that means on this disk.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::error::explain;
+use crate::place::Place;
+use crate::relpath::{PathError, RelPath};
+use crate::tree::Tree;
+
+/// A destination as it was typed.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    place: Place,
+    path: PathBuf,
+    must_be_directory: bool,
+}
+
+impl Destination {
+    /// As the user typed it: a closing slash says that it is a directory.
+    pub fn new(place: Place, path: &Path, into_directory: bool) -> Self {
+        let is_empty = path.as_os_str().is_empty();
+        let path = if is_empty { Path::new(".") } else { path };
+        let must_be_directory = into_directory || path.as_os_str().as_bytes().ends_with(b"/");
+        Self { place, path: path.to_owned(), must_be_directory }
+    }
+
+    /// Opens it for a first entry of this path, or says what is wrong with it and what to do.
+    pub fn target(&self, first: &RelPath) -> Result<Target, String> {
+        let named = |reason: String| format!("{:?}: {reason}", self.path);
+        let (directory, name) = self.open().map_err(|error| named(explain(&error)))?;
+        let name = name.map(|name| RelPath::new(name.into_encoded_bytes())).transpose();
+        let name = name.map_err(|error| named(error.to_string()))?;
+        let is_contents = first.as_bytes().is_empty();
+        Ok(Target { tree: Tree::new(directory), name, is_contents })
+    }
+
+    /// The directory to write in, and the new name of what comes, if it takes one.
+    fn open(&self) -> io::Result<(OwnedFd, Option<OsString>)> {
+        let error = match self.place.directory(&self.path) {
+            Ok(directory) => return Ok((directory, None)),
+            Err(error) => error,
+        };
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) if self.must_be_directory => {
+                Ok((self.place.make_directory(&self.path)?, None))
+            }
+            Some(Errno::NOENT | Errno::NOTDIR) if !self.must_be_directory => {
+                let (parent, name) = self.place.parent(&self.path)?;
+                Ok((parent, Some(name.to_owned())))
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// A destination that was opened.
+pub(crate) struct Target {
+    pub tree: Tree,
+    /// What comes is given this name instead of its own.
+    name: Option<RelPath>,
+    /// Or, when it has none, is put below it.
+    is_contents: bool,
+}
+
+impl Target {
+    /// Where in the tree an entry goes.
+    pub fn locate(&self, path: &RelPath) -> Result<RelPath, PathError> {
+        match &self.name {
+            None => Ok(path.clone()),
+            Some(name) if self.is_contents => name.join(path.as_bytes()),
+            Some(name) => path.with_first(name.as_path().as_os_str()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Files and trees over one bidirectional byte stream.
+//!
+//! The bytes go this way, every arrow a bounded queue:
+//!
+//! ```text
+//! sending:    disk -> source (walk, read, hash) -> pipe -> stream
+//! receiving:  stream -> pipe -> sink (write, hash, verify) -> commit (fsync, rename) -> disk
+//!             stream <- replies: progress, failures, done
+//! ```
+//!
+//! The sender never waits for an answer between files, so a transfer costs one round trip beyond
+//! its bytes: the last, in which the receiver says that everything is on its disk. [`serve`] is the
+//! far side of [`put`] and [`get`].
+//!
+//! The stream may be anything that is `AsyncRead + AsyncWrite`. It must bring its own encryption and
+//! its own time-outs; a stream that ends early is an error here, whatever the reason.
+//!
+//! # What is kept
+//!
+//! Names in any bytes, regular files, directories (empty ones too), symbolic links (as links, except
+//! that a link named as a source is followed), permissions, and times of modification. The set-user-ID
+//! bit is not carried, nor set-group-ID on files: the file has a new owner. Sockets, pipes and devices
+//! are skipped with a note.
+//!
+//! # Where things land
+//!
+//! | destination | one file | one directory | several |
+//! |---|---|---|---|
+//! | an existing directory | into it | into it | into it |
+//! | `name/`, missing | made, into it | made, into it | made, into it |
+//! | `name`, missing or a file | becomes `name` | becomes `name` | refused |
+//!
+//! A source that ends in `.` or `..` stands for what the directory holds.
+//!
+//! # Cancelling
+//!
+//! Dropping a future cuts the transfer. Its blocking threads notice, remove their temporary files
+//! (`.NAME.longhaul-RANDOM.part`) and end; dropping the tokio runtime waits for that, leaving by
+//! [`std::process::exit`] does not.
+#![forbid(unsafe_code)]
+
+mod client;
+mod commit;
+mod destination;
+mod error;
+mod exchange;
+mod meta;
+mod notes;
+mod pipe;
+mod place;
+mod progress;
+mod relpath;
+mod server;
+mod sink;
+mod source;
+mod summary;
+mod temp;
+mod tree;
+mod walk;
+pub mod wire;
+
+pub use client::{Options, get, put};
+pub use error::TransferError;
+pub use notes::{NOTES_MAX, Note, NoteKind, Notes};
+pub use pipe::Occupancy;
+pub use progress::{Progress, Sample};
+pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
+pub use server::{Direction, Outcome, ServeOptions, serve};
+pub use summary::{Bottleneck, Counts, Summary};

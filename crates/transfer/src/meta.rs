@@ -1,0 +1,58 @@
+//! What is known of a file besides its bytes.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT, statx};
+use rustix::io::Result;
+use serde::{Deserialize, Serialize};
+
+/// A time of modification since 1970, as file systems keep it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modified {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// And nanoseconds; what is 1,000,000,000 or more is refused by the kernel.
+    pub nanos: u32,
+}
+
+impl Modified {
+    /// Sets the time of modification and leaves that of access alone.
+    pub(crate) fn timestamps(self) -> Timestamps {
+        Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: self.seconds, tv_nsec: self.nanos.into() },
+        }
+    }
+}
+
+/// A file's kind, permissions, size and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meta {
+    pub kind: FileType,
+    pub mode: u32,
+    pub size: u64,
+    pub modified: Modified,
+}
+
+impl Meta {
+    pub fn of(file: impl AsFd) -> Result<Self> {
+        Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?.into())
+    }
+
+    /// Of a name in a directory; a symbolic link is not followed.
+    pub fn at(directory: impl AsFd, name: &OsStr) -> Result<Self> {
+        Ok(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?.into())
+    }
+}
+
+impl From<Statx> for Meta {
+    fn from(stat: Statx) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.stx_mode.into()),
+            mode: u32::from(stat.stx_mode) & 0o7777,
+            size: stat.stx_size,
+            modified: Modified { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a progress bar samples while a transfer runs.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A handle on a running transfer's counters; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    bytes: AtomicU64,
+    files: AtomicU64,
+    totals: Mutex<Option<(u64, u64)>>,
+    current: Mutex<Vec<u8>>,
+}
+
+/// One look at a [`Progress`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Bytes written at the destination.
+    pub bytes: u64,
+    /// Bytes there are, once they have been counted.
+    pub bytes_total: Option<u64>,
+    /// Files installed at the destination.
+    pub files: u64,
+    /// Files there are, once they have been counted.
+    pub files_total: Option<u64>,
+    /// The file that this side is at; characters that a terminal would obey are replaced.
+    pub current: String,
+}
+
+impl Progress {
+    /// Nothing moved yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the transfer is now.
+    pub fn sample(&self) -> Sample {
+        let totals = *self.0.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        Sample {
+            bytes: self.0.bytes.load(Relaxed),
+            bytes_total: totals.map(|(_, bytes)| bytes),
+            files: self.0.files.load(Relaxed),
+            files_total: totals.map(|(files, _)| files),
+            current: crate::notes::printable(&String::from_utf8_lossy(&current)),
+        }
+    }
+
+    /// Files installed and bytes written.
+    pub(crate) fn moved(&self) -> (u64, u64) {
+        (self.0.files.load(Relaxed), self.0.bytes.load(Relaxed))
+    }
+
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.0.bytes.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn set_files(&self, files: u64) {
+        self.0.files.store(files, Relaxed);
+    }
+
+    pub(crate) fn set_totals(&self, files: u64, bytes: u64) {
+        *self.0.totals.lock().unwrap_or_else(PoisonError::into_inner) = Some((files, bytes));
+    }
+
+    pub(crate) fn set_current(&self, path: &[u8]) {
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.clear();
+        current.extend_from_slice(path);
+    }
+}

@@ -1,0 +1,123 @@
+//! The far side: does what one request asks, below a folder that it never leaves.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::destination::Destination;
+use crate::error::{TransferError, explain};
+use crate::exchange::{Hello, read_message, receive, refuse, send};
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::relpath::{RawBytes, RelPath};
+use crate::source::Sources;
+use crate::summary::Summary;
+use crate::walk::Source;
+use crate::wire::{Message, WireError, hello};
+
+/// What the far side allows.
+#[derive(Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// Refuses every [`crate::put`].
+    pub read_only: bool,
+    /// Counts what the request moves.
+    pub progress: Progress,
+}
+
+/// Which way the files went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To this side.
+    Put,
+    /// From this side.
+    Get,
+}
+
+/// A request that was fulfilled.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which way.
+    pub direction: Direction,
+    /// The path on this side, as the client typed it.
+    pub path: PathBuf,
+    /// What was done.
+    pub summary: Summary,
+}
+
+/// Reads one request from the stream and fulfils it below `root`. An error was told to the client
+/// too, as far as the stream still carried it.
+pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    mut stream: S,
+    root: &Path,
+    options: &ServeOptions,
+) -> Result<Outcome, TransferError> {
+    match accept(&mut stream, root, options).await {
+        Ok(Request::Put(path, destination)) => {
+            let progress = options.progress.clone();
+            let summary =
+                receive(stream, hello().to_vec(), Hello::Read, destination, progress).await?;
+            Ok(Outcome { direction: Direction::Put, path, summary })
+        }
+        Ok(Request::Get(path, sources)) => {
+            let summary = send(stream, hello().to_vec(), Hello::Read, sources).await?;
+            Ok(Outcome { direction: Direction::Get, path, summary })
+        }
+        Err(error) => {
+            match &error {
+                // The hello alone lets a client of another version say so.
+                TransferError::Near(_) | TransferError::Protocol(_) => {
+                    refuse(stream, hello().to_vec(), &error.to_string()).await;
+                }
+                _ => {}
+            }
+            Err(error)
+        }
+    }
+}
+
+enum Request {
+    Put(PathBuf, Destination),
+    Get(PathBuf, Sources),
+}
+
+async fn accept(
+    stream: &mut (impl AsyncRead + Unpin),
+    root: &Path,
+    options: &ServeOptions,
+) -> Result<Request, TransferError> {
+    Hello::Expected.read(stream).await?;
+    let request = read_message(stream).await?;
+    let place = Place::rooted(root)
+        .map_err(|error| TransferError::Near(format!("the served folder: {}", explain(&error))))?;
+    match request {
+        Message::Put { .. } if options.read_only => Err(TransferError::Near(
+            "this server only gives files and takes none: choose another destination".into(),
+        )),
+        Message::Put { destination, into_directory } => {
+            let path = below(&destination)?;
+            let destination = Destination::new(place, &path, into_directory);
+            Ok(Request::Put(path, destination))
+        }
+        Message::Get { source } => {
+            let path = below(&source)?;
+            // Told at once, rather than as a file that failed.
+            place
+                .open(&path, OFlags::PATH)
+                .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))?;
+            let list = vec![Source::new(&path)];
+            Ok(Request::Get(path, Sources::new(place, list, options.progress.clone())))
+        }
+        _ => Err(WireError::Unexpected.into()),
+    }
+}
+
+/// The path that a client typed, if it stays below the served folder.
+fn below(typed: &RawBytes) -> Result<PathBuf, TransferError> {
+    let path = PathBuf::from(OsStr::from_bytes(&typed.0));
+    RelPath::from_typed(&typed.0)
+        .map_err(|error| TransferError::Near(format!("{path:?}: {error}")))?;
+    Ok(path)
+}

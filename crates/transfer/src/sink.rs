@@ -1,0 +1,354 @@
+//! The receiving side's disk: takes the stream apart, writes and hashes under temporary names.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, futimens, mkdirat, openat, symlinkat, utimensat};
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+
+use crate::commit::{self, Batch, Finished, Pending, Report};
+use crate::destination::{Destination, Target};
+use crate::error::TransferError;
+use crate::meta::{Meta, Modified};
+use crate::notes::Notes;
+use crate::pipe::{Emptier, Occupancy};
+use crate::progress::Progress;
+use crate::relpath::RelPath;
+use crate::summary::Summary;
+use crate::temp::{Names, Temp};
+use crate::tree::{DIRECTORY, Tree};
+use crate::wire::{Decoder, Item, Message, WireError};
+
+/// Permissions a file takes over: not set-user-ID and set-group-ID, for it has a new owner.
+const FILE_MODE: u32 = 0o777;
+
+/// Permissions a directory takes over: set-group-ID only hands the group down.
+const DIRECTORY_MODE: u32 = 0o3777;
+
+/// The sender hears about progress every so many bytes.
+const PROGRESS_BYTES: u64 = 256 << 10;
+
+/// Takes everything from the pipe and puts it at the destination; the last reply is `Done`, or
+/// `Fatal` when this side is the one that gives up.
+pub(crate) fn run(
+    mut pipe: Emptier,
+    replies: mpsc::Sender<Message>,
+    destination: Destination,
+    progress: Progress,
+) -> Result<Summary, TransferError> {
+    let report = Report { replies, progress, notes: Mutex::new(Notes::default()) };
+    let (taken, committed) = thread::scope(|scope| {
+        // No room in between: one batch is filled while one is committed.
+        let (commits, batches) = sync_channel(0);
+        let committer = scope.spawn(|| commit::run(batches, &report));
+        let taken = Names::new()
+            .map_err(|error| TransferError::Near(error.to_string()))
+            .and_then(|names| Sink::new(&destination, &report, commits, names).run(&mut pipe));
+        (taken, committer.join().expect("the committer does not panic"))
+    });
+    // The committer's reason comes first: without it, the sink only knows that it is gone.
+    let ended = committed.map_err(TransferError::Near).and_then(|counts| Ok((counts, taken?)));
+    let last = match &ended {
+        Ok((counts, _)) => Message::Done { counts: *counts, occupancy: pipe.occupancy() },
+        Err(TransferError::Near(reason)) => Message::fatal(reason),
+        Err(TransferError::Protocol(error)) => Message::fatal(&error.to_string()),
+        Err(_) => return Err(ended.expect_err("matched")),
+    };
+    // A sender that is gone is noticed where the stream is written.
+    let _ = report.replies.blocking_send(last);
+    let (counts, sending) = ended?;
+    let notes = report.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Summary { counts, notes, sending, receiving: pipe.occupancy() })
+}
+
+/// The file that is arriving.
+enum Arriving {
+    File(Box<Incoming>),
+    /// A note said why it is not wanted.
+    Unwanted,
+}
+
+struct Incoming {
+    file: File,
+    temp: Temp,
+    name: OsString,
+    /// Bytes still to come.
+    left: u64,
+    hasher: blake3::Hasher,
+    header: Header,
+}
+
+/// What the sender says of a file.
+struct Header {
+    path: RelPath,
+    size: u64,
+    mode: u32,
+    modified: Modified,
+}
+
+struct Sink<'a> {
+    destination: &'a Destination,
+    report: &'a Report,
+    commits: SyncSender<Batch>,
+    names: Names,
+    /// Opened for the first entry, so that nothing is made when the sender has nothing.
+    target: Option<Target>,
+    arriving: Option<Arriving>,
+    /// The directories above the last entry.
+    above: Vec<Header>,
+    /// A directory that could not be made; what it holds is passed over without further notes.
+    lost: Option<RelPath>,
+    batch: Batch,
+    written: u64,
+    told: (u64, u64),
+}
+
+impl<'a> Sink<'a> {
+    fn new(
+        destination: &'a Destination,
+        report: &'a Report,
+        commits: SyncSender<Batch>,
+        names: Names,
+    ) -> Self {
+        Self {
+            destination,
+            report,
+            commits,
+            names,
+            target: None,
+            arriving: None,
+            above: Vec::new(),
+            lost: None,
+            batch: Batch::default(),
+            written: 0,
+            told: (0, 0),
+        }
+    }
+
+    /// What is whole by then is committed, however the stream ends.
+    fn run(mut self, pipe: &mut Emptier) -> Result<Occupancy, TransferError> {
+        let taken = self.take(pipe);
+        let left = if taken.is_ok() { self.leave(None) } else { Ok(()) };
+        self.arriving = None;
+        let committed = self.commit();
+        let occupancy = taken?;
+        left.and(committed).map(|()| occupancy)
+    }
+
+    fn take(&mut self, pipe: &mut Emptier) -> Result<Occupancy, TransferError> {
+        let mut decoder = Decoder::default();
+        while let Some(block) = pipe.next() {
+            let mut input = &block[..];
+            while let Some(item) = decoder.next(&mut input)? {
+                match item {
+                    Item::Data(data) => self.data(data)?,
+                    Item::Message(Message::Finish { occupancy }) if self.arriving.is_none() => {
+                        return Ok(occupancy);
+                    }
+                    Item::Message(message) => self.message(message)?,
+                }
+            }
+            pipe.recycle(block);
+            self.tell_progress();
+        }
+        Err(TransferError::Cut)
+    }
+
+    fn message(&mut self, message: Message) -> Result<(), TransferError> {
+        match message {
+            Message::Totals { files, bytes } => self.report.progress.set_totals(files, bytes),
+            Message::Note(note) => self.report.keep(note),
+            Message::Fatal { reason } => return Err(TransferError::Far(reason)),
+            Message::End { hash } => return self.end(&hash),
+            // Dropping it removes its temporary file.
+            Message::Abandon if self.arriving.is_some() => self.arriving = None,
+            _ if self.arriving.is_some() => return Err(WireError::Unexpected.into()),
+            Message::Directory { path, mode, modified } => {
+                self.entry(Header { path, size: 0, mode, modified }, Self::directory)?;
+            }
+            Message::Symlink { path, target, modified } => {
+                let header = Header { path, size: 0, mode: 0, modified };
+                self.entry(header, |sink, header| sink.symlink(header, &target.0))?;
+            }
+            Message::File { path, size, mode, modified } => {
+                let header = Header { path, size, mode, modified };
+                let began = self.entry(header, Self::file)?;
+                self.arriving = Some(began.unwrap_or(Arriving::Unwanted));
+            }
+            _ => return Err(WireError::Unexpected.into()),
+        }
+        Ok(())
+    }
+
+    /// Makes an entry at its place. An error is noted; only one that ends everything is returned.
+    fn entry<T>(
+        &mut self,
+        mut header: Header,
+        make: impl FnOnce(&mut Self, Header) -> io::Result<T>,
+    ) -> Result<Option<T>, TransferError> {
+        if self.target.is_none() {
+            let target = self.destination.target(&header.path).map_err(TransferError::Near)?;
+            self.target = Some(target);
+        }
+        let target = self.target.as_ref().expect("opened");
+        if self.lost.as_ref().is_some_and(|lost| lost.is_above(&header.path)) {
+            return Ok(None);
+        }
+        let sent = header.path.clone();
+        let made = match target.locate(&header.path) {
+            Ok(path) => {
+                self.leave(Some(&path))?;
+                header.path = path;
+                make(self, header)
+            }
+            Err(error) => Err(io::Error::other(error)),
+        };
+        match made {
+            Ok(made) => {
+                if self.batch.is_full() {
+                    self.commit()?;
+                }
+                Ok(Some(made))
+            }
+            Err(error) => {
+                self.report.judge(&sent, &error).map_err(TransferError::Near)?;
+                self.lost = Some(sent);
+                Ok(None)
+            }
+        }
+    }
+
+    fn tree(&mut self) -> &mut Tree {
+        &mut self.target.as_mut().expect("opened for the first entry").tree
+    }
+
+    fn directory(&mut self, header: Header) -> io::Result<()> {
+        let Some((parent, name)) = header.path.split() else {
+            // The destination itself: it was there, and stays as it is.
+            return Ok(());
+        };
+        let parent = self.tree().directory(parent)?;
+        match mkdirat(&parent, name, Mode::RWXU) {
+            Ok(()) => self.batch.touched.push(parent),
+            Err(Errno::EXIST) => {
+                // While it is being filled, its owner must be able to write in it.
+                let directory = openat(&parent, name, DIRECTORY, Mode::empty())?;
+                let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
+                if !mode.contains(Mode::RWXU) {
+                    fchmod(&directory, mode | Mode::RWXU)?;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.above.push(header);
+        Ok(())
+    }
+
+    /// Finishes the directories that `next` is not in: nothing more comes into them.
+    fn leave(&mut self, next: Option<&RelPath>) -> Result<(), TransferError> {
+        let is_left = |last: &mut Header| !next.is_some_and(|next| last.path.is_above(next));
+        while let Some(done) = self.above.pop_if(is_left) {
+            let Header { path, mode, modified, .. } = done;
+            match self.tree().directory(path.as_bytes()) {
+                Ok(directory) => {
+                    let mode = mode & DIRECTORY_MODE;
+                    self.batch.finished.push(Finished { directory, path, mode, modified });
+                }
+                Err(error) => self.report.judge(&path, &error).map_err(TransferError::Near)?,
+            }
+            if self.batch.is_full() {
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = self.tree().directory(parent)?;
+        let ((), temp) =
+            self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
+        let times = header.modified.timestamps();
+        let set = utimensat(&parent, temp.name(), &times, AtFlags::SYMLINK_NOFOLLOW);
+        self.report.attributes(&header.path, set);
+        let name = name.to_owned();
+        self.batch.pending.push(Pending { temp, name, path: header.path, file: None });
+        Ok(())
+    }
+
+    fn file(&mut self, header: Header) -> io::Result<Arriving> {
+        const NEW: OFlags = OFlags::WRONLY
+            .union(OFlags::CREATE)
+            .union(OFlags::EXCL)
+            .union(OFlags::NOFOLLOW)
+            .union(OFlags::CLOEXEC);
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = self.tree().directory(parent)?;
+        let (file, temp) = self.names.create(&parent, name, |at, temporary| {
+            openat(at, temporary, NEW, Mode::RUSR | Mode::WUSR)
+        })?;
+        self.report.progress.set_current(header.path.as_bytes());
+        let (file, name, left) = (File::from(file), name.to_owned(), header.size);
+        let hasher = blake3::Hasher::new();
+        Ok(Arriving::File(Box::new(Incoming { file, temp, name, left, hasher, header })))
+    }
+
+    fn data(&mut self, data: &[u8]) -> Result<(), TransferError> {
+        self.written += data.len() as u64;
+        self.report.progress.set_bytes(self.written);
+        match &mut self.arriving {
+            None => return Err(WireError::Unexpected.into()),
+            Some(Arriving::Unwanted) => {}
+            Some(Arriving::File(incoming)) => {
+                let Incoming { file, left, hasher, header, .. } = &mut **incoming;
+                *left = left.checked_sub(data.len() as u64).ok_or(WireError::Unexpected)?;
+                hasher.update(data);
+                if let Err(error) = file.write_all(data) {
+                    self.report.judge(&header.path, &error).map_err(TransferError::Near)?;
+                    self.arriving = Some(Arriving::Unwanted);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The file's last byte is here: if all are as the sender read them, it may be installed.
+    fn end(&mut self, hash: &[u8; blake3::OUT_LEN]) -> Result<(), TransferError> {
+        let incoming = match self.arriving.take() {
+            Some(Arriving::File(incoming)) if incoming.left == 0 => *incoming,
+            Some(Arriving::Unwanted) => return Ok(()),
+            _ => return Err(WireError::Unexpected.into()),
+        };
+        let Incoming { file, temp, name, hasher, header, .. } = incoming;
+        let Header { path, size, mode, modified } = header;
+        if hasher.finalize() != *hash {
+            self.report.note(&path, "it arrived damaged: copy it again");
+            return Ok(());
+        }
+        let mode = Mode::from_raw_mode(mode & FILE_MODE);
+        let set = fchmod(&file, mode).and_then(|()| futimens(&file, &modified.timestamps()));
+        self.report.attributes(&path, set);
+        self.batch.bytes += size;
+        self.batch.pending.push(Pending { temp, name, path, file: Some((file, size)) });
+        if self.batch.is_full() { self.commit() } else { Ok(()) }
+    }
+
+    /// Hands the batch to the committer. When that has given up, its reason is found there.
+    fn commit(&mut self) -> Result<(), TransferError> {
+        self.commits.send(std::mem::take(&mut self.batch)).map_err(|_| TransferError::Cut)
+    }
+
+    fn tell_progress(&mut self) {
+        let (files, bytes) = self.report.progress.moved();
+        if files != self.told.0 || bytes - self.told.1 >= PROGRESS_BYTES {
+            self.told = (files, bytes);
+            // A sender that is gone is noticed where the stream is written.
+            let _ = self.report.replies.blocking_send(Message::Progress { files, bytes });
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The protocol inside the stream: pure functions between bytes and messages.
+//!
+//! Each side begins with a hello: [`MAGIC`], then [`VERSION`] as two bytes, little endian. These ten
+//! bytes never change, so that two releases can tell each other what they speak. Frames follow, all
+//! numbers little endian:
+//!
+//! | bytes | control frame | data frame |
+//! |---|---|---|
+//! | 0..4 | length of the message, 1 to [`CONTROL_MAX`] | length, 1 to [`DATA_MAX`], with bit 31 set |
+//! | 4..12 | the first bytes of the message's BLAKE3 hash | the bytes begin here |
+//! | 12.. | a [`Message`] in postcard | |
+//!
+//! The check of eight bytes keeps a damaged name or permission out of the tree, as a file's hash
+//! keeps out damaged contents. Neither replaces the stream's own authentication.
+//!
+//! The client sends `Put` or `Get`. Then the side that has the files sends `Directory`, `Symlink`
+//! and `File` in such an order that a directory comes before what it holds and is never returned to;
+//! after each `File` its data, and `End` or `Abandon`; at last `Finish`. The other side sends
+//! `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
+//! transfer from either side.
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::meta::Modified;
+use crate::notes::{Note, clip};
+use crate::pipe::Occupancy;
+use crate::relpath::PATH_MAX;
+pub use crate::relpath::{RawBytes, RelPath};
+use crate::summary::Counts;
+
+/// The first bytes of each side.
+pub const MAGIC: [u8; 8] = *b"longhaul";
+
+/// The version of the protocol that this release speaks.
+pub const VERSION: u16 = 1;
+
+/// Length of the hello.
+pub const HELLO_LEN: usize = MAGIC.len() + 2;
+
+/// The longest encoded message: two paths, a reason and some numbers.
+pub const CONTROL_MAX: usize = 16 << 10;
+
+/// The most bytes of a file in one frame.
+pub const DATA_MAX: usize = 1 << 20;
+
+/// Bytes in front of a data frame's bytes.
+pub const DATA_HEAD: usize = 4;
+
+/// Bytes in front of a control frame's message.
+pub const CONTROL_HEAD: usize = DATA_HEAD + CHECK_LEN;
+
+const CHECK_LEN: usize = 8;
+const DATA_BIT: u32 = 1 << 31;
+
+/// What the two sides say to each other, besides the bytes of files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Client: I send files, to be put there.
+    Put {
+        /// As the user typed it; a closing slash says that it is a directory.
+        destination: RawBytes,
+        /// Whether it must be a directory even without the slash.
+        into_directory: bool,
+    },
+    /// Client: send me this.
+    Get {
+        /// As the user typed it.
+        source: RawBytes,
+    },
+    /// How much there is to send, as far as it could be counted.
+    Totals {
+        /// Regular files.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// A directory.
+    Directory {
+        /// Where, below the destination.
+        path: RelPath,
+        /// Permission bits.
+        mode: u32,
+        /// Set when everything in it is there.
+        modified: Modified,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Where, below the destination.
+        path: RelPath,
+        /// What it says, as it stands.
+        target: RawBytes,
+        /// Of the link itself.
+        modified: Modified,
+    },
+    /// A regular file. Its bytes follow.
+    File {
+        /// Where, below the destination.
+        path: RelPath,
+        /// How many bytes follow, if it is not abandoned.
+        size: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Its time.
+        modified: Modified,
+    },
+    /// The file is complete.
+    End {
+        /// BLAKE3 of its bytes.
+        hash: [u8; blake3::OUT_LEN],
+    },
+    /// The file cannot be completed and must not be installed; a `Note` said why.
+    Abandon,
+    /// Something was left out.
+    Note(Note),
+    /// Everything was sent.
+    Finish {
+        /// How full the sender's pipe was.
+        occupancy: Occupancy,
+    },
+    /// Receiver: so much has arrived, in all.
+    Progress {
+        /// Files installed.
+        files: u64,
+        /// Bytes written.
+        bytes: u64,
+    },
+    /// Receiver: everything is verified, named and on the disk.
+    Done {
+        /// What was installed.
+        counts: Counts,
+        /// How full the receiver's pipe was.
+        occupancy: Occupancy,
+    },
+    /// The transfer cannot go on.
+    Fatal {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+impl Message {
+    /// The end of the transfer, with a reason cut to what a message holds.
+    pub fn fatal(reason: &str) -> Self {
+        Self::Fatal { reason: clip(reason) }
+    }
+}
+
+/// Bytes that are not the protocol. The stream cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The stream does not begin with [`MAGIC`].
+    #[error("it is no Longhaul file transfer: is the address right?")]
+    Magic,
+    /// Another release.
+    #[error(
+        "it speaks version {0} of the transfer protocol, this side version {VERSION}: \
+         install the same release on both sides"
+    )]
+    Version(u16),
+    /// A frame of no bytes, or of more than a frame may have.
+    #[error("a frame of an impossible length")]
+    Length,
+    /// The check does not fit the message.
+    #[error("a message arrived damaged: run the same command again")]
+    Damaged,
+    /// The check fits, and yet it is no message: most likely a path that leads elsewhere.
+    #[error("a message that is not allowed, such as a path with `..`")]
+    Message,
+    /// A message that may not come now.
+    #[error("a message out of turn")]
+    Unexpected,
+}
+
+/// The first bytes of a stream.
+pub fn hello() -> [u8; HELLO_LEN] {
+    let mut hello = [0; HELLO_LEN];
+    hello[..MAGIC.len()].copy_from_slice(&MAGIC);
+    hello[MAGIC.len()..].copy_from_slice(&VERSION.to_le_bytes());
+    hello
+}
+
+/// Whether the other side's first bytes are those of this protocol and version.
+pub fn check_hello(hello: &[u8; HELLO_LEN]) -> Result<(), WireError> {
+    let version = u16::from_le_bytes([hello[MAGIC.len()], hello[MAGIC.len() + 1]]);
+    match hello.starts_with(&MAGIC) {
+        false => Err(WireError::Magic),
+        true if version != VERSION => Err(WireError::Version(version)),
+        true => Ok(()),
+    }
+}
+
+/// Appends a message and its head. It must fit into [`CONTROL_MAX`], as every message does whose
+/// paths are within [`PATH_MAX`] and whose reason went through [`Note::new`] or [`Message::fatal`].
+pub fn append_message(message: &Message, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; CONTROL_HEAD]);
+    *out = postcard::to_extend(message, std::mem::take(out)).expect("messages can be encoded");
+    let (head, body) = out[start..].split_at_mut(CONTROL_HEAD);
+    assert!(body.len() <= CONTROL_MAX, "a message is longer than a frame");
+    head[..DATA_HEAD].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    head[DATA_HEAD..].copy_from_slice(&check(body));
+}
+
+/// The head of a data frame with so many bytes, 1 to [`DATA_MAX`].
+pub fn data_head(length: usize) -> [u8; DATA_HEAD] {
+    debug_assert!((1..=DATA_MAX).contains(&length));
+    (length as u32 | DATA_BIT).to_le_bytes()
+}
+
+fn check(body: &[u8]) -> [u8; CHECK_LEN] {
+    let hash = blake3::hash(body);
+    *hash.as_bytes().first_chunk().expect("a hash is longer than its check")
+}
+
+/// Reads the head of a control frame: the length of its message.
+pub fn control_length(head: &[u8; CONTROL_HEAD]) -> Result<usize, WireError> {
+    match Head::parse(*head.first_chunk().expect("a head begins with its length"))? {
+        Head::Control(length) => Ok(length),
+        Head::Data(_) => Err(WireError::Unexpected),
+    }
+}
+
+/// Reads the message behind a control frame's head.
+pub fn parse_message(head: &[u8; CONTROL_HEAD], body: &[u8]) -> Result<Message, WireError> {
+    if head[DATA_HEAD..] != check(body) {
+        return Err(WireError::Damaged);
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) if within_limits(&message) => Ok(message),
+        _ => Err(WireError::Message),
+    }
+}
+
+/// Paths are checked as they are parsed; these fields have only the frame's bound otherwise.
+fn within_limits(message: &Message) -> bool {
+    match message {
+        Message::Put { destination: raw, .. }
+        | Message::Get { source: raw }
+        | Message::Symlink { target: raw, .. } => raw.0.len() <= PATH_MAX,
+        _ => true,
+    }
+}
+
+enum Head {
+    Control(usize),
+    Data(usize),
+}
+
+impl Head {
+    fn parse(bytes: [u8; DATA_HEAD]) -> Result<Self, WireError> {
+        let word = u32::from_le_bytes(bytes);
+        let length = (word & !DATA_BIT) as usize;
+        let (limit, head) = match word & DATA_BIT {
+            0 => (CONTROL_MAX, Self::Control(length)),
+            _ => (DATA_MAX, Self::Data(length)),
+        };
+        if (1..=limit).contains(&length) { Ok(head) } else { Err(WireError::Length) }
+    }
+}
+
+/// One thing out of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A whole message.
+    Message(Message),
+    /// Bytes of the current file: a data frame, or the part of it that is here.
+    Data(&'a [u8]),
+}
+
+/// Takes the stream apart, in whatever pieces it comes. Data passes through without a copy; of a
+/// message that is not whole yet, at most one frame is kept.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// Bytes of the data frame that are still to come.
+    data_left: usize,
+    /// The beginning of a control frame whose end has not come.
+    partial: Vec<u8>,
+}
+
+impl Decoder {
+    /// Takes the next item off the front of `input`; `None` when all of it is used up.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Item<'a>>, WireError> {
+        loop {
+            if input.is_empty() {
+                return Ok(None);
+            }
+            if self.data_left > 0 {
+                let data = take(input, self.data_left);
+                self.data_left -= data.len();
+                return Ok(Some(Item::Data(data)));
+            }
+            if !self.gather(DATA_HEAD, input) {
+                return Ok(None);
+            }
+            match Head::parse(*self.partial.first_chunk().expect("gathered"))? {
+                Head::Data(length) => {
+                    self.data_left = length;
+                    self.partial.clear();
+                }
+                Head::Control(length) => {
+                    if !self.gather(CONTROL_HEAD + length, input) {
+                        return Ok(None);
+                    }
+                    let (head, body) = self.partial.split_first_chunk().expect("gathered");
+                    let message = parse_message(head, body);
+                    self.partial.clear();
+                    return message.map(|message| Some(Item::Message(message)));
+                }
+            }
+        }
+    }
+
+    /// Whether the stream may end here: not within a frame.
+    pub fn is_between_frames(&self) -> bool {
+        self.data_left == 0 && self.partial.is_empty()
+    }
+
+    /// Fills `partial` up to `length` bytes; false when the input ends before.
+    fn gather(&mut self, length: usize, input: &mut &[u8]) -> bool {
+        let missing = length.saturating_sub(self.partial.len());
+        self.partial.extend_from_slice(take(input, missing));
+        self.partial.len() >= length
+    }
+}
+
+fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at(most.min(input.len()));
+    *input = rest;
+    taken
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::notes::NoteKind;
+
+fn any_path() -> impl Strategy<Value = RelPath> {
+    vec(vec(any::<u8>(), 1..20), 0..6)
+        .prop_filter_map("unclean", |names| RelPath::new(names.join(&b'/')).ok())
+}
+
+fn any_message() -> impl Strategy<Value = Message> {
+    let modified = (any::<i64>(), 0..1_000_000_000_u32)
+        .prop_map(|(seconds, nanos)| Modified { seconds, nanos });
+    let raw = vec(any::<u8>(), 0..200).prop_map(RawBytes);
+    let occupancy =
+        any::<[u64; 3]>().prop_map(|[blocks, full, empty]| Occupancy { blocks, full, empty });
+    prop_oneof![
+        (raw.clone(), any::<bool>())
+            .prop_map(|(destination, into_directory)| Message::Put { destination, into_directory }),
+        raw.clone().prop_map(|source| Message::Get { source }),
+        any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Totals { files, bytes }),
+        (any_path(), any::<u32>(), modified.clone())
+            .prop_map(|(path, mode, modified)| Message::Directory { path, mode, modified }),
+        (any_path(), raw.clone(), modified.clone())
+            .prop_map(|(path, target, modified)| Message::Symlink { path, target, modified }),
+        (any_path(), any::<u64>(), any::<u32>(), modified)
+            .prop_map(|(path, size, mode, modified)| Message::File { path, size, mode, modified }),
+        any::<[u8; 32]>().prop_map(|hash| Message::End { hash }),
+        Just(Message::Abandon),
+        (raw, any::<String>()).prop_map(|(path, why)| Message::Note(Note::new(
+            NoteKind::Failed,
+            &path.0,
+            &why
+        ))),
+        occupancy.clone().prop_map(|occupancy| Message::Finish { occupancy }),
+        any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Progress { files, bytes }),
+        (any::<[u64; 4]>(), occupancy).prop_map(
+            |([files, directories, symlinks, bytes], occupancy)| {
+                Message::Done { counts: Counts { files, directories, symlinks, bytes }, occupancy }
+            }
+        ),
+        any::<String>().prop_map(|why| Message::fatal(&why)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Frame {
+    Message(Message),
+    Data(Vec<u8>),
+}
+
+fn any_frames() -> impl Strategy<Value = Vec<Frame>> {
+    let data = vec(any::<u8>(), 1..500).prop_map(Frame::Data);
+    vec(prop_oneof![any_message().prop_map(Frame::Message), data], 0..20)
+}
+
+fn encode(frames: &[Frame]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for frame in frames {
+        match frame {
+            Frame::Message(message) => append_message(message, &mut bytes),
+            Frame::Data(data) => {
+                bytes.extend_from_slice(&data_head(data.len()));
+                bytes.extend_from_slice(data);
+            }
+        }
+    }
+    bytes
+}
+
+/// Messages and data bytes in their order; the pieces in which data came do not matter.
+fn flatten<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Result<Message, u8>> {
+    items
+        .flat_map(|item| match item {
+            Item::Message(message) => vec![Ok(message)],
+            Item::Data(data) => data.iter().map(|&byte| Err(byte)).collect(),
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_encoded_is_decoded_in_any_pieces(
+        frames in any_frames(),
+        pieces in vec(1..700_usize, 1..50),
+    ) {
+        let bytes = encode(&frames);
+        let mut decoder = Decoder::default();
+        let mut decoded = Vec::new();
+        let mut left = &bytes[..];
+        for length in pieces.iter().cycle() {
+            let mut piece = take(&mut left, *length);
+            if piece.is_empty() {
+                break;
+            }
+            while let Some(item) = decoder.next(&mut piece).unwrap() {
+                decoded.extend(flatten(std::iter::once(item)));
+            }
+        }
+        prop_assert!(decoder.is_between_frames());
+        let sent = frames.iter().map(|frame| match frame {
+            Frame::Message(message) => Item::Message(message.clone()),
+            Frame::Data(data) => Item::Data(data),
+        });
+        prop_assert_eq!(decoded, flatten(sent));
+    }
+
+    #[test]
+    fn arbitrary_bytes_neither_panic_nor_pile_up(
+        pieces in vec(vec(any::<u8>(), 0..300), 0..20),
+    ) {
+        let mut decoder = Decoder::default();
+        for piece in &pieces {
+            let mut input = &piece[..];
+            while let Ok(Some(_)) = decoder.next(&mut input) {}
+            prop_assert!(decoder.partial.len() <= CONTROL_HEAD + CONTROL_MAX);
+        }
+    }
+
+    /// The check is right, so that postcard meets the bytes.
+    #[test]
+    fn arbitrary_messages_are_bounded_by_their_frame(body in vec(any::<u8>(), 1..300)) {
+        let mut head = [0; CONTROL_HEAD];
+        head[DATA_HEAD..].copy_from_slice(&check(&body));
+        if let Ok(message) = parse_message(&head, &body) {
+            let mut again = Vec::new();
+            append_message(&message, &mut again);
+            prop_assert!(again.len() <= CONTROL_HEAD + CONTROL_MAX);
+        }
+    }
+
+    #[test]
+    fn a_damaged_message_is_found(
+        message in any_message(), place in any::<prop::sample::Index>(), flip in 1..=255_u8,
+    ) {
+        let mut bytes = Vec::new();
+        append_message(&message, &mut bytes);
+        let place = place.index(bytes.len());
+        bytes[place] ^= flip;
+        let mut decoder = Decoder::default();
+        let mut input = &bytes[..];
+        while let Ok(Some(item)) = decoder.next(&mut input) {
+            prop_assert!(matches!(item, Item::Data(_)), "{item:?}");
+        }
+    }
+}
+
+#[test]
+fn a_length_that_no_frame_has_is_refused_at_once() {
+    for word in [0, CONTROL_MAX as u32 + 1, DATA_BIT, DATA_BIT | (DATA_MAX as u32 + 1), u32::MAX] {
+        let bytes = word.to_le_bytes();
+        assert_eq!(Decoder::default().next(&mut &bytes[..]), Err(WireError::Length), "{word:x}");
+    }
+}
+
+#[test]
+fn the_largest_messages_fit_their_frame() {
+    let name = vec![b'a'; 255];
+    let longest = [&name[..]; 16].join(&b'/');
+    let path = RelPath::new(longest.clone()).unwrap();
+    let target = RawBytes(longest.clone());
+    let note = Note::new(NoteKind::Failed, &longest, &"x".repeat(5000));
+    let mut bytes = Vec::new();
+    let modified = Modified { seconds: i64::MIN, nanos: u32::MAX };
+    append_message(&Message::Symlink { path, target, modified }, &mut bytes);
+    append_message(&Message::Note(note), &mut bytes);
+}
+
+#[test]
+fn a_path_that_leads_out_is_no_message() {
+    let path = RelPath::new(b"aa/x".to_vec()).unwrap();
+    let message = Message::File { path, size: 0, mode: 0, modified: Modified::default() };
+    let mut body = postcard::to_stdvec(&message).unwrap();
+    let at = body.windows(2).position(|two| two == b"aa").unwrap();
+    body[at..at + 2].copy_from_slice(b"..");
+    let mut head = [0; CONTROL_HEAD];
+    head[DATA_HEAD..].copy_from_slice(&check(&body));
+    assert_eq!(parse_message(&head, &body), Err(WireError::Message));
+}
+
+#[test]
+fn hellos() {
+    assert_eq!(check_hello(&hello()), Ok(()));
+    let mut other = hello();
+    other[8] = 9;
+    assert_eq!(check_hello(&other), Err(WireError::Version(9)));
+    assert_eq!(check_hello(b"SSH-2.0-Op"), Err(WireError::Magic));
+}

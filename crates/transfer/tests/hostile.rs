@@ -1,0 +1,201 @@
+//! Neither a hostile sender nor a hostile client gets out of the folder.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use common::{get_from, look, put_to};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use transfer::wire::{Message, Modified, append_message, data_head, hello};
+use transfer::{
+    Occupancy, Options, Outcome, Progress, RelPath, ServeOptions, TransferError, get, serve,
+};
+
+const AT: Modified = Modified { seconds: 0, nanos: 0 };
+
+fn path(path: &str) -> RelPath {
+    RelPath::new(path.into()).unwrap()
+}
+
+fn file(at: &str, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let size = contents.len() as u64;
+    append_message(&Message::File { path: path(at), size, mode: 0o7777, modified: AT }, &mut bytes);
+    bytes.extend_from_slice(&data_head(contents.len()));
+    bytes.extend_from_slice(contents);
+    append_message(&Message::End { hash: *blake3::hash(contents).as_bytes() }, &mut bytes);
+    bytes
+}
+
+fn messages(messages: impl IntoIterator<Item = Message>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    messages.into_iter().for_each(|message| append_message(&message, &mut bytes));
+    bytes
+}
+
+fn link(at: &str, target: &Path) -> Message {
+    let target = transfer::wire::RawBytes(target.to_str().unwrap().into());
+    Message::Symlink { path: path(at), target, modified: AT }
+}
+
+fn directory(at: &str) -> Message {
+    Message::Directory { path: path(at), mode: 0o755, modified: AT }
+}
+
+const FINISH: Message = Message::Finish { occupancy: Occupancy { blocks: 0, full: 0, empty: 0 } };
+
+/// A client that puts hand-made frames.
+async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, TransferError> {
+    let (near, far) = duplex(1000);
+    let (mut answers, mut requests) = tokio::io::split(near);
+    let sending = async {
+        let destination = transfer::wire::RawBytes::default();
+        let mut bytes = hello().to_vec();
+        append_message(&Message::Put { destination, into_directory: false }, &mut bytes);
+        bytes.extend(frames.concat());
+        // The far side may have had enough of it.
+        let _ = requests.write_all(&bytes).await;
+        let _ = requests.shutdown().await;
+    };
+    let allowed = ServeOptions::default();
+    let listening = async { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await };
+    tokio::join!(serve(far, root, &allowed), sending, listening).0
+}
+
+#[tokio::test]
+async fn a_planted_link_is_not_written_through() {
+    let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::create_dir(outside.path().join("deeper")).unwrap();
+    symlink(outside.path(), root.path().join("there")).unwrap();
+    let frames = [
+        messages([link("planted", outside.path())]),
+        file("planted/x", b"evil"),
+        messages([directory("planted")]),
+        file("planted/y", b"evil"),
+        file("there/z", b"evil"),
+        file("there/deeper/z", b"evil"),
+        messages([directory("there")]),
+        file("there/deeper/zz", b"evil"),
+        messages([FINISH]),
+    ];
+    let summary = put_frames(root.path(), &frames).await.unwrap().summary;
+    assert!(summary.is_partial());
+    assert_eq!(look(outside.path()).len(), 2, "only what was there before");
+    assert_eq!(fs::read_link(root.path().join("there")).unwrap(), outside.path());
+}
+
+#[tokio::test]
+async fn a_link_under_the_final_name_is_replaced_not_followed() {
+    let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let victim = outside.path().join("victim");
+    fs::write(&victim, "kept").unwrap();
+    symlink(&victim, root.path().join("name")).unwrap();
+    let frames = [file("name", b"new"), messages([FINISH])];
+    let summary = put_frames(root.path(), &frames).await.unwrap().summary;
+    assert_eq!(summary.counts.files, 1);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+    let arrived = &look(root.path())[Path::new("name")];
+    assert_eq!((&arrived.contents[..], arrived.mode), (&b"new"[..], 0o100_777), "no set-user-ID");
+}
+
+#[tokio::test]
+async fn messages_out_of_turn_and_impossible_sizes_end_the_transfer() {
+    let half = &file("x", b"contents")[..];
+    let long = Message::File { path: path("x"), size: 3, mode: 0, modified: AT };
+    let end = Message::End { hash: [0; 32] };
+    let empty = Message::File { path: path(""), size: 0, mode: 0o644, modified: AT };
+    let data = [data_head(8).to_vec(), b"contents".to_vec()].concat();
+    let whole = file("x", b"contents");
+    let bad = [
+        vec![data.clone()],
+        vec![messages([end.clone()])],
+        vec![messages([Message::Abandon])],
+        vec![messages([long.clone()]), data.clone()],
+        vec![messages([long.clone(), end])],
+        vec![messages([long.clone(), FINISH])],
+        vec![messages([long.clone(), long])],
+        vec![messages([Message::Progress { files: 0, bytes: 0 }])],
+        vec![whole.clone(), vec![0; 20]],
+        vec![whole, vec![0xff; 20]],
+        vec![half[..half.len() - 1].to_vec()],
+        vec![messages([empty, FINISH])],
+    ];
+    for frames in bad {
+        let root = TempDir::new().unwrap();
+        put_frames(root.path(), &frames).await.unwrap_err();
+        assert!(common::leftovers(root.path()).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn no_client_reads_or_writes_outside_the_served_folder() {
+    let (root, outside, near) =
+        (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    fs::write(near.path().join("x"), "x").unwrap();
+    symlink(outside.path(), root.path().join("out")).unwrap();
+    fs::create_dir(root.path().join("real")).unwrap();
+    symlink("real", root.path().join("inside")).unwrap();
+    let up = format!("../{}/secret", outside.path().file_name().unwrap().to_str().unwrap());
+    let absolute = outside.path().join("secret");
+    for remote in ["..", &up, "out/secret", "out", absolute.to_str().unwrap(), "real/../../x"] {
+        let (a, b) = duplex(1000);
+        let (got, _) = get_from(a, b, root.path(), remote, near.path()).await;
+        assert!(got.is_err(), "{remote}: {got:?}");
+        let (a, b) = duplex(1000);
+        let remote = format!("{remote}/y");
+        let sources = [near.path().join("x")];
+        let (put, _) = put_to(a, b, &sources, root.path(), &remote).await;
+        assert!(put.is_err(), "{remote}: {put:?}");
+    }
+    assert_eq!(look(outside.path()).len(), 2);
+    assert_eq!(look(near.path()).len(), 2);
+
+    let (a, b) = duplex(1000);
+    put_to(a, b, &[near.path().join("x")], root.path(), "/inside").await.0.unwrap();
+    assert!(root.path().join("real/x").is_file(), "a link that stays inside is followed");
+}
+
+/// A server that answers a `get` with hand-made frames.
+#[tokio::test]
+async fn a_hostile_server_cannot_write_beside_the_destination() {
+    let folder = TempDir::new().unwrap();
+    let destination = folder.path().join("destination");
+    fs::create_dir(&destination).unwrap();
+    let (near, far) = duplex(1000);
+    let (mut requests, mut answers) = tokio::io::split(far);
+    let answering = async {
+        let frames = [
+            hello().to_vec(),
+            messages([link("up", folder.path())]),
+            file("up/evil", b"evil"),
+            messages([FINISH]),
+        ];
+        answers.write_all(&frames.concat()).await.unwrap();
+        let mut rest = Vec::new();
+        requests.read_to_end(&mut rest).await.unwrap();
+    };
+    let (options, progress) = <(Options, Progress)>::default();
+    let getting = get(near, Path::new("x"), &destination, &options, &progress);
+    let summary = tokio::join!(getting, answering).0.unwrap();
+    assert_eq!((summary.counts.files, summary.counts.symlinks), (0, 1));
+    assert!(!folder.path().join("evil").exists());
+}
+
+#[tokio::test]
+async fn a_read_only_server_takes_nothing() {
+    let (root, near) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::write(near.path().join("x"), "x").unwrap();
+    let (a, b) = duplex(1000);
+    let allowed = ServeOptions { read_only: true, ..ServeOptions::default() };
+    let (options, progress) = <(Options, Progress)>::default();
+    let sources = [near.path().join("x")];
+    let putting = transfer::put(a, &sources, Path::new(""), &options, &progress);
+    let (put, served) = tokio::join!(putting, serve(b, root.path(), &allowed));
+    assert!(matches!(put, Err(TransferError::Far(_))), "{put:?}");
+    served.unwrap_err();
+    assert_eq!(look(root.path()).len(), 1);
+}

@@ -1,0 +1,174 @@
+//! Trees arrive as they were, both ways, and land where scp and rsync users expect them.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use common::{get_from, look, put_to, tree};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+use tokio::io::duplex;
+use tokio::net::{TcpListener, TcpStream};
+use transfer::{NoteKind, Summary};
+
+async fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (near, listener.accept().await.unwrap().0)
+}
+
+/// Puts one source, which must succeed without a note.
+async fn put_one(source: &Path, root: &Path, remote: &str) -> Summary {
+    let (near, far) = duplex(1000);
+    let (near, far) = put_to(near, far, &[source.to_owned()], root, remote).await;
+    let summary = near.unwrap();
+    assert_eq!(summary, far.unwrap().summary);
+    assert_eq!(summary.notes.iter().count(), 0, "{summary:?}");
+    summary
+}
+
+#[tokio::test]
+async fn random_trees_arrive_identical_both_ways() {
+    for seed in 0..8 {
+        let source = tree(seed, 20_000);
+        let (there, back) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        // A stream that holds a byte at a time shows that no side waits for the other to read.
+        let holds = [1, 7, 1000, 100_000][seed as usize % 4];
+
+        let (near, far) = duplex(holds);
+        let (near, far) = put_to(near, far, &[source.path().join("tree")], there.path(), "").await;
+        let (near, far) = (near.unwrap(), far.unwrap().summary);
+        assert_eq!(near, far);
+        assert_eq!(look(&source.path().join("tree")), look(&there.path().join("tree")), "{seed}");
+
+        let (near, far) = duplex(holds);
+        let (near, far) = get_from(near, far, there.path(), "/tree/", back.path()).await;
+        let (near, far) = (near.unwrap(), far.unwrap().summary);
+        assert_eq!(near, far);
+        assert!(!near.is_partial());
+        let arrived = look(&back.path().join("tree"));
+        assert_eq!(look(&source.path().join("tree")), arrived, "{seed}");
+        let counts = near.counts;
+        assert_eq!(counts.files + counts.directories + counts.symlinks, arrived.len() as u64);
+    }
+}
+
+#[tokio::test]
+async fn large_and_many_files_over_tcp() {
+    let source = tree(99, 6 << 20);
+    let many = source.path().join("tree/many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..1000 {
+        fs::write(many.join(format!("{number}{}", "x".repeat(240))), number.to_string()).unwrap();
+    }
+    let (there, back) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (near, far) = tcp().await;
+    let (near, far) = put_to(near, far, &[source.path().join("tree")], there.path(), "new").await;
+    assert_eq!(near.unwrap(), far.unwrap().summary);
+    let (near, far) = tcp().await;
+    let (near, far) = get_from(near, far, there.path(), "new", back.path()).await;
+    assert_eq!(near.unwrap(), far.unwrap().summary);
+    assert_eq!(look(&source.path().join("tree")), look(&back.path().join("new")));
+}
+
+#[tokio::test]
+async fn a_destination_is_read_as_cp_reads_it() {
+    let source = TempDir::new().unwrap();
+    let file = source.path().join("file");
+    let folder = source.path().join("folder");
+    fs::write(&file, "bytes").unwrap();
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("inner"), "bytes").unwrap();
+
+    let root = TempDir::new().unwrap();
+    let at = |path: &str| root.path().join(path);
+    put_one(&file, root.path(), "name").await;
+    assert!(at("name").is_file());
+    put_one(&file, root.path(), "made/").await;
+    assert!(at("made/file").is_file());
+    put_one(&file, root.path(), "made").await;
+    put_one(&folder, root.path(), "made").await;
+    assert!(at("made/folder/inner").is_file());
+    put_one(&folder, root.path(), "copy").await;
+    assert!(at("copy/inner").is_file());
+    put_one(&folder, root.path(), "/slash/").await;
+    assert!(at("slash/folder/inner").is_file());
+    put_one(&folder.join("."), root.path(), "contents").await;
+    assert!(at("contents/inner").is_file());
+    put_one(&folder.join("."), root.path(), "made").await;
+    assert!(at("made/inner").is_file());
+
+    let sources = [file.clone(), folder.clone()];
+    let (near, far) = duplex(1000);
+    put_to(near, far, &sources, root.path(), "several").await.0.unwrap();
+    assert!(at("several/file").is_file() && at("several/folder/inner").is_file());
+    let (near, far) = duplex(1000);
+    let (near, far) = put_to(near, far, &sources, root.path(), "name").await;
+    assert!(near.unwrap_err().to_string().contains("name"), "a file is no place for several");
+    far.unwrap_err();
+    let (near, far) = duplex(1000);
+    put_to(near, far, &sources, root.path(), "missing/deeper/").await.0.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_link_is_followed_only_as_the_source_itself() {
+    let source = tree(5, 1000);
+    let link = source.path().join("link");
+    symlink("tree", &link).unwrap();
+    let root = TempDir::new().unwrap();
+    put_one(&link, root.path(), "").await;
+    assert_eq!(look(&source.path().join("tree")), look(&root.path().join("link")));
+}
+
+#[tokio::test]
+async fn what_is_there_is_replaced_or_merged_but_a_directory_never_by_a_file() {
+    let source = TempDir::new().unwrap();
+    let top = source.path().join("top");
+    fs::create_dir_all(top.join("merged")).unwrap();
+    fs::write(top.join("merged/file"), "new").unwrap();
+    fs::write(top.join("taken"), "new").unwrap();
+    symlink("new", top.join("link")).unwrap();
+    let root = TempDir::new().unwrap();
+    fs::create_dir_all(root.path().join("top/merged")).unwrap();
+    fs::create_dir_all(root.path().join("top/taken/deep")).unwrap();
+    fs::write(root.path().join("top/merged/file"), "old").unwrap();
+    fs::write(root.path().join("top/merged/kept"), "old").unwrap();
+    symlink("old", root.path().join("top/link")).unwrap();
+
+    let (near, far) = duplex(1000);
+    let summary = put_to(near, far, &[top], root.path(), "").await.0.unwrap();
+    assert_eq!(summary.notes.failed(), 1);
+    let note = summary.notes.iter().next().unwrap().to_string();
+    assert!(note.contains("top/taken") && note.contains("directory"), "{note}");
+    let read = |path| fs::read_to_string(root.path().join(path)).unwrap();
+    assert_eq!((read("top/merged/file"), read("top/merged/kept")), ("new".into(), "old".into()));
+    assert_eq!(fs::read_link(root.path().join("top/link")).unwrap(), Path::new("new"));
+    assert!(root.path().join("top/taken/deep").is_dir());
+    assert_eq!(common::leftovers(root.path()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn special_files_are_skipped_and_missing_ones_fail_alone() {
+    let source = TempDir::new().unwrap();
+    let top = source.path().join("top");
+    fs::create_dir(&top).unwrap();
+    fs::write(top.join("file"), "bytes").unwrap();
+    mknodat(CWD, top.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let root = TempDir::new().unwrap();
+    let sources = [source.path().join("vanished"), top];
+    let (near, far) = duplex(1000);
+    let (near, far) = put_to(near, far, &sources, root.path(), "").await;
+    let (near, far) = (near.unwrap(), far.unwrap().summary);
+    assert_eq!(near, far);
+    assert_eq!((near.counts.files, near.notes.skipped(), near.notes.failed()), (1, 1, 1));
+    for note in near.notes.iter() {
+        let (name, kind) = match note.kind {
+            NoteKind::Skipped => ("top/pipe", "not copied"),
+            NoteKind::Failed => ("vanished", "moved or removed"),
+        };
+        let note = note.to_string();
+        assert!(note.contains(name) && note.contains(kind), "{note}");
+    }
+}

@@ -1,0 +1,101 @@
+//! A copy across an emulated path, by the product's own commands.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::command;
+
+/// The path, without the loss.
+const RATE_BPS: f64 = 1e9;
+const PATH: [&str; 6] = ["--rate", "1gbit", "--rtt", "200ms", "--queue", "50ms"];
+
+/// Payload that TCP could carry at most: 1448 of each 1500 bytes, of what is not lost.
+pub fn payload_limit(loss_percent: f64) -> f64 {
+    RATE_BPS * 1448.0 / 1500.0 * (1.0 - loss_percent / 100.0)
+}
+
+/// The release build, a key, and folders for both sides in memory.
+pub struct Bed {
+    folder: TempDir,
+    binary: PathBuf,
+}
+
+impl Bed {
+    /// Builds the product and makes the folders, on a RAM disk where there is one.
+    pub fn new() -> Result<Self> {
+        command::run(&mut command::cargo(&["build", "--release", "--package", "longhaul"]))?;
+        let binary = target_directory()?.join("release/longhaul");
+        let memory = Path::new("/dev/shm");
+        let root = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let folder = tempfile::Builder::new().prefix("longhaul-bench-").tempdir_in(root)?;
+        let bed = Self { folder, binary };
+        fs::create_dir(bed.source())?;
+        let mut keygen = Command::new(&bed.binary);
+        command::run(keygen.arg("keygen").env("LONGHAUL_HOME", bed.home()))?;
+        Ok(bed)
+    }
+
+    /// What is copied.
+    pub fn source(&self) -> PathBuf {
+        self.folder.path().join("source")
+    }
+
+    /// Where it arrives.
+    pub fn destination(&self) -> PathBuf {
+        self.folder.path().join("destination")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// Fills a file of the source with random bytes.
+    pub fn fill(&self, name: &str, size: u64) -> Result<()> {
+        let mut random = io::Read::take(File::open("/dev/urandom")?, size);
+        io::copy(&mut random, &mut File::create(self.source().join(name))?)?;
+        Ok(())
+    }
+
+    /// Copies `what`, a path below the source, by UDP to an empty destination. Gives the time
+    /// from the start of `cp` to its end, as the shell around it sees it.
+    pub fn copy(&self, what: &str, loss_percent: f64, seed: u64) -> Result<Duration> {
+        match fs::remove_dir_all(self.destination()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => fs::create_dir(self.destination())?,
+        }
+        let times = self.folder.path().join("times");
+        let serve = format!(
+            "exec {} serve --quiet --root {}",
+            self.binary.display(),
+            self.destination().display()
+        );
+        // The server gets a moment to listen, outside of what is timed.
+        let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet $1 lh://$LONGHAUL_FAR/ && \
+                    date +%s%N >>$2";
+        let mut emulate = Command::new(&self.binary);
+        emulate.arg("emulate").args(PATH).env("LONGHAUL_HOME", self.home());
+        emulate.args(["--loss", &format!("{loss_percent}%"), "--seed", &seed.to_string()]);
+        emulate.args(["--far", &serve, "--", "sh", "-c", copy]).arg(&self.binary);
+        emulate.arg(self.source().join(what)).arg(&times);
+        let output = emulate.output().context("cannot start `longhaul emulate`")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the copy failed ({}):\n{said}", output.status);
+        let text = fs::read_to_string(&times)?;
+        let nanos: Vec<u64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(nanos.len() == 2, "no times were taken:\n{said}");
+        Ok(Duration::from_nanos(nanos[1] - nanos[0]))
+    }
+}
+
+fn target_directory() -> Result<PathBuf> {
+    let output = command::cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let directory = metadata["target_directory"].as_str();
+    Ok(directory.context("cargo names no target directory")?.into())
+}

@@ -1,0 +1,52 @@
+//! `cargo xtask bench`: the product measured over emulated paths, with its own commands.
+//!
+//! `lab` runs a command of ours across `longhaul emulate`; `mile` and `trees` are the benchmarks.
+
+mod lab;
+mod mile;
+mod trees;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
+    Mile(mile::Args),
+    /// A tree with files from nothing to the largest, many times: is it always identical?
+    Trees(trees::Args),
+}
+
+/// Runs one benchmark. False: a goal was missed, and the table says which.
+pub fn run(bench: &Bench) -> Result<bool> {
+    match bench {
+        Bench::Mile(args) => mile::run(args),
+        Bench::Trees(args) => trees::run(args),
+    }
+}
+
+/// The median of some figures, and the least and the most.
+fn spread(figures: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    };
+    let ends = (sorted.first().copied(), sorted.last().copied());
+    (median, ends.0.unwrap_or(f64::NAN), ends.1.unwrap_or(f64::NAN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_is_median_least_and_most() {
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (2.5, 1.0, 4.0));
+        assert!(spread(&[]).0.is_nan());
+    }
+}
