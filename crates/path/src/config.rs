@@ -4,10 +4,16 @@ use core::time::Duration;
 
 use units::{Bytes, Rate};
 
-use crate::{Link, LossConfig, QueueConfig};
+use crate::change::Schedule;
+use crate::trace::RateTrace;
+use crate::wire::Framing;
+use crate::{Jitter, Link, LossConfig, QueueConfig};
 
 /// The longest one-way delay: an hour, beyond Mars at its farthest.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
+
+/// The least MTU: what every IPv4 router forwards whole (RFC 791, section 3.2).
+pub const MIN_MTU: Bytes = Bytes(68);
 
 /// Separates the random numbers of the two directions.
 const BACK_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -15,8 +21,11 @@ const BACK_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// One direction of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// What the transmitter puts on the line.
+    /// What the transmitter puts on the line. With a `trace`, only what queue limits in time and
+    /// products of bandwidth and delay are reckoned with.
     pub rate: Rate,
+    /// When a recorded link can send, in place of `rate`.
+    pub trace: Option<RateTrace>,
     /// Propagation, added to the time on the transmitter.
     pub delay: Duration,
     /// Loss on the line.
@@ -24,22 +33,157 @@ pub struct LinkConfig {
     /// What waits for the transmitter.
     pub queue: QueueConfig,
     /// Bytes of framing that each packet costs on the line beside its own size; the queue does
-    /// not count them.
+    /// not count them. On an ATM line: what stands before the packet in its cells, 8 for LLC and
+    /// SNAP (RFC 2684).
     pub framing: Bytes,
+    /// An ATM line: a packet, its framing and AAL5's trailer fill 48-byte payloads of 53-byte
+    /// cells.
+    pub atm: bool,
+    /// Larger packets are refused; none are without it.
+    pub mtu: Option<Bytes>,
+    /// Whether their sender is told so (ICMP); else they vanish, as in a black hole.
+    pub icmp: bool,
+    /// What the line does to packets beside losing them.
+    pub impairments: Impairments,
+    /// What changes, and when.
+    pub schedule: Schedule,
+}
+
+/// What a line does to packets; every probability is of a packet on its own unless it says else.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Impairments {
+    /// Probability that a cell is lost, and its packet with it. Without `atm` a packet is a cell.
+    pub cell_loss: f64,
+    /// Probability that a bit is damaged.
+    pub bit_error: f64,
+    /// Probability that a packet is damaged, in one bit.
+    pub corrupt: f64,
+    /// Whether damaged packets arrive, as if no checksum saw it. Else they are dropped where the
+    /// damage is found ([`DropCause::Damage`](crate::DropCause::Damage)).
+    pub silent: bool,
+    /// Probability that a packet arrives twice.
+    pub duplicate: f64,
+    /// Probability that a packet is held back by `reorder_by`, so that later ones overtake it.
+    pub reorder: f64,
+    /// How long.
+    pub reorder_by: Duration,
+    /// Delay that varies.
+    pub jitter: Jitter,
+    /// Whether packets keep their order under jitter and when the delay falls: true for what one
+    /// queue elsewhere does, false for what many ways do.
+    pub keep_order: bool,
+}
+
+impl Default for Impairments {
+    fn default() -> Self {
+        Self {
+            cell_loss: 0.0,
+            bit_error: 0.0,
+            corrupt: 0.0,
+            silent: false,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: Duration::ZERO,
+            jitter: Jitter::None,
+            keep_order: true,
+        }
+    }
+}
+
+impl Impairments {
+    fn check(&self) -> Result<(), PathError> {
+        let shares = [
+            ("cell loss", self.cell_loss),
+            ("bit error", self.bit_error),
+            ("corruption", self.corrupt),
+            ("duplication", self.duplicate),
+            ("reordering", self.reorder),
+        ];
+        for (what, share) in shares {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(PathError::Share(what, share));
+            }
+        }
+        let times = [self.reorder_by, self.jitter.parameter()];
+        let long = times.into_iter().find(|&time| time > MAX_DELAY);
+        long.map_or(Ok(()), |time| Err(PathError::Delay(time)))
+    }
 }
 
 impl LinkConfig {
-    fn check(&self) -> Result<(), PathError> {
+    /// A clean link behind the default queue (50 ms drop-tail).
+    pub fn new(rate: Rate, delay: Duration) -> Self {
+        Self {
+            rate,
+            trace: None,
+            delay,
+            loss: LossConfig::None,
+            queue: QueueConfig::default(),
+            framing: Bytes::ZERO,
+            atm: false,
+            mtu: None,
+            icmp: true,
+            impairments: Impairments::default(),
+            schedule: Schedule::default(),
+        }
+    }
+
+    /// The link, empty. `rtt` is that of the path it belongs to: RED's default thresholds come
+    /// from it.
+    ///
+    /// # Errors
+    /// A value of the configuration is outside its range.
+    pub fn link<T>(&self, rtt: Duration, seed: u64) -> Result<Link<T>, PathError> {
+        self.check(rtt)?;
+        Ok(Link::new(self, rtt, seed))
+    }
+
+    pub(crate) fn check(&self, rtt: Duration) -> Result<(), PathError> {
+        self.check_state(rtt)?;
+        self.schedule.check()?;
+        // One round of all changes: what each of them leads to must be possible as well.
+        let mut state = self.clone();
+        for (_, change) in self.schedule.steps() {
+            change.apply(&mut state);
+            state.check_state(rtt)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the link as it is now is possible, whatever its schedule holds.
+    pub(crate) fn check_state(&self, rtt: Duration) -> Result<(), PathError> {
         if self.rate == Rate::ZERO {
             return Err(PathError::NoRate);
         }
         if self.delay > MAX_DELAY {
             return Err(PathError::Delay(self.delay));
         }
-        match self.loss {
-            LossConfig::Bernoulli(p) if !(0.0..=1.0).contains(&p) => Err(PathError::Loss(p)),
-            LossConfig::Bernoulli(_) | LossConfig::None => Ok(()),
+        if let Some(mtu) = self.mtu.filter(|&mtu| mtu < MIN_MTU) {
+            return Err(PathError::Mtu(mtu));
         }
+        self.loss.check()?;
+        self.impairments.check()?;
+        self.queue.check(self.rate, rtt)
+    }
+
+    /// The most bytes the link holds at once, in its queue and under way, whatever its schedule
+    /// brings: what a caller that keeps the packets needs room for. Counted in packets of 1500
+    /// bytes without framing; smaller packets are more.
+    pub fn most_held(&self, rtt: Duration) -> Bytes {
+        let mut state = self.clone();
+        let (mut queue, mut rate, mut delay) = (Bytes::ZERO, Rate::ZERO, Duration::ZERO);
+        let mut extend = |state: &Self| {
+            queue = queue.max(state.queue.most(state.rate, rtt));
+            rate = rate.max(state.rate);
+            delay = delay.max(state.most_delay());
+        };
+        extend(&state);
+        for (_, change) in self.schedule.steps() {
+            change.apply(&mut state);
+            extend(&state);
+        }
+        let one = Framing::of(self).line_size(crate::queue::FULL_PACKET);
+        queue + rate.bytes_in(delay) + one
     }
 }
 
@@ -58,13 +202,7 @@ impl PathConfig {
     /// A path of the same `rate` both ways, half of `rtt` each way, without loss, behind the
     /// default queue (50 ms drop-tail), with seed 1.
     pub fn new(rate: Rate, rtt: Duration) -> Self {
-        let link = |delay| LinkConfig {
-            rate,
-            delay,
-            loss: LossConfig::None,
-            queue: QueueConfig::default(),
-            framing: Bytes::ZERO,
-        };
+        let link = |delay| LinkConfig::new(rate, delay);
         Self { forward: link(rtt - rtt / 2), back: link(rtt / 2), seed: 1 }
     }
 
@@ -109,10 +247,9 @@ impl PathConfig {
     /// # Errors
     /// A value of the configuration is outside its range.
     pub fn links<T>(&self) -> Result<(Link<T>, Link<T>), PathError> {
-        self.forward.check()?;
-        self.back.check()?;
-        let forward = Link::new(&self.forward, self.seed);
-        let back = Link::new(&self.back, self.seed ^ BACK_SEED);
+        let rtt = self.rtt();
+        let forward = self.forward.link(rtt, self.seed)?;
+        let back = self.back.link(rtt, self.seed ^ BACK_SEED)?;
         Ok((forward, back))
     }
 }
@@ -129,6 +266,30 @@ pub enum PathError {
     /// More than [`MAX_DELAY`].
     #[error("a one-way delay of {0:?} is above the {MAX_DELAY:?} this model holds")]
     Delay(Duration),
+    /// Another probability outside 0 to 1.
+    #[error("{0}: {1} is no probability; give a value from 0 to 1")]
+    Share(&'static str, f64),
+    /// RED's lower and upper threshold.
+    #[error(
+        "RED needs a lower threshold above zero and an upper one above that, not {0} and {1}; give \
+         min and max, or a longer delay when they are to come from it"
+    )]
+    Thresholds(u64, u64),
+    /// `CoDel`'s times.
+    #[error("CoDel needs an interval above zero and a target within it")]
+    Codel,
+    /// FQ-CoDel's queues.
+    #[error("FQ-CoDel needs 1 to 65536 flows and a quantum above zero")]
+    Flows,
+    /// Below [`MIN_MTU`].
+    #[error("an MTU of {0} is below the 68 bytes that every router forwards")]
+    Mtu(Bytes),
+    /// A schedule that cannot be followed.
+    #[error("{0}")]
+    Schedule(&'static str),
+    /// A change that names files which were not read.
+    #[error("a trace is named by its file; read it through the scenario, or give it as text")]
+    Unread,
 }
 
 #[cfg(test)]

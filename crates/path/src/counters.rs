@@ -4,14 +4,24 @@ use core::ops::AddAssign;
 
 use units::Bytes;
 
+use crate::Exit;
+
 /// Why a link did not deliver a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DropCause {
+    /// Larger than the link's MTU.
+    TooBig,
     /// The queue was full.
     Queue,
-    /// Lost on the line.
+    /// The queue's management chose it (RED, `CoDel`).
+    Early,
+    /// Lost on the line, whole or by one of its cells.
     Loss,
+    /// Damaged on the line, and dropped where a checksum found it.
+    Damage,
+    /// Nobody received: a blackout.
+    Blackout,
     /// The model held [`MAX_HELD`](crate::MAX_HELD) packets: outside of what it can show, so a
     /// run that meets it proves nothing.
     Overflow,
@@ -19,7 +29,28 @@ pub enum DropCause {
 
 impl DropCause {
     /// Every cause, in the order of the way through the link.
-    pub const ALL: [Self; 3] = [Self::Queue, Self::Loss, Self::Overflow];
+    pub const ALL: [Self; 7] = [
+        Self::TooBig,
+        Self::Queue,
+        Self::Early,
+        Self::Loss,
+        Self::Damage,
+        Self::Blackout,
+        Self::Overflow,
+    ];
+
+    /// A word for it, as in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooBig => "too-big",
+            Self::Queue => "queue",
+            Self::Early => "early",
+            Self::Loss => "loss",
+            Self::Damage => "damage",
+            Self::Blackout => "blackout",
+            Self::Overflow => "overflow",
+        }
+    }
 }
 
 /// A number of packets and their bytes, without framing.
@@ -45,8 +76,14 @@ impl AddAssign<Bytes> for Tally {
 pub struct Counters {
     /// Everything sent into the link.
     pub offered: Tally,
-    /// Everything that left at the other end.
+    /// Everything that left at the other end, duplicates counted once.
     pub delivered: Tally,
+    /// Of these: with a new mark of congestion.
+    pub marked: Tally,
+    /// Of these: damaged without a checksum having found it.
+    pub damaged: Tally,
+    /// Of these: twice.
+    pub duplicated: Tally,
     dropped: [Tally; DropCause::ALL.len()],
 }
 
@@ -54,6 +91,20 @@ impl Counters {
     /// What was dropped for `cause`.
     pub fn dropped(&self, cause: DropCause) -> Tally {
         self.dropped[cause as usize]
+    }
+
+    pub(crate) fn deliver<T>(&mut self, exit: &Exit<T>) {
+        self.delivered += exit.size;
+        let kinds = [
+            (exit.marked, &mut self.marked),
+            (exit.damage.is_some(), &mut self.damaged),
+            (exit.duplicated, &mut self.duplicated),
+        ];
+        for (applies, tally) in kinds {
+            if applies {
+                *tally += exit.size;
+            }
+        }
     }
 
     pub(crate) fn drop_one(&mut self, cause: DropCause, size: Bytes) {

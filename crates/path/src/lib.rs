@@ -3,8 +3,12 @@
 //! A [`PathConfig`] describes both directions; each becomes a [`Link`]:
 //!
 //! ```text
-//! send -> queue -> serialisation at a rate -> loss on the line -> propagation delay -> poll
+//! send -> MTU -> queue -> serialisation at a rate -> loss and damage on the line
+//!      -> propagation delay, jitter, reordering -> poll
 //! ```
+//!
+//! A [`Schedule`] changes a link at fixed times and [`Link::set`] at any; a [`Scenario`] is all
+//! of this in a file, with the hosts at both ends.
 //!
 //! Losses happen on the line, behind the transmitter, as bit errors do: a lost packet has used
 //! its share of the rate, so `p` of loss lowers what a link can carry by the factor `1 - p`.
@@ -14,6 +18,8 @@
 //! the link does. Packets are opaque: a caller sends a size and a value of its own, and a
 //! super-packet (TSO, GSO) is sent segment by segment, so that each has its own place in the
 //! queue, fate and due time, and plain and offloaded traffic meet the same drops.
+//! What a packet suffers beside being lost (a mark, damage, a duplicate) stands on its [`Exit`],
+//! for the caller to carry out.
 //!
 //! ```
 //! use core::time::Duration;
@@ -33,14 +39,28 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod change;
 mod config;
 mod counters;
+mod jitter;
+mod line;
 mod link;
 mod loss;
 mod queue;
+mod random;
+mod scenario;
+mod spelling;
+mod trace;
+mod transmitter;
+mod wire;
 
-pub use config::{LinkConfig, MAX_DELAY, PathConfig, PathError};
+pub use change::{Change, MAX_CHANGES, Schedule};
+pub use config::{Impairments, LinkConfig, MAX_DELAY, MIN_MTU, PathConfig, PathError};
 pub use counters::{Counters, DropCause, Tally};
-pub use link::{Exit, Fate, Link, MAX_HELD, Refused};
-pub use loss::LossConfig;
-pub use queue::{Limit, ParseLimitError, QueueConfig};
+pub use jitter::Jitter;
+pub use link::{Damage, Exit, Fate, Link, MAX_HELD, Packet, Refused};
+pub use loss::{GilbertElliott, LossConfig, LossTrace, MAX_LOSS_TRACE};
+pub use queue::{CodelConfig, FqCodelConfig, Limit, ParseLimitError, QueueConfig, RedConfig};
+pub use scenario::{HostGroup, MAX_HOSTS, MAX_SCENARIO, PRESETS, Preset, Scenario, ScenarioError};
+pub use spelling::ParseConfigError;
+pub use trace::{MAX_TRACE, RateTrace};

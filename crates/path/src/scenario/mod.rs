@@ -1,0 +1,340 @@
+//! Scenario files: a path and the hosts at its ends, for the simulator and the emulator alike.
+
+mod presets;
+pub(crate) mod text;
+
+use core::ops::Range;
+use core::str::FromStr;
+use core::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+use units::Rate;
+
+use crate::change::{Change, Schedule};
+use crate::{LinkConfig, PathConfig, PathError, QueueConfig};
+pub use presets::{PRESETS, Preset};
+use text::{text, time};
+
+/// The longest scenario file, in bytes.
+pub const MAX_SCENARIO: usize = 1 << 20;
+
+/// The most hosts on each side.
+pub const MAX_HOSTS: u32 = 1024;
+
+/// A path, who is at its ends, and for how long.
+///
+/// ```
+/// let scenario: path::Scenario = r#"
+///     about = "A long fat path that loses a packet in a thousand"
+///     rtt = "200ms"
+///     both = { rate = "1gbit", queue = "50ms" }
+///     forward = { loss = "0.1%" }
+/// "#.parse()?;
+/// let (forward, back) = scenario.path.links::<u64>()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What it shows, in a line.
+    pub about: String,
+    /// The bottleneck, both ways.
+    pub path: PathConfig,
+    /// Who is on the near side; never empty.
+    pub near: Vec<HostGroup>,
+    /// Who is on the far side; never empty.
+    pub far: Vec<HostGroup>,
+    /// How long a run takes, where it is part of the set-up.
+    pub duration: Option<Duration>,
+}
+
+/// Hosts that are connected alike to one end of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct HostGroup {
+    /// How many (1).
+    pub count: u32,
+    /// Of each host's own link to the path, both ways; without it no such link limits the host.
+    #[serde(deserialize_with = "text")]
+    pub rate: Option<Rate>,
+    /// One-way delay of that link (0).
+    #[serde(deserialize_with = "time")]
+    pub delay: Option<Duration>,
+    /// The queue before it, both ways (50 ms drop-tail).
+    #[serde(deserialize_with = "text")]
+    pub queue: Option<QueueConfig>,
+}
+
+impl Default for HostGroup {
+    fn default() -> Self {
+        Self { count: 1, rate: None, delay: None, queue: None }
+    }
+}
+
+impl HostGroup {
+    /// The link of each of these hosts to the path, when it has a rate.
+    pub fn link(&self) -> Option<LinkConfig> {
+        let mut link = LinkConfig::new(self.rate?, self.delay.unwrap_or_default());
+        link.queue = self.queue.unwrap_or_default();
+        Some(link)
+    }
+
+    fn check(&self, rtt: Duration) -> Result<(), String> {
+        if self.count == 0 || self.count > MAX_HOSTS {
+            return Err(format!("a group has 1 to {MAX_HOSTS} hosts, not {}", self.count));
+        }
+        if self.rate.is_none() && (self.delay.is_some() || self.queue.is_some()) {
+            return Err("hosts with a delay or a queue of their own need a rate".into());
+        }
+        self.link().map_or(Ok(()), |link| link.check(rtt)).map_err(|error| error.to_string())
+    }
+}
+
+/// Why a scenario could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct ScenarioError {
+    /// The line of the file, counted from 1, at which the fault is or which begins the table that
+    /// holds it.
+    pub line: usize,
+    message: String,
+}
+
+impl ScenarioError {
+    fn at(source: &str, place: Option<Place>, message: impl ToString) -> Self {
+        let start = place.map_or(0, |place| place.start);
+        let before = source.as_bytes().iter().take(start);
+        let line = 1 + before.filter(|&&byte| byte == b'\n').count();
+        Self { line, message: message.to_string() }
+    }
+}
+
+/// Where in the text something stands.
+type Place = Range<usize>;
+
+/// A scenario file as it is written. Parameters of both directions come first, then those of
+/// each, and the same once more for every change.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    about: String,
+    seed: Option<u64>,
+    #[serde(default, deserialize_with = "time")]
+    duration: Option<Duration>,
+    #[serde(default, deserialize_with = "time")]
+    rtt: Option<Duration>,
+    both: Option<Spanned<Change>>,
+    forward: Option<Spanned<Change>>,
+    back: Option<Spanned<Change>>,
+    #[serde(default)]
+    near: Vec<Spanned<HostGroup>>,
+    #[serde(default)]
+    far: Vec<Spanned<HostGroup>>,
+    #[serde(default)]
+    change: Vec<Spanned<Step>>,
+    #[serde(default, deserialize_with = "time")]
+    repeat: Option<Duration>,
+}
+
+/// Changes at a time.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Step {
+    #[serde(deserialize_with = "time")]
+    at: Duration,
+    #[serde(default, deserialize_with = "time")]
+    rtt: Option<Duration>,
+    #[serde(default)]
+    both: Change,
+    #[serde(default)]
+    forward: Change,
+    #[serde(default)]
+    back: Change,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Forward,
+    Back,
+}
+
+impl Direction {
+    /// This direction's part of a round-trip time.
+    fn half(self, rtt: Duration) -> Duration {
+        match self {
+            Self::Forward => rtt - rtt / 2,
+            Self::Back => rtt / 2,
+        }
+    }
+}
+
+/// What a step or the head of a file states for one direction.
+fn stated(rtt: Option<Duration>, direction: Direction, tables: [&Change; 2]) -> Change {
+    let delay = rtt.map(|rtt| direction.half(rtt));
+    let mut change = Change { delay, ..Change::default() };
+    tables.into_iter().for_each(|table| change.merge(table));
+    change
+}
+
+/// Reads a scenario that names no other file.
+impl FromStr for Scenario {
+    type Err = ScenarioError;
+    fn from_str(source: &str) -> Result<Self, Self::Err> {
+        Self::read(source, |name| Err(format!("'{name}' cannot be read from here")))
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario. `load` returns the text of a file that it names, or why it cannot.
+    ///
+    /// # Errors
+    /// The text is no scenario, has keys that nobody knows, or describes an impossible path.
+    pub fn read(
+        source: &str,
+        load: impl FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        if source.len() > MAX_SCENARIO {
+            return Err(ScenarioError::at(source, None, "a scenario has at most 1 MiB"));
+        }
+        let file = toml::from_str(source).map_err(|error: toml::de::Error| {
+            ScenarioError::at(source, error.span(), error.message())
+        })?;
+        Reader { source, file, load }.scenario()
+    }
+
+    /// The hosts of a side, one by one.
+    pub fn hosts(groups: &[HostGroup]) -> impl Iterator<Item = &HostGroup> {
+        groups.iter().flat_map(|group| core::iter::repeat_n(group, group.count as usize))
+    }
+}
+
+struct Reader<'a, L> {
+    source: &'a str,
+    file: File,
+    load: L,
+}
+
+impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
+    fn scenario(mut self) -> Result<Scenario, ScenarioError> {
+        let (forward, forward_steps) = self.link(Direction::Forward)?;
+        let (back, back_steps) = self.link(Direction::Back)?;
+        let path = PathConfig { forward, back, seed: self.file.seed.unwrap_or(1) };
+        let rtt = path.rtt();
+        self.check(&path.forward, rtt, Direction::Forward, &forward_steps)?;
+        self.check(&path.back, rtt, Direction::Back, &back_steps)?;
+        let near = self.hosts(&self.file.near, rtt)?;
+        let far = self.hosts(&self.file.far, rtt)?;
+        let File { about, duration, .. } = self.file;
+        Ok(Scenario { about, path, near, far, duration })
+    }
+
+    /// One direction, its schedule included, and where each step of that stands.
+    fn link(&mut self, direction: Direction) -> Result<(LinkConfig, Vec<Place>), ScenarioError> {
+        let place = self.place(direction);
+        let usual = Change::default();
+        let both = self.file.both.as_ref().map_or(&usual, Spanned::get_ref);
+        let own = self.own(direction).map_or(&usual, Spanned::get_ref);
+        let mut head = stated(self.file.rtt, direction, [both, own]);
+        if head.blackout.is_some() || head.hold.is_some() {
+            let message = "a blackout or hold happens at a time: put it into a [[change]]";
+            return Err(ScenarioError::at(self.source, place, message));
+        }
+        resolve(self.source, &mut self.load, place, &mut head)?;
+        let mut link = LinkConfig::new(Rate::ZERO, Duration::ZERO);
+        head.apply(&mut link);
+        let (mut steps, mut places) = (Vec::new(), Vec::new());
+        // The schedule's own order, which leaves steps at one time as they are written.
+        self.file.change.sort_by_key(|step| step.get_ref().at);
+        for step in &self.file.change {
+            let (place, step) = (step.span(), step.get_ref());
+            let own = match direction {
+                Direction::Forward => &step.forward,
+                Direction::Back => &step.back,
+            };
+            let mut change = stated(step.rtt, direction, [&step.both, own]);
+            resolve(self.source, &mut self.load, Some(place.clone()), &mut change)?;
+            if change != Change::default() {
+                steps.push((step.at, change));
+                places.push(place);
+            }
+        }
+        link.schedule = Schedule::new(steps, self.file.repeat);
+        Ok((link, places))
+    }
+
+    fn own(&self, direction: Direction) -> Option<&Spanned<Change>> {
+        match direction {
+            Direction::Forward => self.file.forward.as_ref(),
+            Direction::Back => self.file.back.as_ref(),
+        }
+    }
+
+    /// Where a direction is described.
+    fn place(&self, direction: Direction) -> Option<Place> {
+        self.own(direction).or(self.file.both.as_ref()).map(Spanned::span)
+    }
+
+    /// Checks the link and then what each change makes of it, so that the right line is named.
+    fn check(
+        &self,
+        link: &LinkConfig,
+        rtt: Duration,
+        direction: Direction,
+        steps: &[Place],
+    ) -> Result<(), ScenarioError> {
+        let error = |place, error: PathError| ScenarioError::at(self.source, place, error);
+        let mut state = link.clone();
+        state.check_state(rtt).map_err(|e| error(self.place(direction), e))?;
+        for ((_, change), place) in link.schedule.steps().iter().zip(steps) {
+            change.apply(&mut state);
+            state.check_state(rtt).map_err(|e| error(Some(place.clone()), e))?;
+        }
+        link.schedule.check().map_err(|e| error(steps.last().cloned(), e))
+    }
+
+    fn hosts(
+        &self,
+        groups: &[Spanned<HostGroup>],
+        rtt: Duration,
+    ) -> Result<Vec<HostGroup>, ScenarioError> {
+        if groups.is_empty() {
+            return Ok(vec![HostGroup::default()]);
+        }
+        let mut count = 0;
+        let check = |group: &Spanned<HostGroup>| {
+            count += u64::from(group.get_ref().count);
+            let all = (count <= u64::from(MAX_HOSTS))
+                .then_some(())
+                .ok_or_else(|| format!("a side has at most {MAX_HOSTS} hosts"));
+            all.and_then(|()| group.get_ref().check(rtt))
+                .map_err(|message| ScenarioError::at(self.source, Some(group.span()), message))?;
+            Ok(*group.get_ref())
+        };
+        groups.iter().map(check).collect()
+    }
+}
+
+/// Reads the files that a change names.
+fn resolve(
+    source: &str,
+    load: &mut impl FnMut(&str) -> Result<String, String>,
+    place: Option<Place>,
+    change: &mut Change,
+) -> Result<(), ScenarioError> {
+    let mut read = |name: String| {
+        load(&name).map_err(|message| ScenarioError::at(source, place.clone(), message))
+    };
+    if let Some(name) = change.rate_trace_file.take() {
+        let trace = read(name.clone())?.parse();
+        change.rate_trace = Some(trace.map_err(|error| {
+            ScenarioError::at(source, place.clone(), format_args!("{name}: {error}"))
+        })?);
+    }
+    if let Some(name) = change.loss_trace_file.take() {
+        let trace = read(name.clone())?.parse().map(crate::LossConfig::Trace);
+        change.loss = Some(trace.map_err(|error| {
+            ScenarioError::at(source, place.clone(), format_args!("{name}: {error}"))
+        })?);
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! How settings are spelled: `name` or `name:key=value,key=value`.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+/// The longest setting that is read.
+const MAX_SPELLING: usize = 1 << 16;
+
+/// A setting that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}': {reason}")]
+pub struct ParseConfigError {
+    text: String,
+    reason: String,
+}
+
+impl ParseConfigError {
+    pub(crate) fn new(text: &str, reason: impl fmt::Display) -> Self {
+        let text = text.chars().take(60).collect();
+        Self { text, reason: reason.to_string() }
+    }
+}
+
+/// Keys with their values.
+type KeyValues<'a> = Vec<(&'a str, &'a str)>;
+
+/// The name of a setting, and what is said of it.
+pub(crate) fn split(text: &str) -> Result<(&str, KeyValues<'_>), ParseConfigError> {
+    if text.len() > MAX_SPELLING {
+        return Err(ParseConfigError::new(text, "is too long"));
+    }
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    let pairs = rest.split(',').filter(|pair| !pair.trim().is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            ParseConfigError::new(text, format_args!("write '{}' as key=value", pair.trim()))
+        })?;
+        Ok((key.trim(), value.trim()))
+    });
+    Ok((name.trim(), pairs.collect::<Result<_, _>>()?))
+}
+
+/// Reads the value of a key into `place`.
+pub(crate) fn read<T>(place: &mut T, value: &str) -> Result<(), String>
+where
+    T: FromStr<Err: fmt::Display>,
+{
+    *place = value.parse().map_err(|error: T::Err| error.to_string())?;
+    Ok(())
+}
+
+/// Reads a probability: `0.01` or `1%`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    number
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .map(|number| number / unit)
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("'{text}' is no probability; write 0.01 or 1%"))
+}
+
+/// Reads `yes` or `no`.
+pub(crate) fn yes(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" | "true" | "on" => Ok(true),
+        "no" | "false" | "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither yes nor no")),
+    }
+}
+
+/// Reads `50ms`, `1s 500us`; a bare number has no unit and is refused, except zero.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text).map_err(|error| format!("'{text}' is no time: {error}"))
+}
+
+/// Writes the `key=value` that differ from the default, behind a name.
+pub(crate) struct Pairs<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    separator: char,
+}
+
+impl<'a, 'b> Pairs<'a, 'b> {
+    pub(crate) fn new(f: &'a mut fmt::Formatter<'b>, name: &str) -> Result<Self, fmt::Error> {
+        f.write_str(name)?;
+        Ok(Self { f, separator: ':' })
+    }
+
+    pub(crate) fn pair(
+        &mut self,
+        differs: bool,
+        key: &str,
+        value: impl fmt::Display,
+    ) -> Result<&mut Self, fmt::Error> {
+        if differs {
+            write!(self.f, "{}{key}={value}", self.separator)?;
+            self.separator = ',';
+        }
+        Ok(self)
+    }
+}
+
+/// `yes` or `no`.
+pub(crate) fn word(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
