@@ -1,5 +1,6 @@
 //! What stands for a place on the command line: a local path, or `lh://host[:port]/path`.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,6 +42,16 @@ impl Server {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
         let found = found.with_context(|| format!("cannot find host '{}'", self.host))?;
         Ok(found.collect())
+    }
+}
+
+impl Location {
+    /// Reads an argument; local names may hold any bytes.
+    pub fn read(argument: OsString) -> Result<Self, String> {
+        match argument.to_str() {
+            Some(text) => text.parse(),
+            None => Ok(Self::Local(argument.into())),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use units::{Bytes, Rate};
 
@@ -19,7 +20,7 @@ Exit codes:
   1    failed: nothing that is not whole stands under its final name
   2    wrong usage
   3    some files failed, the others are done and verified
-  130  ended by Ctrl-C (143: by SIGTERM)";
+  130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP)";
 
 /// Moves file trees across long, fat, lossy networks at the speed of the link.
 #[derive(Parser)]
@@ -49,13 +50,15 @@ pub enum Command {
 #[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
     /// What to copy: files or directories here, or `lh://HOST[:PORT]/PATH`
-    #[arg(required = true, value_name = "SRC")]
+    #[arg(required = true, value_name = "SRC",
+          value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub sources: Vec<Location>,
     /// Where to: `lh://HOST[:PORT]/PATH`, or a file or directory here
     ///
     /// PATH is below the server's --root. IPv6 addresses stand in brackets, as in
     /// `lh://[2001:db8::1]/data`.
-    #[arg(required = true, value_name = "DST")]
+    #[arg(required = true, value_name = "DST",
+          value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub destination: Location,
     /// What carries the data: our UDP transport, or many TCP connections
     #[arg(long, value_enum, default_value_t = Transport::Udp)]
@@ -64,7 +67,7 @@ pub struct Cp {
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
     pub streams: u16,
-    /// The kernel's congestion control for the TCP connections, as in "cubic"
+    /// The kernel's congestion control for what this side sends by TCP, as in "cubic"
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
     /// Send no faster than this (UDP), as in 100mbit
@@ -87,7 +90,7 @@ Exit codes:
   1    failed: nothing that is not whole stands under its final name
   2    wrong usage
   3    some files failed, the others are done and verified
-  130  ended by Ctrl-C (143: by SIGTERM); what was whole by then stays";
+  130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); what was whole by then stays";
 
 /// What carries the data.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -175,9 +178,10 @@ pub struct PathOptions {
     /// Packets lost at random on the way back
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub loss_back: Share,
-    /// The drop-tail queue before the link, as a time, packets or bytes: 50ms, 100packets, 6MiB
-    #[arg(long, value_name = "LIMIT", default_value = "50ms")]
-    pub queue: path::Limit,
+    /// The queue before the link: drop-tail of a limit (50ms, 100packets, 6MiB), red, red-i, codel
+    /// or fq-codel, with parameters as in codel:target=5ms,ecn=yes
+    #[arg(long, value_name = "QUEUE", default_value = "50ms")]
+    pub queue: path::QueueConfig,
     /// Fixes every random choice of the path
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -189,7 +193,7 @@ impl PathOptions {
         path::PathConfig::new(self.rate, self.rtt)
             .with_loss(self.loss.0)
             .with_loss_back(self.loss_back.0)
-            .with_queue(path::QueueConfig::DropTail(self.queue))
+            .with_queue(self.queue)
             .with_seed(self.seed)
     }
 }
@@ -197,13 +201,23 @@ impl PathOptions {
 /// Run commands on two hosts joined by an emulated path
 ///
 /// Two network namespaces, "near" and "far", are joined by a link of the given rate, delay, loss
-/// and queue. CMD runs on the near host, and its exit code is passed through. Without CMD the lab
-/// stays open until Ctrl-C, and how to run commands in it is printed.
+/// and queue, or by the path of a scenario. CMD runs on the near host, and its exit code is passed
+/// through. Without CMD the lab stays open until Ctrl-C, and how to run commands in it is printed.
 #[derive(Args)]
 #[command(after_long_help = EMULATE_LONG_HELP)]
 pub struct Emulate {
     #[command(flatten)]
     pub path: PathOptions,
+    /// Take the path from a scenario: the name of one that --list shows, or a TOML file
+    ///
+    /// The lab has two hosts and lasts as long as CMD: of a scenario it uses the path with all its
+    /// changes, not the groups of hosts and the duration, which are for the simulator so far.
+    #[arg(long, value_name = "NAME|FILE",
+          conflicts_with_all = ["rate", "rtt", "loss", "loss_back", "queue", "seed"])]
+    pub scenario: Option<PathBuf>,
+    /// Show the scenarios that come with the program, and end
+    #[arg(long, exclusive = true)]
+    pub list: bool,
     /// The kernel's TCP congestion control on both hosts
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: String,
@@ -226,6 +240,8 @@ Environment of CMD and of the far command:
 Examples:
   longhaul emulate -- ping -c 3 10.77.0.2
   longhaul emulate --loss 0.1% --far 'iperf3 -s' -- sh -c 'sleep 1; iperf3 -c $LONGHAUL_FAR'
+  longhaul emulate --scenario geo-satellite-t1 -- ping -c 3 10.77.0.2
+  longhaul emulate --queue fq-codel --rate 20mbit -- sh
   longhaul emulate --far 'longhaul serve --root /dev/shm/in' -- longhaul cp data lh://10.77.0.2/
 
 Needs root, or user namespaces and /dev/net/tun. A report of what the path did goes to standard

@@ -21,7 +21,7 @@ use crate::args::{Cli, Cp, Output, Transport};
 use crate::progress::{self, Meter, emit};
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
-use crate::{PARTIAL, home};
+use crate::{FAILED, PARTIAL, home};
 
 /// How long the last packets of a connection may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -129,7 +129,13 @@ fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Figure
     if output.verbose {
         eprintln!("{}", summary::details(summary, figures));
     }
-    ExitCode::from(if summary.is_partial() { PARTIAL } else { 0 })
+    let counts = summary.counts;
+    let nothing = counts.files + counts.directories + counts.symlinks == 0;
+    ExitCode::from(match summary.is_partial() {
+        false => 0,
+        true if nothing => FAILED,
+        true => PARTIAL,
+    })
 }
 
 /// Finds out which way to go.

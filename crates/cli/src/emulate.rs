@@ -1,11 +1,13 @@
 //! `longhaul emulate`: commands on two hosts joined by an emulated path.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, anyhow};
 use emulator::{Host, Lab, LabError, LabOptions, LabReport, LaneReport};
-use path::DropCause;
+use path::{DropCause, MAX_SCENARIO, PRESETS, Preset, Scenario};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -17,10 +19,22 @@ use crate::signals::{self, Group, Signals};
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
+/// The longest trace file that is read, in bytes: the most lines there may be, with room for
+/// their digits.
+const MAX_TRACE_FILE: u64 = 128 << 20;
+
 /// `longhaul emulate`.
 pub fn run(options: Emulate) -> anyhow::Result<ExitCode> {
+    if options.list {
+        return list();
+    }
+    let path = match &options.scenario {
+        Some(name) => scenario(name)?.path,
+        None => options.path.config(),
+    };
+    let lab = LabOptions { congestion_control: options.cc.clone(), ..LabOptions::default() };
     // Before any thread: only a process of one thread can enter a user namespace.
-    let lab = emulator::init().and_then(|_| start(&options)).map_err(explain)?;
+    let lab = emulator::init().and_then(|_| Lab::start(&path, &lab)).map_err(explain)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let mut signals = Signals::catch()?;
@@ -52,9 +66,39 @@ pub fn run(options: Emulate) -> anyhow::Result<ExitCode> {
     result.map(ExitCode::from)
 }
 
-fn start(options: &Emulate) -> Result<Lab, LabError> {
-    let lab = LabOptions { congestion_control: options.cc.clone(), ..LabOptions::default() };
-    Lab::start(&options.path.config(), &lab)
+/// Shows the scenarios that come with the program.
+fn list() -> anyhow::Result<ExitCode> {
+    let width = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or_default();
+    for preset in PRESETS {
+        println!("{:width$}  {}", preset.name, preset.scenario()?.about);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scenario of this name, else the one in this file.
+fn scenario(name: &Path) -> anyhow::Result<Scenario> {
+    if let Some(preset) = name.to_str().and_then(Preset::find) {
+        return Ok(preset.scenario()?);
+    }
+    let source = read(name, MAX_SCENARIO as u64).with_context(|| {
+        format!("no scenario is called {0}, and no file {0} can be read", name.display())
+    })?;
+    // Files that it names stand beside it.
+    let beside = |file: &str| {
+        let path = name.parent().unwrap_or(Path::new("")).join(file);
+        read(&path, MAX_TRACE_FILE).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    Scenario::read(&source, beside).with_context(|| name.display().to_string())
+}
+
+/// The text of a file of at most this length.
+fn read(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::other(format!("it is longer than {most} bytes")));
+    }
+    Ok(text)
 }
 
 /// Says what is missing and what to do about it.
@@ -138,13 +182,14 @@ async fn hold_open(lab: &Lab, signals: &mut Signals) -> anyhow::Result<u8> {
 fn report_json(report: &LabReport) -> Value {
     let lane = |lane: &LaneReport| {
         let dropped = |cause| lane.counters.dropped(cause).packets;
+        let drops = DropCause::ALL.map(|cause| (cause.name().to_owned(), dropped(cause).into()));
         json!({
             "packets": lane.counters.offered.packets,
             "bytes": lane.counters.offered.bytes.0,
             "delivered_packets": lane.counters.delivered.packets,
             "delivered_bytes": lane.counters.delivered.bytes.0,
-            "queue_drops": dropped(DropCause::Queue),
-            "lost": dropped(DropCause::Loss),
+            "dropped": Value::Object(drops.into_iter().collect()),
+            "marked": lane.counters.marked.packets,
             "outside_model": lane.outside.total() + dropped(DropCause::Overflow),
             "late_p50_us": lane.lateness.p50.as_micros() as u64,
             "late_p99_us": lane.lateness.p99.as_micros() as u64,

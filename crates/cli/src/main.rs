@@ -18,6 +18,7 @@ mod summary;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use args::{Cli, Command};
 
@@ -27,6 +28,9 @@ const FAILED: u8 = 1;
 const PARTIAL: u8 = 3;
 
 fn main() -> ExitCode {
+    // Files, sockets and connections are many; where the limit stands, others say so.
+    let files = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let result = match Cli::parse().command {
         Command::Cp(options) => cp::run(options),
         Command::Serve(options) => serve::run(options),

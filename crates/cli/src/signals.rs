@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, and children that are ended by them.
+//! Ctrl-C, SIGTERM and SIGHUP, and children that are ended by them.
 
 use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
@@ -13,19 +13,21 @@ use tokio::signal::unix::{self, SignalKind};
 /// How long a child may take to end after it was told to.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Waits for Ctrl-C and SIGTERM.
+/// Waits for Ctrl-C, SIGTERM, and SIGHUP, which comes when a terminal or ssh session closes.
 pub struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
+    hang_up: unix::Signal,
 }
 
 impl Signals {
-    /// From now on neither ends the process by itself. Needs a runtime.
+    /// From now on none of them ends the process by itself. Needs a runtime.
     pub fn catch() -> anyhow::Result<Self> {
         let catch = |kind| unix::signal(kind).context("cannot catch signals");
         Ok(Self {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
+            hang_up: catch(SignalKind::hangup())?,
         })
     }
 
@@ -34,6 +36,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::INT,
             _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hang_up.recv() => Signal::HUP,
         }
     }
 }

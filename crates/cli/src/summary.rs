@@ -149,7 +149,9 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
     if let Some(rate) = Rate::of(Bytes(counts.bytes), elapsed) {
         text += &format!(", {rate}");
     }
-    text += ", verified";
+    if counts.files > 0 {
+        text += ", verified";
+    }
     if let Some(rtt) = figures.rtt {
         text += &format!("; RTT {} ms", rtt.as_millis());
     }

@@ -78,6 +78,66 @@ fn a_tree_crosses_a_lossy_path_intact() {
     assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
 }
 
+/// The report of a lab in which this ran, whatever came of it.
+fn report(home: &Home, options: &[&str], script: &str) -> serde_json::Value {
+    let output =
+        home.run(&[&["emulate"], options, &["--json", "--", "bash", "-c", script]].concat());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn scenarios_are_listed_and_read() {
+    let home = Home::new();
+    let listed = text(&home.succeed(&["emulate", "--list"]).stdout);
+    for preset in path::PRESETS {
+        let about = preset.scenario().unwrap().about;
+        let line = listed.lines().find(|line| line.starts_with(&format!("{} ", preset.name)));
+        assert!(line.is_some_and(|line| line.ends_with(&about)), "{}: {listed}", preset.name);
+    }
+    assert!(listed.lines().count() == path::PRESETS.len(), "{listed}");
+
+    let faulty = "about = \"no path\"\nrtt = \"1ms\"\n[both]\nrate = \"fast\"\n";
+    std::fs::write(home.path("faulty.toml"), faulty).unwrap();
+    let emulate = |code, options: &[&str]| {
+        home.fail(code, &[&["emulate"], options, &["--", "true"]].concat())
+    };
+    let said = emulate(1, &["--scenario", "faulty.toml"]);
+    assert!(said.contains("faulty.toml: line 4"), "{said}");
+    let said = emulate(1, &["--scenario", "no-such"]);
+    assert!(said.contains("no scenario is called no-such"), "{said}");
+    for option in [["--rate", "1mbit"], ["--loss", "1%"], ["--queue", "red"], ["--seed", "2"]] {
+        let said = emulate(2, &[&["--scenario", "wifi-edge"], &option[..]].concat());
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
+    assert!(emulate(2, &["--queue", "blue"]).contains("fq-codel"));
+}
+
+#[test]
+fn a_lab_follows_its_scenario() {
+    let Some(home) = home_with_labs("a_lab_follows_its_scenario") else {
+        return;
+    };
+    for preset in path::PRESETS {
+        home.succeed(&["emulate", "--scenario", preset.name, "--", "true"]);
+    }
+    for queue in ["red", "red-i", "codel", "fq-codel:flows=16", "10packets"] {
+        let path = ["--rate", "10mbit", "--rtt", "10ms", "--loss", "0", "--queue", queue];
+        // Nobody listens: one packet goes there, and the refusal comes back.
+        let report = report(&home, &path, ": < /dev/tcp/$LONGHAUL_FAR/9");
+        assert_eq!(report["near_to_far"]["delivered_packets"], 1, "{queue}");
+        assert_eq!(report["far_to_near"]["delivered_packets"], 1, "{queue}");
+    }
+    // A trace beside the file, and a change that takes all there is.
+    std::fs::write(home.folder("set-up").join("line.trace"), "1\n2\n").unwrap();
+    let dark = "about = \"dark\"\nrtt = \"2ms\"\nboth = { rate-trace-file = \"line.trace\" }\n\
+                [[change]]\nat = \"0s\"\nforward = { blackout = \"1h\" }\n";
+    std::fs::write(home.path("set-up/dark.toml"), dark).unwrap();
+    let send = "echo there > /dev/udp/$LONGHAUL_FAR/9; sleep 0.5";
+    let report = report(&home, &["--scenario", "set-up/dark.toml"], send);
+    assert_eq!(report["near_to_far"]["packets"], 1);
+    assert_eq!(report["near_to_far"]["dropped"]["blackout"], 1);
+}
+
 fn demo(home: &Home, options: &[&str]) -> String {
     let memory = || names(std::path::Path::new("/dev/shm"));
     let path =

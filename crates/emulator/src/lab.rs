@@ -164,7 +164,12 @@ impl Carrier for Wires {
             lane.emit_due(clock, &mut &self.tuns[1 - from]);
         }
         for (lane, tun) in self.lanes.iter_mut().zip(&self.tuns) {
-            more |= lane.take_batch(clock, BATCH, |space| tun.read(space));
+            more |= lane.take_batch(
+                clock,
+                BATCH,
+                |space| tun.read(space),
+                |frame, layout, segment, mtu| tun.tell_mtu(frame, layout, segment, mtu),
+            );
         }
         more
     }

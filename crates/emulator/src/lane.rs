@@ -1,8 +1,9 @@
 //! One direction under the real clock: the path's link, and the frames that are in it.
 
 use std::io;
+use std::ops::Range;
 
-use path::{Fate, Limit, Link, LinkConfig, PathConfig, PathError, QueueConfig};
+use path::{Damage, Exit, Fate, Link, Packet, PathConfig, PathError};
 use units::{Bytes, Instant};
 
 use crate::clock::Clock;
@@ -16,9 +17,6 @@ const RING_SLACK: u64 = 8 << 20;
 /// The largest ring. A path that holds more is refused instead of taking all memory.
 const MAX_RING: u64 = 4 << 30;
 
-/// The size of packet that a queue limit in packets is reckoned with.
-const MTU: u64 = 1500;
-
 /// How a frame falls into segments, each of which the path treats as a packet.
 pub(crate) trait Segments {
     /// How many segments `len` bytes of frame are; at least one.
@@ -27,12 +25,46 @@ pub(crate) trait Segments {
     fn size(&self, len: usize, index: u32) -> Bytes;
     /// How long the frame is when only its first `count` segments are left.
     fn prefix(&self, len: usize, count: u32) -> usize;
+    /// A number that all frames of a flow share.
+    fn flow(&self, frame: &[u8]) -> u64;
+    /// Whether the segments can carry a mark of congestion.
+    fn ecn_capable(&self, frame: &[u8]) -> bool;
+}
+
+/// What the path did to a segment beside delaying it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effect {
+    /// It carries the mark of congestion.
+    pub(crate) marked: bool,
+    /// A bit of it is wrong.
+    pub(crate) damage: Option<Damage>,
+    /// It arrives twice.
+    pub(crate) duplicated: bool,
+}
+
+impl<T> From<&Exit<T>> for Effect {
+    fn from(exit: &Exit<T>) -> Self {
+        Self { marked: exit.marked, damage: exit.damage, duplicated: exit.duplicated }
+    }
+}
+
+impl Effect {
+    /// Whether it is one segment's own: others with the same do not leave together with it.
+    fn single(self) -> bool {
+        self.duplicated || self.damage.is_some()
+    }
 }
 
 /// Where what leaves a lane goes.
 pub(crate) trait Outlet<M> {
-    /// Emits `count` segments of a frame from segment `first` on, in one piece.
-    fn emit(&mut self, frame: &[u8], meta: &M, first: u32, count: u32) -> io::Result<()>;
+    /// Emits `segments` of a frame in one piece, after the path had this effect on each of them.
+    fn emit(
+        &mut self,
+        frame: &[u8],
+        meta: &M,
+        segments: Range<u32>,
+        effect: Effect,
+    ) -> io::Result<()>;
 }
 
 /// Which segment of which frame a packet in the link is.
@@ -47,13 +79,19 @@ struct Place {
 struct Run {
     frame: u64,
     first: u32,
+    effect: Effect,
     /// When each was due.
     due: Vec<Instant>,
 }
 
 impl Run {
-    fn continues_with(&self, place: Place) -> bool {
-        self.frame == place.frame && self.first + self.due.len() as u32 == place.segment
+    fn continues_with(&self, place: Place, effect: Effect) -> bool {
+        let adjacent = self.frame == place.frame && self.end() == place.segment;
+        adjacent && self.effect == effect && !effect.single()
+    }
+
+    fn end(&self) -> u32 {
+        self.first + self.due.len() as u32
     }
 }
 
@@ -69,9 +107,10 @@ pub(crate) struct Lane<M> {
 }
 
 impl<M: Segments> Lane<M> {
-    fn new(link: Link<Place>, config: &LinkConfig) -> Option<Self> {
-        let room = ring_size(config)?;
-        Some(Self {
+    /// Around a link that holds no more than `most_held` at once.
+    fn new(link: Link<Place>, most_held: Bytes) -> Result<Self, LaneError> {
+        let room = ring_size(most_held).ok_or(LaneError::TooLarge)?;
+        Ok(Self {
             link,
             ring: Ring::new(room),
             spill: vec![0; MAX_FRAME].into_boxed_slice(),
@@ -82,15 +121,17 @@ impl<M: Segments> Lane<M> {
     }
 
     /// Takes in up to `most` frames, as long as `read` has any: it fills a buffer and returns the
-    /// frame's length and kind. Returns whether there may be more.
+    /// frame's length and kind. `refuse` tells the sender of a frame whose segment is larger than
+    /// the link's MTU. Returns whether there may be more.
     pub(crate) fn take_batch(
         &mut self,
         clock: &Clock,
         most: usize,
         mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, M)>,
+        mut refuse: impl FnMut(&[u8], &M, u32, Bytes),
     ) -> bool {
         for _ in 0..most {
-            if let Err(error) = self.take_in(clock, &mut read) {
+            if let Err(error) = self.take_in(clock, &mut read, &mut refuse) {
                 // Anything else is a frame that came and could not be read.
                 self.outside.refused += u64::from(error.kind() != io::ErrorKind::WouldBlock);
                 return false;
@@ -103,7 +144,9 @@ impl<M: Segments> Lane<M> {
         &mut self,
         clock: &Clock,
         read: impl FnOnce(&mut [u8]) -> io::Result<(usize, M)>,
+        refuse: impl FnOnce(&[u8], &M, u32, Bytes),
     ) -> io::Result<()> {
+        let frame = self.ring.next_number();
         let Some(space) = self.ring.space() else {
             let (len, meta) = read(&mut self.spill)?;
             self.outside.ring_full += u64::from(meta.count(len));
@@ -111,14 +154,25 @@ impl<M: Segments> Lane<M> {
         };
         let (len, meta) = read(space)?;
         let now = clock.now();
-        let frame = self.ring.next_number();
-        let (mut pending, mut kept) = (0, 0);
+        let bytes = &space[..len];
+        let (flow, ecn_capable) = (meta.flow(bytes), meta.ecn_capable(bytes));
+        let (mut pending, mut kept, mut refused) = (0, 0, None);
         for segment in 0..meta.count(len) {
-            let size = meta.size(len, segment);
-            if self.link.send(now, size, Place { frame, segment }).is_ok() {
-                pending += 1;
-                kept = segment + 1;
+            let packet = Packet { size: meta.size(len, segment), flow, ecn_capable };
+            match self.link.send_packet(now, packet, Place { frame, segment }) {
+                Ok(()) => {
+                    pending += 1;
+                    kept = segment + 1;
+                }
+                Err(error) => {
+                    refused = refused.or(error.tell_mtu.map(|mtu| (segment, mtu)));
+                }
             }
+        }
+        // Once for a frame: its sender needs to hear it once (RFC 1812, 4.3.2.8, asks for
+        // moderation).
+        if let Some((segment, mtu)) = refused {
+            refuse(bytes, &meta, segment, mtu);
         }
         if pending > 0 {
             // A full queue drops the tail of a burst: what nobody will ask for takes no room.
@@ -135,10 +189,12 @@ impl<M: Segments> Lane<M> {
                 self.ring.release(exit.item.frame);
                 continue;
             }
-            if !self.run.continues_with(exit.item) {
+            let effect = Effect::from(&exit);
+            if !self.run.continues_with(exit.item, effect) {
                 self.flush(clock, outlet);
                 self.run.frame = exit.item.frame;
                 self.run.first = exit.item.segment;
+                self.run.effect = effect;
             }
             self.run.due.push(exit.due);
         }
@@ -146,15 +202,20 @@ impl<M: Segments> Lane<M> {
     }
 
     fn flush(&mut self, clock: &Clock, outlet: &mut impl Outlet<M>) {
-        let Run { frame, first, due } = &mut self.run;
+        let segments = self.run.first..self.run.end();
+        let Run { frame, effect, due, .. } = &mut self.run;
         if due.is_empty() {
             return;
         }
         let (bytes, meta) = self.ring.frame(*frame);
         // Before the write: it returns only after the receiving host has handled the packets.
         let now = clock.now();
-        if outlet.emit(bytes, meta, *first, due.len() as u32).is_err() {
-            self.outside.refused += due.len() as u64;
+        for _ in 0..=u8::from(effect.duplicated) {
+            let result = outlet.emit(bytes, meta, segments.clone(), *effect);
+            // A host may refuse what is damaged at once.
+            if result.is_err() && effect.damage.is_none() {
+                self.outside.refused += due.len() as u64;
+            }
         }
         for due in due.drain(..) {
             self.lateness.add(now.since(due));
@@ -181,8 +242,8 @@ impl<M: Segments> Lane<M> {
 pub(crate) fn lanes<M: Segments>(path: &PathConfig) -> Result<[Lane<M>; 2], LaneError> {
     let (forward, back) = path.links()?;
     Ok([
-        Lane::new(forward, &path.forward).ok_or(LaneError::TooLarge)?,
-        Lane::new(back, &path.back).ok_or(LaneError::TooLarge)?,
+        Lane::new(forward, path.forward.most_held(path.rtt()))?,
+        Lane::new(back, path.back.most_held(path.rtt()))?,
     ])
 }
 
@@ -200,18 +261,9 @@ pub enum LaneError {
     TooLarge,
 }
 
-/// Bytes of ring for everything that is in a link at once: what is on the line and in the queue,
-/// half as much again because small packets are rounded up, and slack.
-fn ring_size(config: &LinkConfig) -> Option<usize> {
-    let QueueConfig::DropTail(limit) = config.queue else {
-        return None;
-    };
-    let queue = match limit {
-        Limit::Bytes(bytes) => bytes,
-        Limit::Packets(packets) => Bytes(packets.saturating_mul(MTU)),
-        Limit::Time(time) => config.rate.bytes_in(time),
-    };
-    let held = config.rate.bytes_in(config.delay) + queue;
+/// Bytes of ring for everything that is in a link at once: half as much again because small
+/// packets are rounded up, and slack.
+fn ring_size(held: Bytes) -> Option<usize> {
     let size = held.0.saturating_add(held.0 / 2).saturating_add(RING_SLACK);
     (size <= MAX_RING).then(|| usize::try_from(size).ok()).flatten()
 }

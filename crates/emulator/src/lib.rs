@@ -19,6 +19,8 @@ mod clock;
 mod engine;
 mod error;
 mod host;
+mod icmp;
+mod ip;
 mod lab;
 mod lane;
 mod names;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use units::{Bytes, Instant};
 use crate::clock::Clock;
 use crate::engine::{Carrier, Engine, sources, watch};
 use crate::error::{Attempt, LabError};
-use crate::lane::{Lane, Outlet, Segments, lanes};
+use crate::lane::{Effect, Lane, Outlet, Segments, lanes};
 use crate::report::{LabReport, LaneReport};
 use crate::udp::{Received, Udp};
 
@@ -99,6 +100,14 @@ impl Segments for Parcel {
     fn prefix(&self, len: usize, count: u32) -> usize {
         len.min(count as usize * self.stride)
     }
+
+    fn flow(&self, _: &[u8]) -> u64 {
+        u64::from(self.client.address.port())
+    }
+
+    fn ecn_capable(&self, _: &[u8]) -> bool {
+        self.ecn.is_some()
+    }
 }
 
 /// Receives what the path takes; what is too long for it vanishes.
@@ -112,9 +121,14 @@ fn receive(socket: &Udp, space: &mut [u8]) -> io::Result<Received> {
 }
 
 /// The segments' bytes.
-fn cut<'a>(frame: &'a [u8], parcel: &Parcel, first: u32, count: u32) -> &'a [u8] {
-    let start = first as usize * parcel.stride;
-    &frame[start..frame.len().min(start + count as usize * parcel.stride)]
+fn cut<'a>(frame: &'a [u8], parcel: &Parcel, segments: Range<u32>) -> &'a [u8] {
+    let start = segments.start as usize * parcel.stride;
+    &frame[start..frame.len().min(segments.end as usize * parcel.stride)]
+}
+
+/// How datagrams are marked when they arrive.
+fn mark(parcel: &Parcel, effect: Effect) -> Option<EcnCodepoint> {
+    if effect.marked { Some(EcnCodepoint::Ce) } else { parcel.ecn }
 }
 
 struct Clients {
@@ -153,9 +167,18 @@ struct Exchange {
 struct ToTarget(SocketAddr);
 
 impl Outlet<Parcel> for ToTarget {
-    fn emit(&mut self, frame: &[u8], meta: &Parcel, first: u32, count: u32) -> io::Result<()> {
-        let contents = cut(frame, meta, first, count);
-        meta.client.upstream.send(contents, meta.stride, self.0, meta.ecn)
+    fn emit(
+        &mut self,
+        frame: &[u8],
+        meta: &Parcel,
+        segments: Range<u32>,
+        effect: Effect,
+    ) -> io::Result<()> {
+        if effect.damage.is_some() {
+            return Ok(()); // The receiver's checksum finds every single bit.
+        }
+        let contents = cut(frame, meta, segments);
+        meta.client.upstream.send(contents, meta.stride, self.0, mark(meta, effect))
     }
 }
 
@@ -163,9 +186,18 @@ impl Outlet<Parcel> for ToTarget {
 struct ToClient<'a>(&'a Udp);
 
 impl Outlet<Parcel> for ToClient<'_> {
-    fn emit(&mut self, frame: &[u8], meta: &Parcel, first: u32, count: u32) -> io::Result<()> {
-        let contents = cut(frame, meta, first, count);
-        self.0.send(contents, meta.stride, meta.client.address, meta.ecn)
+    fn emit(
+        &mut self,
+        frame: &[u8],
+        meta: &Parcel,
+        segments: Range<u32>,
+        effect: Effect,
+    ) -> io::Result<()> {
+        if effect.damage.is_some() {
+            return Ok(()); // The receiver's checksum finds every single bit.
+        }
+        let contents = cut(frame, meta, segments);
+        self.0.send(contents, meta.stride, meta.client.address, mark(meta, effect))
     }
 }
 
@@ -174,17 +206,21 @@ impl Carrier for Exchange {
         let Self { lanes: [forward, back], front, clients } = self;
         forward.emit_due(clock, &mut ToTarget(clients.target));
         back.emit_due(clock, &mut ToClient(front));
-        let mut more = forward.take_batch(clock, BATCH, |space| {
+        // Loopback has no way to tell a sender of a smaller MTU.
+        let untold = |_: &[u8], _: &Parcel, _, _| {};
+        let from_client = |space: &mut [u8]| {
             let got = receive(front, space)?;
             let client = clients.find(got.from)?;
             Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
-        });
+        };
+        let mut more = forward.take_batch(clock, BATCH, from_client, untold);
         for client in &clients.known {
-            more |= back.take_batch(clock, BATCH, |space| {
+            let from_target = |space: &mut [u8]| {
                 let got = receive(&client.upstream, space)?;
                 let client = Arc::clone(client);
                 Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
-            });
+            };
+            more |= back.take_batch(clock, BATCH, from_target, untold);
         }
         more
     }

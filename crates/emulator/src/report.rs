@@ -73,9 +73,18 @@ impl fmt::Display for LaneReport {
             "{} packets, {} delivered",
             counters.offered.packets, counters.delivered.packets
         )?;
-        for (cause, name) in [(DropCause::Queue, "dropped by the queue"), (DropCause::Loss, "lost")]
-        {
-            write!(f, ", {} {name}", counters.dropped(cause).packets)?;
+        let drops = DropCause::ALL.map(|cause| (counters.dropped(cause).packets, cause.name()));
+        let effects = [
+            (counters.marked.packets, "marked"),
+            (counters.damaged.packets, "damaged"),
+            (counters.duplicated.packets, "sent twice"),
+        ];
+        let happened = |&(packets, _): &(u64, &str)| packets > 0;
+        for (packets, name) in drops.into_iter().filter(happened) {
+            write!(f, ", {packets} dropped ({name})")?;
+        }
+        for (packets, name) in effects.into_iter().filter(happened) {
+            write!(f, ", {packets} {name}")?;
         }
         write!(f, "; late by {:.0?} (median), {:.0?} (p99)", lateness.p50, lateness.p99)?;
         let stray = outside.total() + counters.dropped(DropCause::Overflow).packets;

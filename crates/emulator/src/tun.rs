@@ -2,13 +2,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use libc::c_uint;
+use units::Bytes;
 
-use crate::lane::Outlet;
-use crate::superpacket::{Layout, MAX_HEADER, VNET_HEADER};
+use crate::icmp::{MAX_NOTICE, too_big};
+use crate::lane::{Effect, Outlet};
+use crate::superpacket::{Layout, MAX_HEADER, VNET_HEADER, damaged};
 
 /// What to ask of the kernel, best first: before Linux 6.2 there is no UDP segmentation on TUN.
 /// Without any, packets come one by one and everything still works, at a lower rate.
@@ -63,6 +66,22 @@ impl Tun {
         }
         Ok((len, Layout::read(&space[..len])))
     }
+
+    /// Answers the host that a segment of its frame is larger than `mtu`.
+    pub(crate) fn tell_mtu(&self, frame: &[u8], layout: &Layout, segment: u32, mtu: Bytes) {
+        let (mut header, mut space) = ([0; MAX_HEADER], [0; MAX_NOTICE]);
+        let (head, rest) =
+            layout.piece(frame, segment..segment + 1, Effect::default(), &mut header);
+        let (head, rest) = match layout {
+            // The headers of a single packet are behind the cut.
+            Layout::Whole => (rest, &[][..]),
+            Layout::Super(_) => (&head[VNET_HEADER..], rest),
+        };
+        if let Some(len) = too_big(head, rest, mtu, &mut space) {
+            // What the host does not take is lost as on any network: the next packet asks again.
+            let _ = (&self.file).write(&space[..len]);
+        }
+    }
 }
 
 impl AsFd for Tun {
@@ -72,9 +91,20 @@ impl AsFd for Tun {
 }
 
 impl Outlet<Layout> for &Tun {
-    fn emit(&mut self, frame: &[u8], meta: &Layout, first: u32, count: u32) -> io::Result<()> {
-        let mut header = [0; MAX_HEADER];
-        let (header, payload) = meta.piece(frame, first, count, &mut header);
+    fn emit(
+        &mut self,
+        frame: &[u8],
+        meta: &Layout,
+        segments: Range<u32>,
+        effect: Effect,
+    ) -> io::Result<()> {
+        let mut space = [0; MAX_HEADER];
+        let (header, payload) = meta.piece(frame, segments, effect, &mut space);
+        if let Some(damage) = effect.damage {
+            let mut byte = [0];
+            let parts = damaged(header, payload, damage, &mut byte).map(IoSlice::new);
+            return (&self.file).write_vectored(&parts).map(drop);
+        }
         (&self.file).write_vectored(&[IoSlice::new(header), IoSlice::new(payload)]).map(drop)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -39,6 +39,12 @@ fn main() -> ExitCode {
             Trial::test("round_trips_take_the_configured_time", round_trips),
             Trial::test("tcp_crosses_a_lossy_path_intact", tcp_crosses_a_lossy_path_intact),
             Trial::test("counters_add_up", counters_add_up),
+            Trial::test("every_queue_drops_in_its_way", every_queue_drops_in_its_way),
+            Trial::test("marks_reach_the_receiver", marks_reach_the_receiver),
+            Trial::test("duplicates_arrive_twice", duplicates_arrive_twice),
+            Trial::test("checksums_find_silent_damage", checksums_find_silent_damage),
+            Trial::test("senders_learn_a_smaller_mtu", senders_learn_a_smaller_mtu),
+            Trial::test("a_black_hole_tells_nobody", a_black_hole_tells_nobody),
             Trial::test("commands_run_on_their_host", commands_run_on_their_host),
             Trial::test("labs_live_side_by_side", labs_live_side_by_side),
             Trial::test("names_go_with_the_lab", names_go_with_the_lab),
@@ -113,24 +119,32 @@ fn round_trips() -> Outcome {
     Ok(())
 }
 
+/// Sends from near to an address of far by TCP, and gives what arrived.
+fn transfer(lab: &Lab, address: IpAddr, bytes: &[u8]) -> Result<Vec<u8>, Failed> {
+    let listener = lab.enter(Host::Far, || TcpListener::bind((address, 0)))??;
+    let to = listener.local_addr()?;
+    let mut near = lab.enter(Host::Near, || TcpStream::connect(to))??;
+    let (mut far, _) = listener.accept()?;
+    // A transfer that stands still has failed.
+    near.set_write_timeout(Some(PATIENCE))?;
+    far.set_read_timeout(Some(PATIENCE))?;
+    let received = thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).map(|_| received)
+        });
+        near.write_all(bytes)?;
+        drop(near);
+        reader.join().expect("the reader does not panic")
+    })?;
+    Ok(received)
+}
+
 fn tcp_crosses_a_lossy_path_intact() -> Outcome {
     let lab = lab(&path(4).with_loss(0.02).with_loss_back(0.01))?;
     let bytes: Vec<u8> = (0u32..500_000).flat_map(|i| i.to_le_bytes()).collect();
     for address in [lab.address(Host::Far), lab.address6(Host::Far)] {
-        let listener = lab.enter(Host::Far, || TcpListener::bind((address, 0)))??;
-        let to = listener.local_addr()?;
-        let mut near = lab.enter(Host::Near, || TcpStream::connect(to))??;
-        let (mut far, _) = listener.accept()?;
-        let received = thread::scope(|scope| {
-            let reader = scope.spawn(move || {
-                let mut received = Vec::new();
-                far.read_to_end(&mut received).map(|_| received)
-            });
-            near.write_all(&bytes)?;
-            drop(near);
-            reader.join().expect("the reader does not panic")
-        })?;
-        assert!(received == bytes, "what arrived is what was sent");
+        assert!(transfer(&lab, address, &bytes)? == bytes, "what arrived is what was sent");
     }
     let report = lab.stop();
     assert!(report.forward.counters.dropped(DropCause::Loss).packets > 0);
@@ -163,6 +177,169 @@ fn counters_add_up() -> Outcome {
     assert!(arrived >= 11 && dropped.packets > 0, "{arrived} arrived");
     assert!(adds_up(&forward), "{forward}");
     Ok(())
+}
+
+/// A burst into a slow link behind each queue: all that did not arrive was dropped for the
+/// reasons that this queue has.
+fn every_queue_drops_in_its_way() -> Outcome {
+    let cases = [
+        ("20packets", DropCause::Queue),
+        ("red:min=5packets,max=20packets,weight=0.2", DropCause::Early),
+        ("red-i:min=5packets,max=20packets", DropCause::Early),
+        ("codel:target=1ms,interval=10ms", DropCause::Early),
+        ("fq-codel:limit=20packets", DropCause::Queue),
+    ];
+    for (queue, cause) in cases {
+        let slow = PathConfig::new(Rate::from_bits_per_sec(10_000_000), Duration::from_millis(4));
+        let lab = lab(&slow.with_queue(queue.parse()?))?;
+        let (near, far) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
+        let to = far.local_addr()?;
+        for i in 0u32..300 {
+            near.send_to(&[i as u8; 972], to)?;
+        }
+        far.set_read_timeout(Some(Duration::from_millis(500)))?;
+        let mut arrived = 0;
+        while far.recv(&mut [0; 1000]).is_ok() {
+            arrived += 1;
+        }
+        let report = lab.stop();
+        let dropped = report.forward.counters.dropped(cause).packets;
+        assert_eq!(report.forward.counters.offered.packets, 300);
+        assert_eq!(report.forward.counters.delivered.packets, arrived, "{queue}: {report}");
+        assert!(dropped > 0 && adds_up(&report.forward), "{queue}: {report}");
+        assert!(report.to_string().contains(cause.name()), "{queue}: {report}");
+    }
+    Ok(())
+}
+
+/// The kernel's TCP negotiates ECN, the queue marks, and the far host counts the marks.
+fn marks_reach_the_receiver() -> Outcome {
+    let queue = "red-i:min=5packets,max=500packets,ecn=yes".parse()?;
+    let lab = lab(&path(10).with_queue(queue))?;
+    for host in Host::BOTH {
+        lab.enter(host, || fs::write("/proc/sys/net/ipv4/tcp_ecn", "1"))??;
+    }
+    let bytes = vec![7; 4_000_000];
+    for address in [lab.address(Host::Far), lab.address6(Host::Far)] {
+        assert!(transfer(&lab, address, &bytes)? == bytes, "what arrived is what was sent");
+    }
+    let seen = lab.command(Host::Far, "cat").arg("/proc/net/netstat").output()?.stdout;
+    let seen6 = lab.command(Host::Far, "cat").arg("/proc/net/snmp6").output()?.stdout;
+    let report = lab.stop();
+    let (v4, v6) = (counter(&seen, "IpExt:", "InCEPkts"), in6_ce_packets(&seen6));
+    let marked = report.forward.counters.marked.packets;
+    assert!(
+        v4.is_some_and(|count| count > 0) && v6.is_some_and(|count| count > 0),
+        "{v4:?} {v6:?}"
+    );
+    assert!(v4.zip(v6).is_some_and(|(v4, v6)| v4 + v6 <= marked), "{v4:?} {v6:?} of {marked}");
+    assert!(report.to_string().contains("marked"), "{report}");
+    assert!(adds_up(&report.forward), "{report}");
+    Ok(())
+}
+
+fn duplicates_arrive_twice() -> Outcome {
+    let mut path = path(4);
+    path.forward.impairments.duplicate = 0.3;
+    let lab = lab(&path)?;
+    let (near, far) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
+    let to = far.local_addr()?;
+    for i in 0u8..200 {
+        near.send_to(&[i; 100], to)?;
+    }
+    far.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let (mut seen, mut buffer) = (Vec::new(), [0; 100]);
+    while far.recv(&mut buffer).is_ok() {
+        seen.push(buffer[0]);
+    }
+    // TCP is not confused by copies of segments that left the host as super-packets.
+    let bytes: Vec<u8> = (0u32..500_000).flat_map(|i| i.to_le_bytes()).collect();
+    let duplicated = lab.stats().forward.counters.duplicated.packets;
+    assert!(transfer(&lab, lab.address(Host::Far), &bytes)? == bytes, "as it was sent");
+    assert!(duplicated > 0 && seen.len() as u64 == 200 + duplicated, "{duplicated}: {seen:?}");
+    assert!(seen.is_sorted(), "a copy follows at once: {seen:?}");
+    let report = lab.stop();
+    assert!(adds_up(&report.forward), "{report}");
+    assert!(report.to_string().contains("sent twice"), "{report}");
+    Ok(())
+}
+
+/// What is damaged behind every checksum of the line is found by TCP's own.
+fn checksums_find_silent_damage() -> Outcome {
+    let mut path = path(4);
+    (path.forward.impairments.corrupt, path.forward.impairments.silent) = (0.03, true);
+    let lab = lab(&path)?;
+    let bytes: Vec<u8> = (0u32..500_000).flat_map(|i| i.to_le_bytes()).collect();
+    for address in [lab.address(Host::Far), lab.address6(Host::Far)] {
+        assert!(transfer(&lab, address, &bytes)? == bytes, "what arrived is what was sent");
+    }
+    let snmp = lab.command(Host::Far, "cat").arg("/proc/net/snmp").output()?.stdout;
+    let report = lab.stop();
+    let found = counter(&snmp, "Tcp:", "InCsumErrors");
+    let damaged = report.forward.counters.damaged.packets;
+    // A few are found elsewhere: by IP, or because they seem to be for somebody else.
+    let expected = damaged / 2..=damaged;
+    assert!(
+        damaged > 10 && found.is_some_and(|found| expected.contains(&found)),
+        "{found:?} {report}"
+    );
+    assert!(adds_up(&report.forward), "{report}");
+    Ok(())
+}
+
+/// TCP finds out that the link takes 1400 bytes, by both versions of IP.
+fn senders_learn_a_smaller_mtu() -> Outcome {
+    let mut path = path(4);
+    path.forward.mtu = Some(Bytes(1400));
+    let lab = lab(&path)?;
+    let bytes: Vec<u8> = (0u32..500_000).flat_map(|i| i.to_le_bytes()).collect();
+    for address in [lab.address(Host::Far), lab.address6(Host::Far)] {
+        let before = lab.stats().forward.counters.dropped(DropCause::TooBig).packets;
+        assert!(transfer(&lab, address, &bytes)? == bytes, "what arrived is what was sent");
+        let refused = lab.stats().forward.counters.dropped(DropCause::TooBig).packets - before;
+        // The first flight and no more.
+        assert!((1..100).contains(&refused), "{refused}");
+    }
+    let report = lab.stop();
+    assert!(adds_up(&report.forward), "{report}");
+    Ok(())
+}
+
+/// Without ICMP, large packets vanish and small ones pass.
+fn a_black_hole_tells_nobody() -> Outcome {
+    let mut path = path(4);
+    path.forward.mtu = Some(Bytes(1400));
+    path.forward.icmp = false;
+    let lab = lab(&path)?;
+    let (near, far) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
+    let to = far.local_addr()?;
+    // With ICMP the third would not have left in this size.
+    for size in [1400, 1372, 1400, 1372] {
+        near.send_to(&vec![1; size], to)?;
+    }
+    for _ in 0..2 {
+        assert_eq!(far.recv(&mut [0; 1500])?, 1372);
+    }
+    let report = lab.stop();
+    assert_eq!(report.forward.counters.dropped(DropCause::TooBig).packets, 2);
+    assert_eq!(report.forward.counters.delivered.packets, 2);
+    Ok(())
+}
+
+/// A counter in one of the files of a host's `/proc/net` that have, for each protocol, a line of
+/// names and one of values.
+fn counter(file: &[u8], protocol: &str, name: &str) -> Option<u64> {
+    let text = String::from_utf8_lossy(file);
+    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+    let (names, values) = (lines.next()?.split(' '), lines.next()?.split(' '));
+    names.zip(values).find(|(found, _)| *found == name)?.1.parse().ok()
+}
+
+/// IPv6 packets that came with CE, by `/proc/net/snmp6`: a name and its value on each line.
+fn in6_ce_packets(snmp6: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(snmp6);
+    let mut words = text.lines().map(str::split_whitespace);
+    words.find_map(|mut line| (line.next()? == "Ip6InCEPkts").then(|| line.next())?)?.parse().ok()
 }
 
 fn commands_run_on_their_host() -> Outcome {

@@ -120,7 +120,11 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
     let mut touched = batch.touched;
     let synced = sync_files(&batch.pending);
     for (mut entry, synced) in batch.pending.into_iter().zip(synced) {
-        if let Err(error) = synced.and_then(|()| entry.temp.rename(&entry.name)) {
+        let appeared = synced.and_then(|()| match &entry.file {
+            Some((file, _)) => entry.temp.appear(file),
+            None => Ok(()),
+        });
+        if let Err(error) = appeared.and_then(|()| entry.temp.rename(&entry.name)) {
             report.judge(&entry.path, &error.into())?;
             continue;
         }

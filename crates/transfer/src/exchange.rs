@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::destination::Destination;
 use crate::error::TransferError;
@@ -142,6 +144,9 @@ async fn confirmation(
     }
 }
 
+/// How long the sender may take to end its side once all is done.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// Receives to the destination, sending replies behind `preamble`.
 pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
@@ -164,7 +169,12 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
 
     match (finished(worker).await, pumped) {
         // All is on the disk, so that a reply which did not get through fails the sender alone.
-        (Ok(summary), _) => Ok(summary),
+        (Ok(summary), Err(_)) => Ok(summary),
+        (Ok(summary), Ok(_)) => {
+            // The sender's end of the stream, so that closing ours does not cut off the last word.
+            let _ = timeout(FAREWELL, drain(&mut reading)).await;
+            Ok(summary)
+        }
         (Err(TransferError::Cut), Err(error)) => Err(error),
         (Err(error @ (TransferError::Near(_) | TransferError::Protocol(_))), Ok(_)) => {
             drain(&mut reading).await;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, futimens, mkdirat, openat, symlinkat, utimensat};
+use rustix::fs::{AtFlags, Mode, fchmod, futimens, mkdirat, openat, symlinkat, utimensat};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
@@ -282,16 +282,9 @@ impl<'a> Sink<'a> {
     }
 
     fn file(&mut self, header: Header) -> io::Result<Arriving> {
-        const NEW: OFlags = OFlags::WRONLY
-            .union(OFlags::CREATE)
-            .union(OFlags::EXCL)
-            .union(OFlags::NOFOLLOW)
-            .union(OFlags::CLOEXEC);
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = self.tree().directory(parent)?;
-        let (file, temp) = self.names.create(&parent, name, |at, temporary| {
-            openat(at, temporary, NEW, Mode::RUSR | Mode::WUSR)
-        })?;
+        let (file, temp) = self.names.create_file(&parent, name)?;
         self.report.progress.set_current(header.path.as_bytes());
         let (file, name, left) = (File::from(file), name.to_owned(), header.size);
         let hasher = blake3::Hasher::new();

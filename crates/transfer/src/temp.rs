@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::relpath::NAME_MAX;
@@ -20,6 +20,29 @@ pub(crate) struct Names {
 impl Names {
     pub fn new() -> io::Result<Self> {
         Ok(Self { transfer: getrandom::u64().map_err(io::Error::other)?, made: 0 })
+    }
+
+    /// Makes a file that has no name before [`Temp::appear`]; a temporary one from the start where
+    /// that cannot be had.
+    pub fn create_file(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+    ) -> io::Result<(OwnedFd, Temp)> {
+        const NEW: OFlags = OFlags::WRONLY
+            .union(OFlags::CREATE)
+            .union(OFlags::EXCL)
+            .union(OFlags::NOFOLLOW)
+            .union(OFlags::CLOEXEC);
+        if let Ok(file) = nameless(directory)
+            && let Ok(((), mut temp)) = self.create(directory, name, |_, _| Ok(()))
+        {
+            temp.state = State::Nameless;
+            return Ok((file, temp));
+        }
+        self.create(directory, name, |at, temporary| {
+            openat(at, temporary, NEW, Mode::RUSR | Mode::WUSR)
+        })
     }
 
     /// Makes something under `.NAME.longhaul-RANDOM.part`, or without NAME where that is too long.
@@ -44,23 +67,51 @@ impl Names {
             }
             done => done?,
         };
-        let temp = Temp { directory: directory.clone(), name: temporary.to_owned(), kept: false };
+        let temp =
+            Temp { directory: directory.clone(), name: temporary.to_owned(), state: State::Named };
         Ok((made, temp))
     }
+}
+
+/// A new file without a name, where the file system has such; its temporary name comes with
+/// [`Temp::appear`].
+pub(crate) fn nameless(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    openat(directory, c".", flags, Mode::RUSR | Mode::WUSR)
 }
 
 /// A temporary name, removed when dropped unless it was renamed.
 pub(crate) struct Temp {
     directory: Arc<OwnedFd>,
     name: OsString,
-    kept: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// What it is for has no name yet, and vanishes with the process.
+    Nameless,
+    /// To be removed.
+    Named,
+    /// Has become the final name.
+    Renamed,
 }
 
 impl Temp {
+    /// Gives a nameless file its temporary name, so that it can be renamed over another.
+    pub fn appear(&mut self, file: &impl AsRawFd) -> rustix::io::Result<()> {
+        if self.state == State::Nameless {
+            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, open, &self.directory, &self.name, AtFlags::SYMLINK_FOLLOW)?;
+            self.state = State::Named;
+        }
+        Ok(())
+    }
+
     /// Gives it its final name in the same directory; a file there is replaced, a directory is not.
     pub fn rename(&mut self, name: &OsStr) -> rustix::io::Result<()> {
         renameat(&self.directory, &self.name, &self.directory, name)?;
-        self.kept = true;
+        self.state = State::Renamed;
         Ok(())
     }
 
@@ -75,7 +126,7 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        if !self.kept {
+        if self.state == State::Named {
             // Nothing more can be done about a name that cannot be removed.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
         }

@@ -19,6 +19,10 @@ pub const DEFAULT_BUFFER: Bytes = Bytes::mib(64);
 /// can no longer go to a faster connection; two records keep this one from running dry.
 const UNSENT_LOW_WATER: u32 = 64 << 10;
 
+/// A connection whose data nobody acknowledges for so long is given up; the kernel alone would try
+/// for a quarter of an hour.
+const UNANSWERED: Duration = Duration::from_secs(60);
+
 /// A silent connection is probed after this time,
 const KEEPALIVE_TIME: Duration = Duration::from_secs(15);
 /// again and again with this interval,
@@ -69,6 +73,7 @@ fn tune(socket: &SockRef<'_>) -> io::Result<()> {
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(UNANSWERED))?;
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_LOW_WATER)
 }

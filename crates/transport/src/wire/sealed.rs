@@ -238,13 +238,16 @@ impl Close {
         out.put_slice(&self.reason.as_bytes()[..cut]);
     }
 
-    /// Reads the body; what is not UTF-8 in the reason is replaced.
+    /// Reads the body; what is not printable text in the reason is replaced.
     ///
     /// # Errors
     /// [`WireError`].
     pub fn decode(mut body: &[u8]) -> Result<Self, WireError> {
         let code = body.try_get_u64()?;
         let text = &body[..body.len().min(Self::MAX_REASON)];
-        Ok(Self { code, reason: String::from_utf8_lossy(text).into_owned() })
+        let reason = String::from_utf8_lossy(text);
+        // It will be shown on a terminal.
+        let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Ok(Self { code, reason })
     }
 }
