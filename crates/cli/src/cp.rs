@@ -76,7 +76,7 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
                 sample.files,
                 Bytes(sample.bytes),
             );
-            eprintln!("longhaul: {message}");
+            tell!("longhaul: {message}");
             fail(output, "stopped", &message, sample.bytes);
             Ok(ExitCode::from(signals::code(signal)))
         }
@@ -119,15 +119,15 @@ fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Figure
             transfer::NoteKind::Failed => "failed",
             transfer::NoteKind::Skipped => "skipped",
         };
-        eprintln!("longhaul: {what}: {note}");
+        tell!("longhaul: {what}: {note}");
     }
     if output.json {
         emit(&summary::object(summary, elapsed, figures));
     } else if !output.quiet {
-        eprintln!("{}", summary::sentence(summary, elapsed, figures));
+        tell!("{}", summary::sentence(summary, elapsed, figures));
     }
     if output.verbose {
-        eprintln!("{}", summary::details(summary, figures));
+        tell!("{}", summary::details(summary, figures));
     }
     let counts = summary.counts;
     let nothing = counts.files + counts.directories + counts.symlinks == 0;
@@ -247,7 +247,7 @@ fn announce(job: &Job, address: SocketAddr) {
             },
         }));
     } else if job.options.output.verbose {
-        eprintln!("connected to {address}");
+        tell!("connected to {address}");
     }
 }
 

@@ -59,9 +59,9 @@ pub fn run(options: Emulate) -> anyhow::Result<ExitCode> {
     });
     let report = lab.stop();
     if options.json {
-        println!("{}", report_json(&report));
+        say!("{}", report_json(&report));
     } else {
-        eprintln!("{report}");
+        tell!("{report}");
     }
     result.map(ExitCode::from)
 }
@@ -70,7 +70,7 @@ pub fn run(options: Emulate) -> anyhow::Result<ExitCode> {
 fn list() -> anyhow::Result<ExitCode> {
     let width = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or_default();
     for preset in PRESETS {
-        println!("{:width$}  {}", preset.name, preset.scenario()?.about);
+        say!("{:width$}  {}", preset.name, preset.scenario()?.about);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,7 +141,7 @@ async fn run_near(signals: &mut Signals, command: Command) -> anyhow::Result<u8>
     let mut group = match Group::spawn(command, true) {
         Ok(group) => group,
         Err(error) => {
-            eprintln!("longhaul: cannot run '{name}': {error}");
+            tell!("longhaul: cannot run '{name}': {error}");
             return Ok(match error.kind() {
                 ErrorKind::NotFound => NOT_FOUND,
                 ErrorKind::PermissionDenied => NOT_EXECUTABLE,
@@ -164,16 +164,16 @@ async fn run_near(signals: &mut Signals, command: Command) -> anyhow::Result<u8>
 
 /// Holds the lab open until a signal.
 async fn hold_open(lab: &Lab, signals: &mut Signals) -> anyhow::Result<u8> {
-    eprintln!("The lab is open; Ctrl-C ends it. From another shell:\n");
+    tell!("The lab is open; Ctrl-C ends it. From another shell:\n");
     for host in Host::BOTH {
-        eprintln!(
+        tell!(
             "  {host:<4}  {}  {}\n        {} CMD",
             host.address(),
             host.address6(),
             lab.shell_prefix(host)
         );
     }
-    eprintln!();
+    tell!();
     signals.next().await;
     Ok(0)
 }

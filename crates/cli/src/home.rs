@@ -62,7 +62,7 @@ pub fn keygen(options: &Keygen) -> anyhow::Result<()> {
         "{shown} exists and other hosts may hold it: --force replaces it"
     );
     write_key(&path)?;
-    println!(
+    say!(
         "Wrote a new key to {shown}.\n\
          Whoever holds it may read and write what you serve. Bring it to the other side over a \
          way you trust:\n\n  \

@@ -2,6 +2,10 @@
 //!
 //! `args` is the table of all commands and flags; each command has a file of its own.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
 
 mod address;
 mod args;
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
         Command::Man(options) => manual::man(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("longhaul: {}", sentence(&error));
+        tell!("longhaul: {}", sentence(&error));
         ExitCode::from(FAILED)
     })
 }

@@ -60,7 +60,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         if cut == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("longhaul: transfers that were under way and are cut off: {cut}");
+        tell!("longhaul: transfers that were under way and are cut off: {cut}");
         Ok(ExitCode::from(signals::code(signal)))
     })
 }

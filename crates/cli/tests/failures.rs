@@ -222,3 +222,14 @@ fn wrong_usage_has_its_own_code() {
         home.fail(2, arguments);
     }
 }
+
+#[test]
+fn a_reader_that_went_away_is_no_reason_to_crash() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_longhaul"))
+        .args(["emulate", "--list"])
+        .stdout(writer)
+        .status();
+    assert!(status.unwrap().success());
+}

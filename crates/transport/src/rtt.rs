@@ -12,7 +12,6 @@ const MIN_TRUST: Duration = Duration::from_secs(10);
 pub struct Rtt {
     smoothed: Option<Duration>,
     variation: Duration,
-    latest: Duration,
     /// Minima of this and of the previous half of the trusted time.
     minima: [Option<Duration>; 2],
     half_ends: Instant,
@@ -21,7 +20,6 @@ pub struct Rtt {
 impl Rtt {
     /// Takes in a sample.
     pub fn on_sample(&mut self, now: Instant, sample: Duration) {
-        self.latest = sample;
         match self.smoothed {
             None => {
                 self.smoothed = Some(sample);
@@ -43,11 +41,6 @@ impl Rtt {
     /// The smoothed time, once there is a sample.
     pub fn smoothed(&self) -> Option<Duration> {
         self.smoothed
-    }
-
-    /// The latest sample; zero before the first.
-    pub fn latest(&self) -> Duration {
-        self.latest
     }
 
     /// The least sample of the last 5 to 10 seconds; zero before the first.

@@ -37,14 +37,14 @@ pub fn run(options: Demo) -> anyhow::Result<ExitCode> {
         tokio::select! {
             done = show(&options, &site, folder.path()) => done.map(|()| ExitCode::SUCCESS),
             signal = signals.next() => {
-                eprintln!("longhaul: stopped; everything is removed again");
+                tell!("longhaul: stopped; everything is removed again");
                 Ok(ExitCode::from(signals::code(signal)))
             }
         }
     });
     drop(runtime);
     if options.keep {
-        println!("\nKept: {}", folder.keep()?.display());
+        say!("\nKept: {}", folder.keep()?.display());
     }
     result
 }
@@ -88,9 +88,9 @@ async fn show(options: &Demo, site: &Site, folder: &Path) -> anyhow::Result<()> 
     rows.push(crossing.by_cp(&udp, "udp").await?);
     let report = server.stop(site).await?;
 
-    println!("\n{}", table::show(&rows, &options.path));
-    println!("The path carried {}.", table::path_line(&report));
-    println!(
+    say!("\n{}", table::show(&rows, &options.path));
+    say!("The path carried {}.", table::path_line(&report));
+    say!(
         "\nAll {files} files arrived intact: SHA-256 hashes taken on both sides agree, as do names, \
          links and\npermissions.\n\n{WHAT_NEXT}"
     );
@@ -120,7 +120,7 @@ async fn source(options: &Demo, folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn introduce(path: &PathOptions, site: &Site, files: u64, bytes: Bytes, folder: &Path) {
-    println!(
+    say!(
         "{files} files, {bytes}, cross an emulated path: {}, RTT {}, {} loss, queue {}.",
         path.rate,
         humantime::format_duration(path.rtt),
@@ -128,12 +128,12 @@ fn introduce(path: &PathOptions, site: &Site, files: u64, bytes: Bytes, folder: 
         path.queue
     );
     match site {
-        Site::Lab(_) => println!(
+        Site::Lab(_) => say!(
             "Two hosts in network namespaces, TCP with CUBIC and buffers of up to 256 MB; trees in \
              {}.\n",
             folder.display()
         ),
-        Site::Loopback { reason } => println!(
+        Site::Loopback { reason } => say!(
             "UDP alone, through a relay on loopback: {reason}.\nThe TCP columns need namespaces: a \
              relay that ends TCP connections would show no loss to them.\n"
         ),

@@ -137,6 +137,6 @@ impl Bar {
     /// Leaves a line that stays.
     pub fn finish(self, row: &Row) {
         self.0.finish_and_clear();
-        eprintln!("  {row}");
+        tell!("  {row}");
     }
 }
