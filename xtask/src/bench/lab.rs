@@ -46,12 +46,23 @@ impl Bed {
         self.folder.path().join("source")
     }
 
+    /// Everything of this benchmark; gone when it ends.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The product.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Where it arrives.
     pub fn destination(&self) -> PathBuf {
         self.folder.path().join("destination")
     }
 
-    fn home(&self) -> PathBuf {
+    /// Where the keys are.
+    pub fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
 
@@ -93,7 +104,8 @@ impl Bed {
     }
 }
 
-fn target_directory() -> Result<PathBuf> {
+/// Where cargo builds.
+pub fn target_directory() -> Result<PathBuf> {
     let output = command::cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let directory = metadata["target_directory"].as_str();

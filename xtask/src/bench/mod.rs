@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: the product measured over emulated paths, with its own commands.
 //!
-//! `lab` runs a command of ours across `longhaul emulate`; `mile` and `trees` are the benchmarks.
+//! `lab` runs a command of ours across `longhaul emulate`; the other files are the benchmarks.
 
 mod lab;
 mod mile;
+mod transport;
 mod trees;
 
 use anyhow::Result;
@@ -14,6 +15,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
+    /// The transport beside its peers, over paths of many delays and losses.
+    Transport(transport::Args),
     /// A tree with files from nothing to the largest, many times: is it always identical?
     Trees(trees::Args),
 }
@@ -22,6 +25,7 @@ pub enum Bench {
 pub fn run(bench: &Bench) -> Result<bool> {
     match bench {
         Bench::Mile(args) => mile::run(args),
+        Bench::Transport(args) => transport::run(args),
         Bench::Trees(args) => trees::run(args),
     }
 }

@@ -1,0 +1,165 @@
+//! One peer over one path.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::lab::Bed;
+use super::peer::{Count, Peer};
+use super::record::Row;
+
+/// The emulator's lateness, 99th percentile, above which a run says little.
+const LATE_MOST_US: f64 = 2_000.0;
+
+/// A path, and how long it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: u64,
+    /// Random loss from sender to receiver, in percent.
+    pub loss_percent: f64,
+    /// How long a run lasts.
+    pub seconds: u64,
+}
+
+/// What had arrived when: seconds, bytes.
+type Series = Vec<(f64, f64)>;
+
+impl Cell {
+    /// Runs a peer once.
+    pub fn run(&self, bed: &Bed, tools: &Path, peer: &Peer, seed: u64) -> Result<Row> {
+        let folder = bed.folder().join("run");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder)?;
+        let mut emulate = Command::new(bed.binary());
+        emulate.args(["emulate", "--json", "--rate", "1gbit", "--queue", "50ms"]);
+        emulate.args(["--rtt", &format!("{}ms", self.rtt_ms), "--seed", &seed.to_string()]);
+        emulate.args(["--loss", &format!("{}%", self.loss_percent), "--cc", peer.kernel_cc]);
+        // Standard output is the report's.
+        let near = format!("exec 1>&2; {}", peer.near);
+        emulate.args(["--far", peer.far, "--", "sh", "-c", &near]);
+        emulate.current_dir(&folder).env("LONGHAUL_HOME", bed.home());
+        emulate.env("LONGHAUL", bed.binary()).env("PEERS", tools).env("SOURCE", bed.source());
+        emulate.env("TIME", self.seconds.to_string());
+        let output = emulate.output().context("cannot start `longhaul emulate`")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let count = fs::read_to_string(folder.join("count")).unwrap_or_default();
+        let series = series(peer.count, &count)
+            .with_context(|| format!("{}: the receiver's count:\n{count}\n{said}", peer.name))?;
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("the emulator's report:\n{said}"))?;
+        let end = self.seconds as f64;
+        ensure!(
+            series.last().is_some_and(|last| last.0 >= end * 0.9),
+            "{}: the run broke off after {:?}:\n{said}",
+            peer.name,
+            series.last()
+        );
+        Ok(Row {
+            peer: peer.name.to_owned(),
+            cell: *self,
+            seed,
+            second_half_mbps: rate(&series, end / 2.0, end),
+            whole_mbps: rate(&series, 0.0, end),
+            queue_drops_percent: queue_drops(&report["near_to_far"]),
+            faithful: faithful(&report),
+        })
+    }
+}
+
+/// Mbit/s between two moments.
+fn rate(series: &Series, from: f64, to: f64) -> f64 {
+    (at(series, to) - at(series, from)) * 8.0 / 1e6 / (to - from)
+}
+
+/// The bytes at a moment, by a straight line between the counts around it.
+fn at(series: &Series, moment: f64) -> f64 {
+    let after = series.partition_point(|point| point.0 < moment);
+    let (earlier, later) = match (after.checked_sub(1).map(|i| series[i]), series.get(after)) {
+        (Some(earlier), Some(&later)) => (earlier, later),
+        (None, Some(&later)) => ((0.0, 0.0), later),
+        (Some(last), None) => return last.1,
+        (None, None) => return 0.0,
+    };
+    let share = (moment - earlier.0) / (later.0 - earlier.0).max(f64::EPSILON);
+    earlier.1 + share * (later.1 - earlier.1)
+}
+
+fn series(count: Count, text: &str) -> Result<Series> {
+    match count {
+        Count::Longhaul => {
+            let mut lines = text.lines();
+            let start: f64 = lines.next().context("no start")?.parse()?;
+            let mut series = Vec::new();
+            for line in lines {
+                let (stamp, event) = line.split_once(' ').context("no time")?;
+                let event: Value = serde_json::from_str(event)?;
+                if event["event"] == "progress" {
+                    let bytes = event["bytes"].as_f64().context("no bytes")?;
+                    series.push(((stamp.parse::<f64>()? - start) / 1e9, bytes));
+                }
+            }
+            Ok(series)
+        }
+        Count::Iperf3 => {
+            let report: Value = serde_json::from_str(text)?;
+            let intervals = report["intervals"].as_array().context("no intervals")?;
+            let mut bytes = 0.0;
+            let point = |interval: &Value| {
+                bytes += interval["sum"]["bytes"].as_f64()?;
+                Some((interval["sum"]["end"].as_f64()?, bytes))
+            };
+            intervals.iter().map(point).collect::<Option<_>>().context("an interval without a sum")
+        }
+        Count::Pairs => text
+            .lines()
+            .map(|line| {
+                let (seconds, bytes) = line.trim().split_once(' ').context("no pair")?;
+                Ok((seconds.parse()?, bytes.trim().parse()?))
+            })
+            .collect(),
+    }
+}
+
+/// What the queue dropped of what was sent, in percent.
+fn queue_drops(lane: &Value) -> f64 {
+    let figure = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    figure(&lane["dropped"]["queue"]) / figure(&lane["packets"]) * 100.0
+}
+
+fn faithful(report: &Value) -> bool {
+    ["near_to_far", "far_to_near"].iter().all(|lane| {
+        report[lane]["outside_model"] == 0
+            && report[lane]["late_p99_us"].as_f64().is_some_and(|late| late <= LATE_MOST_US)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_taken_between_counts() {
+        let series = vec![(1.0, 1e6), (3.0, 3e6), (4.0, 5e6)];
+        assert_eq!(at(&series, 0.5), 0.5e6);
+        assert_eq!(at(&series, 2.0), 2e6);
+        assert_eq!(at(&series, 9.0), 5e6);
+        assert_eq!(rate(&series, 1.0, 4.0), 4.0 * 8.0 / 3.0);
+    }
+
+    #[test]
+    fn counts_are_read_in_each_form() {
+        let ours = "1000000000\n2000000000 {\"event\":\"start\"}\n\
+                    3000000000 {\"event\":\"progress\",\"bytes\":7}\n";
+        assert_eq!(series(Count::Longhaul, ours).unwrap(), [(2.0, 7.0)]);
+        let iperf3 =
+            r#"{"intervals":[{"sum":{"end":1.0,"bytes":3}},{"sum":{"end":2.0,"bytes":4}}]}"#;
+        assert_eq!(series(Count::Iperf3, iperf3).unwrap(), [(1.0, 3.0), (2.0, 7.0)]);
+        assert_eq!(series(Count::Pairs, "0.500 12\n").unwrap(), [(0.5, 12.0)]);
+        assert!(series(Count::Pairs, "nonsense\n").is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! The transport beside its peers: the same emulated paths, the same counting at the receiver.
+//!
+//! `peer` knows how each is started and how its receiver counts, `crossing` runs one of them over
+//! one path, `record` keeps what was measured, so that a benchmark of hours can be resumed.
+
+mod crossing;
+mod peer;
+mod record;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use self::crossing::Cell;
+use self::peer::Peer;
+use self::record::{Records, Row};
+use super::lab::{Bed, payload_limit};
+use super::spread;
+
+/// What of the payload limit ours must reach in the second half, and (up to 200 ms) over the whole
+/// run. With much loss the second half has a goal of its own.
+const GOAL_SECOND_HALF: f64 = 0.95;
+const GOAL_WHOLE: f64 = 0.86;
+const GOAL_MUCH_LOSS: f64 = 0.90;
+/// From this loss on, in percent, it is much.
+const MUCH_LOSS: f64 = 5.0;
+/// Above this round-trip time, in ms, starting up takes much of the run.
+const LONG_RTT: u64 = 200;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Who runs: ours, cubic, bbr, cubic16, bbr16, quinn-cubic, quinn-bbr, brutal, udt, srt.
+    #[arg(long, value_delimiter = ',', default_value = "ours,bbr,bbr16,cubic,quinn-bbr,brutal")]
+    peers: Vec<String>,
+    /// Round-trip times in milliseconds.
+    #[arg(long, value_delimiter = ',', default_value = "10,50,200,560")]
+    rtt: Vec<u64>,
+    /// Losses in percent.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.1,1")]
+    loss: Vec<f64>,
+    /// Seconds a run lasts.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Runs of ours over each path, each with a seed of its own.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Runs of each peer over each path.
+    #[arg(long, default_value_t = 2)]
+    peer_seeds: u64,
+    /// Where runs are recorded; what is there already is not run again.
+    #[arg(long, default_value = "target/bench-transport.jsonl")]
+    record: PathBuf,
+}
+
+/// Measures what is not recorded yet, then prints the table; false when ours misses a goal.
+pub fn run(args: &Args) -> Result<bool> {
+    let peers = args.peers.iter().map(|name| Peer::find(name)).collect::<Result<Vec<_>>>()?;
+    ensure!(args.seconds >= 4, "a run of less than 4 seconds has no second half to speak of");
+    let bed = Bed::new()?;
+    let tools = peer::build(&peers)?;
+    // Longer than any run: nobody finishes.
+    bed.fill("file", args.seconds * 125_000_000)?;
+    let mut records = Records::open(&args.record)?;
+    for cell in cells(args) {
+        for peer in &peers {
+            let seeds = if peer.is_ours() { args.seeds } else { args.peer_seeds };
+            for seed in 1..=seeds {
+                if !records.has(peer.name, &cell, seed) {
+                    let row = cell.run(&bed, &tools, peer, seed)?;
+                    eprintln!("{row}");
+                    records.add(row)?;
+                }
+            }
+        }
+    }
+    println!("1 Gbit/s, queue 50 ms, {} s a run; Mbit/s of payload at the receiver", args.seconds);
+    println!("| RTT | loss | peer | second half | whole run | of the limit | dropped | runs |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut reached = true;
+    for cell in cells(args) {
+        for peer in &peers {
+            reached &= print(&cell, peer, &records.of(peer.name, &cell));
+        }
+    }
+    Ok(reached)
+}
+
+/// Every round-trip time with every loss.
+fn cells(args: &Args) -> impl Iterator<Item = Cell> {
+    let seconds = args.seconds;
+    args.rtt.iter().flat_map(move |&rtt_ms| {
+        args.loss.iter().map(move |&loss_percent| Cell { rtt_ms, loss_percent, seconds })
+    })
+}
+
+/// A row of the table; false when ours misses a goal in its worst run.
+fn print(cell: &Cell, peer: &Peer, rows: &[&Row]) -> bool {
+    let figures = |of: fn(&Row) -> f64| spread(&rows.iter().map(|row| of(row)).collect::<Vec<_>>());
+    let limit = payload_limit(cell.loss_percent) / 1e6;
+    let (second, second_least, second_most) = figures(|row| row.second_half_mbps);
+    let (whole, whole_least, _) = figures(|row| row.whole_mbps);
+    let (dropped, ..) = figures(|row| row.queue_drops_percent);
+    let much = cell.loss_percent >= MUCH_LOSS;
+    let goal = if much { GOAL_MUCH_LOSS } else { GOAL_SECOND_HALF };
+    let short = cell.rtt_ms > LONG_RTT || much || whole_least >= GOAL_WHOLE * limit;
+    let reached = !peer.is_ours() || second_least >= goal * limit && short;
+    println!(
+        "| {} ms | {}% | {} | {second:.0} ({second_least:.0} .. {second_most:.0}) | {whole:.0} | \
+         {:.1}% / {:.1}%{} | {dropped:.2}% | {}{} |",
+        cell.rtt_ms,
+        cell.loss_percent,
+        peer.name,
+        second / limit * 100.0,
+        whole / limit * 100.0,
+        if reached { "" } else { " MISSED" },
+        rows.len(),
+        if rows.iter().all(|row| row.faithful) { "" } else { ", emulator NOT faithful" },
+    );
+    reached
+}

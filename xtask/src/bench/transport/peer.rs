@@ -1,0 +1,201 @@
+//! How each peer is started, and how its receiver counts.
+//!
+//! Scripts run under `sh`, the sender's on the near host, the receiver's on the far one, in the
+//! folder of this run. Their environment: `LONGHAUL` (the product), `PEERS` (programs built for the
+//! benchmark), `SOURCE` (a folder with `file`, which lasts longer than a run), `TIME` (seconds).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::lab::target_directory;
+use crate::command;
+
+/// How a receiver tells what arrived.
+#[derive(Clone, Copy, Debug)]
+pub enum Count {
+    /// `longhaul cp --json`, each line behind the nanoseconds of the clock; the first has no more.
+    Longhaul,
+    /// `iperf3 --json` of the server.
+    Iperf3,
+    /// Lines `SECONDS BYTES`, from the start of the connection.
+    Pairs,
+}
+
+/// Someone who moves data.
+pub struct Peer {
+    /// What the table calls it.
+    pub name: &'static str,
+    /// The kernel's congestion control in the lab.
+    pub kernel_cc: &'static str,
+    /// The sender's script; the run is over when it ends.
+    pub near: &'static str,
+    /// The receiver's script, which writes `count`.
+    pub far: &'static str,
+    /// What is in `count`.
+    pub count: Count,
+    /// Programs it wants, and where they come from.
+    wants: &'static [(&'static str, &'static str)],
+}
+
+const IPERF3: &[(&str, &str)] = &[("iperf3", "apt-get install iperf3")];
+const SING_BOX: &[(&str, &str)] = &[(
+    "sing-box",
+    "go install -tags with_quic github.com/sagernet/sing-box/cmd/sing-box@v1.14.1, on the PATH",
+)];
+const SRT: &[(&str, &str)] = &[("srt-file-transmit", "apt-get install srt-tools")];
+
+/// Told to the server, not to the client: the server's report counts what arrived.
+const IPERF3_SERVER: &str = "exec iperf3 --server --one-off --json --interval 0.5 >count";
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "ours",
+        kernel_cc: "cubic",
+        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --root \"$SOURCE\"",
+        far: "sleep 1; mkdir in; { date +%s%N; \"$LONGHAUL\" cp --json \
+              lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \
+              done; } >count",
+        count: Count::Longhaul,
+        wants: &[],
+    },
+    Peer {
+        name: "cubic",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME",
+        far: IPERF3_SERVER,
+        count: Count::Iperf3,
+        wants: IPERF3,
+    },
+    Peer {
+        name: "bbr",
+        kernel_cc: "bbr",
+        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME",
+        far: IPERF3_SERVER,
+        count: Count::Iperf3,
+        wants: IPERF3,
+    },
+    Peer {
+        name: "cubic16",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME --parallel 16",
+        far: IPERF3_SERVER,
+        count: Count::Iperf3,
+        wants: IPERF3,
+    },
+    Peer {
+        name: "bbr16",
+        kernel_cc: "bbr",
+        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME --parallel 16",
+        far: IPERF3_SERVER,
+        count: Count::Iperf3,
+        wants: IPERF3,
+    },
+    Peer {
+        name: "quinn-cubic",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec \"$PEERS/quinn\" send $LONGHAUL_FAR:4433 cubic $TIME",
+        far: "exec \"$PEERS/quinn\" receive 0.0.0.0:4433 >count",
+        count: Count::Pairs,
+        wants: &[],
+    },
+    Peer {
+        name: "quinn-bbr",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec \"$PEERS/quinn\" send $LONGHAUL_FAR:4433 bbr $TIME",
+        far: "exec \"$PEERS/quinn\" receive 0.0.0.0:4433 >count",
+        count: Count::Pairs,
+        wants: &[],
+    },
+    Peer {
+        name: "brutal",
+        kernel_cc: "bbr",
+        near: concat!(
+            "sleep 1; cat >client.json <<END\n",
+            include_str!("brutal-client.json"),
+            "\nEND\n",
+            "sing-box run -c client.json & sleep 1; ",
+            "iperf3 --client 127.0.0.1 --port 5200 --time $TIME; status=$?; kill $!; exit $status",
+        ),
+        far: concat!(
+            "sing-box generate tls-keypair peer >pair.pem; ",
+            "sed -n '/BEGIN PRIVATE/,/END PRIVATE/p' pair.pem >key.pem; ",
+            "sed -n '/BEGIN CERT/,/END CERT/p' pair.pem >cert.pem; cat >server.json <<END\n",
+            include_str!("brutal-server.json"),
+            "\nEND\n",
+            "sing-box run -c server.json & ",
+            "exec iperf3 --server --one-off --json --interval 0.5 >count",
+        ),
+        count: Count::Iperf3,
+        wants: SING_BOX,
+    },
+    Peer {
+        name: "udt",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec \"$PEERS/udt\" send $LONGHAUL_FAR 9000 $TIME",
+        far: "exec \"$PEERS/udt\" receive 9000 >count",
+        count: Count::Pairs,
+        wants: &[("g++", "apt-get install g++ libudt-dev")],
+    },
+    Peer {
+        name: "srt",
+        kernel_cc: "cubic",
+        near: "sleep 1; exec timeout $((TIME + 1)) srt-file-transmit -q \"file://$SOURCE/file\" \
+               \"srt://$LONGHAUL_FAR:9000?transtype=file&fc=200000&sndbuf=256000000\"",
+        far: "mkdir in; srt-file-transmit -q \
+              'srt://:9000?mode=listener&transtype=file&fc=200000&rcvbuf=256000000' \
+              file://$PWD/in & until [ -s in/file ]; do sleep 0.01; done; start=$(date +%s%N); \
+              while sleep 0.5; do \
+              now=$(($(date +%s%N) - start)); \
+              echo \"$((now / 1000000000)).$(printf %09d $((now % 1000000000))) \
+              $(stat -c %s in/file)\" >>count; done",
+        count: Count::Pairs,
+        wants: SRT,
+    },
+];
+
+impl Peer {
+    /// By the name that the table calls it.
+    pub fn find(name: &str) -> Result<&'static Self> {
+        let known = || PEERS.iter().map(|peer| peer.name).collect::<Vec<_>>().join(", ");
+        PEERS
+            .iter()
+            .find(|peer| peer.name == name)
+            .with_context(|| format!("no peer is called {name:?}; there are {}", known()))
+    }
+
+    /// Whether it is the product.
+    pub fn is_ours(&self) -> bool {
+        self.name == "ours"
+    }
+}
+
+/// Checks for what the peers want, and builds what has to be built; gives the folder of it.
+pub fn build(peers: &[&Peer]) -> Result<PathBuf> {
+    for (program, source) in peers.iter().flat_map(|peer| peer.wants) {
+        let look = ["-c", "command -v \"$0\" >/dev/null", program];
+        let found = Command::new("sh").args(look).status().context("cannot start a shell")?;
+        ensure!(found.success(), "{program} is missing: {source}");
+    }
+    let folder = target_directory()?.join("peers");
+    std::fs::create_dir_all(&folder)?;
+    let wanted = |start: &str| peers.iter().any(|peer| peer.name.starts_with(start));
+    if wanted("quinn") {
+        let manifest = "xtask/peers/quinn/Cargo.toml";
+        let mut cargo = command::cargo(&["build", "--release", "--locked", "--manifest-path"]);
+        command::run(cargo.arg(manifest).arg("--target-dir").arg(folder.join("build")))?;
+        copy(&folder.join("build/release/longhaul-peer-quinn"), &folder.join("quinn"))?;
+    }
+    if wanted("udt") {
+        let mut compile = Command::new("g++");
+        compile.args(["-O2", "-o"]).arg(folder.join("udt")).arg("xtask/peers/udt/udt.cc");
+        command::run(compile.args(["-ludt", "-lpthread"]))?;
+    }
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(())
+}
