@@ -1,17 +1,14 @@
 //! The transport in virtual time: two ends, a modelled path, and faults. Every run is fixed by
 //! the seed that a failure prints.
 
-mod world;
-
 use std::time::Duration;
 
 use path::PathConfig;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
+use sim::{Faults, World, pattern};
 use transport::{CloseReason, Config};
 use units::{Bytes, Rate};
-
-use world::{Faults, World, pattern};
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
@@ -40,7 +37,7 @@ fn transfer(path: &PathConfig, faults: Faults, sizes: &[usize], limit: Duration)
         ids.iter().all(|id| world.hosts[1].incoming.get(id).is_some_and(|(_, ended)| *ended))
     };
     let is_whole = world.run_until(limit, whole);
-    let closed = world.hosts.each_ref().map(|host| host.closed.clone());
+    let closed: Vec<_> = world.hosts.iter().map(|host| host.closed.clone()).collect();
     let stats = world.stats(0);
     assert!(is_whole, "seed {seed}: not whole after {limit:?}: {closed:?} {path:?} {stats:#?}");
 

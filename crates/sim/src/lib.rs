@@ -1,0 +1,35 @@
+//! The transport in virtual time: hosts that run its very code, joined by the path model.
+//!
+//! A [`World`] keeps the clock, the two directions of one path, and what happens beside loss and
+//! delay ([`Faults`]). Its hosts are [`Node`]s in pairs: with several they share the path as a
+//! dumbbell's bottleneck. [`Host`] is the node that most tests want, a [`Socket`] with a simple
+//! application; others build their own on a [`Socket`], or on a protocol of their own.
+//!
+//! Whatever is random comes from the path's seed, and what happens at one time happens in a
+//! fixed order: arrivals forward, arrivals back, datagrams that were held back, then the hosts by
+//! number. So the same seed gives the same run.
+//!
+//! ```
+//! use core::time::Duration;
+//! use path::PathConfig;
+//! use sim::{Faults, World, pattern};
+//! use units::Rate;
+//!
+//! let path = PathConfig::new(Rate::from_bits_per_sec(10_000_000), Duration::from_millis(100));
+//! let mut world = World::new(&path, Faults::default(), transport::Config::default());
+//! let stream = world.hosts[0].send(pattern(1, 100_000));
+//! let whole = |world: &World| world.hosts[1].incoming.get(&stream).is_some_and(|(_, end)| *end);
+//! assert!(world.run_until(Duration::from_secs(5), whole));
+//! assert_eq!(world.hosts[1].incoming[&stream].0, pattern(1, 100_000));
+//! ```
+#![forbid(unsafe_code)]
+
+mod host;
+mod node;
+mod socket;
+mod world;
+
+pub use host::Host;
+pub use node::{Datagram, Node};
+pub use socket::Socket;
+pub use world::{Faults, World, pattern};

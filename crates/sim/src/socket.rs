@@ -1,0 +1,94 @@
+//! The transport's end of a host: what the real driver is to a UDP socket.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use transport::crypto::SharedKey;
+use transport::{Config, Connection, Endpoint, Received, Routed};
+use units::Instant;
+
+use crate::Datagram;
+
+/// An endpoint with its connections, in the order of their numbers.
+pub struct Socket {
+    address: SocketAddr,
+    endpoint: Endpoint,
+    connections: BTreeMap<u32, Connection>,
+    /// The connection that was begun last, from either end.
+    latest: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// A socket at `address` that accepts connections. Every socket holds the same key.
+    pub fn new(address: SocketAddr, config: Config, seed: [u8; 32]) -> Self {
+        let key = SharedKey::from_bytes([7; 32]);
+        Self {
+            address,
+            endpoint: Endpoint::new(key, config, true, seed),
+            connections: BTreeMap::new(),
+            latest: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins a connection to `there`.
+    pub fn connect(&mut self, now: Instant, there: SocketAddr) {
+        let (number, connection) = self.endpoint.connect(now, there);
+        self.connections.insert(number, connection);
+        self.latest = number;
+    }
+
+    /// The connection that was begun last, if there is one.
+    pub fn connection(&mut self) -> Option<&mut Connection> {
+        self.connections.get_mut(&self.latest)
+    }
+
+    /// A datagram arrived.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        out: &mut Vec<Datagram>,
+    ) {
+        match self.endpoint.route(now, from, datagram) {
+            Routed::Known(number) => {
+                if let Some(connection) = self.connections.get_mut(&number) {
+                    let received = Received { from, arrived: now, ce: false, bytes: datagram };
+                    connection.handle(now, received);
+                }
+            }
+            Routed::New(number, connection) => {
+                self.latest = number;
+                self.connections.insert(number, *connection);
+            }
+            Routed::Refused(bytes) => out.push(Datagram { to: from, bytes }),
+            Routed::Dropped => {}
+        }
+    }
+
+    /// Does what is due and sends what may be sent.
+    pub fn flush(&mut self, now: Instant, out: &mut Vec<Datagram>) {
+        for connection in self.connections.values_mut() {
+            loop {
+                connection.handle_timeout(now);
+                let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) else {
+                    break;
+                };
+                let segments = self.buffer.chunks(transmit.segment);
+                out.extend(segments.map(|one| Datagram { to: transmit.to, bytes: one.to_vec() }));
+            }
+        }
+    }
+
+    /// When something is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.connections.values().filter_map(Connection::poll_timeout).min()
+    }
+}
