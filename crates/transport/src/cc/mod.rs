@@ -1,17 +1,23 @@
 //! Congestion control: one small trait, about congestion only.
 
+mod cubic;
 mod fixed;
+mod hystart;
 mod longhaul;
+mod newreno;
+mod window;
 
 use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
+use cubic::Cubic;
 pub use fixed::Fixed;
 pub use longhaul::Longhaul;
+use newreno::NewReno;
 
 /// What a report said of packets that arrived, and of the path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct AckSample {
     /// When the report arrived.
     pub now: Instant,
@@ -19,14 +25,24 @@ pub struct AckSample {
     pub acked: Bytes,
     /// Bytes it settled as lost.
     pub lost: Bytes,
+    /// When the oldest and the newest of the packets that it settled as arrived were sent.
+    pub acked_sent: Option<(Instant, Instant)>,
+    /// The same of those that it settled as lost.
+    pub lost_sent: Option<(Instant, Instant)>,
     /// Bytes received in all, and the arrival of the latest of them on the receiver's clock.
     pub received: (Bytes, Instant),
     /// The round-trip time, without the receiver's own delay, when the report gave one.
     pub rtt: Option<Duration>,
+    /// The smoothed round-trip time.
+    pub smoothed_rtt: Duration,
+    /// How long an answer may take before it is missed.
+    pub patience: Duration,
     /// What trains of packets told the receiver of the path's capacity.
     pub capacity: Option<Rate>,
     /// Bytes in flight after the report.
     pub in_flight: Bytes,
+    /// Size of full datagrams.
+    pub datagram: Bytes,
     /// The application, or credit, held the sender back: rates are lower bounds only.
     pub limited: bool,
 }
@@ -56,6 +72,10 @@ pub enum Algorithm {
     /// the queue short.
     #[default]
     Longhaul,
+    /// RFC 9438: what most of the world's hosts use.
+    Cubic,
+    /// RFC 6582 with selective recovery.
+    NewReno,
     /// A rate given by the user, whatever happens (paper 2's trunk).
     Fixed(Rate),
 }
@@ -65,6 +85,8 @@ impl Algorithm {
     pub fn controller(self) -> Box<dyn Controller> {
         match self {
             Self::Longhaul => Box::new(Longhaul::new()),
+            Self::Cubic => Box::new(Cubic::new()),
+            Self::NewReno => Box::new(NewReno::new()),
             Self::Fixed(rate) => Box::new(Fixed::new(rate)),
         }
     }

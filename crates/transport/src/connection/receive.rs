@@ -52,6 +52,24 @@ impl Violation {
     }
 }
 
+/// Bytes that a report settled, and when the oldest and the newest of them were sent.
+#[derive(Default)]
+struct Tally {
+    bytes: u64,
+    sent: Option<(Instant, Instant)>,
+}
+
+impl Tally {
+    /// Packets that count for nothing are left out.
+    fn add(&mut self, sent: &Sent, bytes: u64) {
+        if bytes > 0 {
+            self.bytes += bytes;
+            let (oldest, newest) = self.sent.unwrap_or((sent.at, sent.at));
+            self.sent = Some((oldest.min(sent.at), newest.max(sent.at)));
+        }
+    }
+}
+
 impl Connection {
     /// Takes in one datagram that the endpoint found to be for this connection. What is not
     /// authentic is counted and ignored.
@@ -234,27 +252,32 @@ impl Connection {
             self.on_rtt_sample(now, sample);
         }
         self.notice_black_hole(&settled);
-        let (mut acked, mut lost) = (0, 0);
+        let (mut acked, mut lost) = (Tally::default(), Tally::default());
         for sent in &settled.acked {
-            acked += u64::from(sent.size);
+            acked.add(sent, u64::from(sent.size));
             self.on_packet_acked(sent);
         }
         for sent in &settled.lost {
-            lost += self.on_packet_lost(sent);
+            lost.add(sent, self.on_packet_lost(sent));
         }
-        if acked > 0 {
+        if acked.bytes > 0 {
             self.progress_at = now;
         }
         self.settled = settled;
         let sample = AckSample {
             now,
-            acked: Bytes(acked),
-            lost: Bytes(lost),
+            acked: Bytes(acked.bytes),
+            lost: Bytes(lost.bytes),
+            acked_sent: acked.sent,
+            lost_sent: lost.sent,
             capacity: Some(Rate::from_bits_per_sec(report.capacity))
                 .filter(|&rate| rate > Rate::ZERO),
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
             rtt: sample_rtt,
+            smoothed_rtt: self.rtt.smoothed().unwrap_or_default(),
+            patience: self.rtt.patience(),
             in_flight: Bytes(self.log.in_flight()),
+            datagram: Bytes(self.mtu.size() as u64),
             limited: now < self.limited_until,
         };
         if self.rtt.smoothed().is_some() {

@@ -1,0 +1,245 @@
+//! What the classic window controllers share: slow start, one reduction for a round trip of
+//! losses (RFC 6582; RFC 9002, section 7.3.2), a restart after persistent congestion (section
+//! 7.6), and a pace derived from the window (section 7.7). How the window grows when slow start
+//! is over, and how far it shrinks, is an [`Avoidance`]: `newreno` and `cubic`.
+//!
+//! Windows are counted in packets, as TCP's are, so that a larger datagram makes a larger window.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+use super::hystart::{Growth, HyStart};
+use super::{AckSample, Controller};
+
+/// In flight at the start (RFC 6928).
+const INITIAL_WINDOW: f64 = 10.0;
+/// The least window (RFC 9002, section 7.2).
+const MIN_WINDOW: f64 = 2.0;
+/// The largest: 1.5 TB in flight at full size, far beyond what memory bounds.
+const MAX_WINDOW: f64 = 1e9;
+/// The round-trip time that the pace assumes before it is known (RFC 9002, section 6.2.2).
+const INITIAL_RTT: Duration = Duration::from_millis(333);
+/// The pace, in windows a round trip: a little more than one, so that the window rules. Slow
+/// start doubles the window within the round.
+const PACING_GAIN: f64 = 1.25;
+const SLOW_START_GAIN: f64 = 2.0;
+/// Losses over so many times the longest wait for an answer, with nothing arrived between,
+/// are persistent congestion (RFC 9002, section 7.6.1).
+const PERSISTENT: u32 = 3;
+
+/// How a window grows when slow start is over, and shrinks. Windows are in packets.
+pub(super) trait Avoidance: Send + core::fmt::Debug {
+    /// The window after a round trip with losses, from the one before.
+    fn reduced(&mut self, window: f64) -> f64;
+    /// The window after `acked` packets more have arrived.
+    fn grown(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64;
+    /// The window was not filled until `now`: that time does not count.
+    fn on_idle(&mut self, _now: Instant) {}
+    /// All that was learnt of the path is void.
+    fn forget(&mut self);
+}
+
+/// A controller made of slow start and an [`Avoidance`].
+#[derive(Debug)]
+pub(super) struct Window<A> {
+    avoidance: A,
+    window: f64,
+    /// Slow start ends here (TCP's `ssthresh`); infinite before the first congestion.
+    threshold: f64,
+    hystart: HyStart,
+    /// Losses of packets sent before belong to the last reduction.
+    recovery: Option<Instant>,
+    rtt: Duration,
+    packet: Bytes,
+}
+
+impl<A: Avoidance> Window<A> {
+    pub(super) fn with(avoidance: A) -> Self {
+        Self {
+            avoidance,
+            window: INITIAL_WINDOW,
+            threshold: f64::INFINITY,
+            hystart: HyStart::default(),
+            recovery: None,
+            rtt: INITIAL_RTT,
+            packet: Bytes(1200),
+        }
+    }
+
+    fn is_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    fn on_lost(&mut self, sample: &AckSample, (first, last): (Instant, Instant)) {
+        if self.recovery.is_some_and(|since| last <= since) {
+            return;
+        }
+        self.recovery = Some(sample.now);
+        self.threshold = self.avoidance.reduced(self.window).max(MIN_WINDOW);
+        self.window = self.threshold;
+        let nothing_between = sample.acked_sent.is_none_or(|(oldest, _)| oldest > last);
+        if nothing_between && last.since(first) > sample.patience * PERSISTENT {
+            self.window = MIN_WINDOW;
+            self.avoidance.forget();
+        }
+    }
+
+    fn on_arrived(&mut self, sample: &AckSample, latest: Instant) {
+        if self.recovery.is_some_and(|since| latest <= since) {
+            return;
+        }
+        let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
+        // Half a window in use is enough, for the pace and batches leave some of it empty.
+        if ((before * 2) as f64) < self.window * self.packet.0 as f64 {
+            return self.avoidance.on_idle(sample.now);
+        }
+        let acked = sample.acked.0 as f64 / self.packet.0 as f64;
+        if !self.is_slow_start() {
+            let grown = self.avoidance.grown(sample.now, self.window, acked, self.rtt);
+            self.window = grown.min(MAX_WINDOW);
+            return;
+        }
+        let growth = if self.threshold.is_infinite() {
+            self.hystart.on_report(sample.now, sample.rtt, latest)
+        } else {
+            Growth::Full
+        };
+        match growth {
+            Growth::Full => self.window += acked,
+            Growth::Slow => self.window += acked / HyStart::DIVISOR,
+            Growth::Over => self.threshold = self.window,
+        }
+        self.window = self.window.min(self.threshold).min(MAX_WINDOW);
+    }
+}
+
+impl<A: Avoidance> Controller for Window<A> {
+    fn on_start(&mut self, _now: Instant, rtt: Duration) {
+        self.rtt = rtt;
+    }
+
+    fn on_ack(&mut self, sample: &AckSample) {
+        self.rtt = sample.smoothed_rtt;
+        self.packet = sample.datagram;
+        if let Some(lost) = sample.lost_sent {
+            self.on_lost(sample, lost);
+        }
+        if let Some((_, latest)) = sample.acked_sent {
+            self.on_arrived(sample, latest);
+        }
+    }
+
+    fn window(&self) -> Bytes {
+        Bytes((self.window * self.packet.0 as f64) as u64)
+    }
+
+    fn pacing_rate(&self) -> Rate {
+        let gain = if self.is_slow_start() { SLOW_START_GAIN } else { PACING_GAIN };
+        let bits = gain * self.window().0 as f64 * 8.0;
+        Rate::from_bits_per_sec((bits / self.rtt.as_secs_f64().max(1e-6)) as u64)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::cc) const RTT: Duration = Duration::from_millis(100);
+    const PACKET: Bytes = Bytes(1000);
+
+    /// Gives a controller one report a round trip, a window sent in each; the sent times of what
+    /// was lost are those of the round's beginning.
+    pub(in crate::cc) struct Rounds<C> {
+        pub(in crate::cc) cc: C,
+        now: Instant,
+    }
+
+    impl<C: Controller> Rounds<C> {
+        pub(in crate::cc) fn of(mut cc: C) -> Self {
+            cc.on_start(Instant::ZERO, RTT);
+            Self { cc, now: Instant::from_nanos(1) }
+        }
+
+        /// The window in packets, after a round in which so many of its packets were lost.
+        pub(in crate::cc) fn round(&mut self, lost: u64) -> f64 {
+            let window = self.cc.window();
+            let lost_sent = (lost > 0).then_some((self.now, self.now));
+            let sent = self.now + Duration::from_nanos(1);
+            self.now += RTT;
+            self.cc.on_ack(&AckSample {
+                acked: window - Bytes(PACKET.0 * lost),
+                lost: Bytes(PACKET.0 * lost),
+                lost_sent,
+                acked_sent: Some((sent, sent)),
+                ..self.sample()
+            });
+            self.cc.window().0 as f64 / PACKET.0 as f64
+        }
+
+        fn sample(&self) -> AckSample {
+            AckSample { now: self.now, smoothed_rtt: RTT, datagram: PACKET, ..AckSample::default() }
+        }
+    }
+
+    /// Halves, and grows by one packet a report.
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Avoidance for Plain {
+        fn reduced(&mut self, window: f64) -> f64 {
+            window / 2.0
+        }
+        fn grown(&mut self, _: Instant, window: f64, _: f64, _: Duration) -> f64 {
+            window + 1.0
+        }
+        fn forget(&mut self) {}
+    }
+
+    #[test]
+    fn slow_start_doubles_and_a_loss_ends_it() {
+        let mut rounds = Rounds::of(Window::with(Plain));
+        // Datagrams were thought larger before the first report.
+        assert_eq!([(); 4].map(|()| rounds.round(0)), [22.0, 44.0, 88.0, 176.0]);
+        assert_eq!([1, 0, 0].map(|lost| rounds.round(lost)), [88.0, 89.0, 90.0]);
+    }
+
+    #[test]
+    fn losses_of_one_round_trip_reduce_the_window_once() {
+        let mut rounds = Rounds::of(Window::with(Plain));
+        rounds.round(0);
+        let sent = rounds.now - Duration::from_millis(1);
+        let mut windows = Vec::new();
+        for age in [sent, rounds.now, rounds.now + Duration::from_millis(1)] {
+            let sample = AckSample { lost: PACKET, lost_sent: Some((age, age)), ..rounds.sample() };
+            rounds.cc.on_ack(&sample);
+            windows.push(rounds.cc.window().0 / PACKET.0);
+        }
+        assert_eq!(windows, [11, 11, 5]);
+    }
+
+    #[test]
+    fn a_dead_path_starts_from_the_least_window() {
+        let mut rounds = Rounds::of(Window::with(Plain));
+        rounds.round(0);
+        let patience = RTT * 2;
+        let lost_sent = Some((rounds.now, rounds.now + patience * 4));
+        let sample = AckSample { lost: PACKET, lost_sent, patience, ..rounds.sample() };
+        rounds.cc.on_ack(&sample);
+        assert_eq!(rounds.cc.window().0, 2 * PACKET.0);
+        assert!(rounds.cc.is_slow_start());
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut rounds = Rounds::of(Window::with(Plain));
+        let before = rounds.round(0);
+        let sample = AckSample {
+            acked: PACKET,
+            acked_sent: Some((rounds.now, rounds.now)),
+            ..rounds.sample()
+        };
+        rounds.cc.on_ack(&sample);
+        assert_eq!(rounds.cc.window().0, before as u64 * PACKET.0);
+    }
+}
