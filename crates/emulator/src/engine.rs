@@ -11,18 +11,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::thread::set_current_timer_slack;
 use units::Instant;
 
+use crate::awake::Awake;
 use crate::clock::{Clock, thread_cpu_time};
 use crate::priority;
 use crate::report::{LabReport, LaneReport};
 
-/// The thread wakes this long after the first packet is due, and emits with it what became due
-/// meanwhile: fewer wake-ups, for packets that are late by half of it on average.
-const COALESCE: Duration = Duration::from_micros(30);
+/// Packets leave up to this long after they are due, together with what became due meanwhile:
+/// fewer wake-ups, for packets that are late by half of it on average.
+const WINDOW: Duration = Duration::from_micros(50);
+
+/// Processors may halt when nothing was under way for so long.
+const LULL: Duration = Duration::from_millis(100);
 
 /// What an engine's thread drives.
 pub(crate) trait Carrier: Send + 'static {
-    /// Emits what is due and takes in a batch from each side; returns whether more may wait.
-    fn carry(&mut self, clock: &Clock) -> bool;
+    /// Emits what is due.
+    fn emit_due(&mut self, clock: &Clock);
+    /// Takes in a batch from each side; returns whether more may wait.
+    fn take_in(&mut self, clock: &Clock) -> bool;
     /// When the next packet is due.
     fn next_due(&self) -> Option<Instant>;
     /// What happened forward and back.
@@ -44,7 +50,6 @@ struct Shared<C> {
 
 struct State<C> {
     carrier: C,
-    cpu: Duration,
     stop: bool,
 }
 
@@ -61,7 +66,7 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn start(carrier: C, sources: Arc<OwnedFd>) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         watch(&sources, &wake)?;
-        let state = Mutex::new(State { carrier, cpu: Duration::ZERO, stop: false });
+        let state = Mutex::new(State { carrier, stop: false });
         let shared = Arc::new(Shared { state, wake, clock: Clock::start() });
         let thread = thread::Builder::new().name("emulator".to_owned()).spawn({
             let shared = Arc::clone(&shared);
@@ -75,7 +80,8 @@ impl<C: Carrier> Engine<C> {
         let state = self.shared.state();
         let [forward, back] = state.carrier.report();
         let elapsed = self.shared.clock.now().since(Instant::ZERO);
-        LabReport { elapsed, cpu: state.cpu, forward, back }
+        let cpu = self.thread.as_ref().map(thread_cpu_time).unwrap_or_default();
+        LabReport { elapsed, cpu, forward, back }
     }
 }
 
@@ -102,25 +108,61 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &OwnedFd) {
     // Without this, which cannot fail on a kernel of this decade, timers are 50 us late.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     priority::raise();
+    let mut awake = Awake::new();
+    let mut alarm = Alarm::default();
     loop {
         let mut state = shared.state();
         if state.stop {
             return;
         }
-        let more = state.carrier.carry(&shared.clock);
-        state.cpu = thread_cpu_time();
-        let next_due = state.carrier.next_due();
+        let ripe = |state: &State<C>| state.carrier.next_due().map(|due| alarm.time_for(due));
+        // First what is due: the receiving host may answer within the write, and the answer is
+        // then taken in without another wake-up.
+        if ripe(&state).is_some_and(|ripe| ripe <= shared.clock.now()) {
+            state.carrier.emit_due(&shared.clock);
+        }
+        let more = state.carrier.take_in(&shared.clock);
+        let next = ripe(&state);
         drop(state);
-        if !more {
-            wait(sources, next_due.map(|due| (due + COALESCE).since(shared.clock.now())));
+        if more {
+            continue;
+        }
+        if let Some(at) = next {
+            awake.hold(true);
+            alarm.wait(sources, at, &shared.clock);
+        } else if !wait(sources, awake.held().then_some(LULL)) {
+            awake.hold(false);
         }
     }
 }
 
-/// Waits until a source is ready or `timeout` is over. Which source does not matter, and an
-/// interruption only means a look too many. The set is polled as one descriptor, because `ppoll`
-/// waits to the nanosecond on every kernel, `epoll_wait` to the millisecond.
-fn wait(sources: &OwnedFd, timeout: Option<Duration>) {
+/// Wakes the thread in time for the [`WINDOW`], whatever this machine takes to wake up.
+#[derive(Default)]
+struct Alarm {
+    /// How late timers ring, a moving average.
+    late: Duration,
+}
+
+impl Alarm {
+    /// When to begin with packets the first of which is due at `due`.
+    fn time_for(&self, due: Instant) -> Instant {
+        due + (WINDOW - self.late)
+    }
+
+    /// Waits for `at` or a source.
+    fn wait(&mut self, sources: &OwnedFd, at: Instant, clock: &Clock) {
+        let left = at.since(clock.now());
+        if !left.is_zero() && !wait(sources, Some(left)) {
+            let late = clock.now().since(at).min(WINDOW);
+            self.late = (self.late * 15 + late) / 16;
+        }
+    }
+}
+
+/// Waits until a source is ready or `timeout` is over; returns whether one is. Which does not
+/// matter, and an interruption only means a look too many. The set is polled as one descriptor,
+/// because `ppoll` waits to the nanosecond on every kernel, `epoll_wait` to the millisecond.
+fn wait(sources: &OwnedFd, timeout: Option<Duration>) -> bool {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    let _ = poll(&mut [PollFd::new(sources, PollFlags::IN)], timeout.as_ref());
+    poll(&mut [PollFd::new(sources, PollFlags::IN)], timeout.as_ref()) != Ok(0)
 }

@@ -15,6 +15,7 @@
 //! left, and how many were lost outside of the model: the measure of how far a run can be
 //! believed.
 
+mod awake;
 mod clock;
 mod engine;
 mod error;

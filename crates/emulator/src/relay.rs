@@ -202,10 +202,14 @@ impl Outlet<Parcel> for ToClient<'_> {
 }
 
 impl Carrier for Exchange {
-    fn carry(&mut self, clock: &Clock) -> bool {
+    fn emit_due(&mut self, clock: &Clock) {
         let Self { lanes: [forward, back], front, clients } = self;
         forward.emit_due(clock, &mut ToTarget(clients.target));
         back.emit_due(clock, &mut ToClient(front));
+    }
+
+    fn take_in(&mut self, clock: &Clock) -> bool {
+        let Self { lanes: [forward, back], front, clients } = self;
         // Loopback has no way to tell a sender of a smaller MTU.
         let untold = |_: &[u8], _: &Parcel, _, _| {};
         let from_client = |space: &mut [u8]| {
