@@ -265,7 +265,7 @@ async fn by_udp(
     let figures = || Figures::of_udp(&connection.stats(), rate_limit).known(sends);
     let mut total = summary::Total::default();
     for index in 0..job.requests.len() {
-        let summary = request(job, index, connection.open(), figures).await?;
+        let summary = request(job, index, connection.open().await?, figures).await?;
         total.add(summary);
     }
     Ok((total.0, figures()))

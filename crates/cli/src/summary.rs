@@ -35,8 +35,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 impl Figures {
     /// Those of a UDP connection whose data leaves from this side.
     pub fn of_udp(stats: &transport::Stats, rate_limit: Option<Rate>) -> Self {
-        let limits = [Limit::Application, Limit::Credit, Limit::Congestion, Limit::Pacing];
-        let longest = limits.into_iter().max_by_key(|&limit| stats.limits.of(limit));
+        let longest = Limit::ALL.into_iter().max_by_key(|&limit| stats.limits.of(limit));
         let rate = stats.pacing_rate;
         let limit = match longest.unwrap_or_default() {
             Limit::Application => ("round-trips", ROUND_TRIPS.to_owned()),
@@ -48,6 +47,10 @@ impl Figures {
             }
             Limit::Congestion => ("path", format!("the path, full at {rate}")),
             Limit::Pacing => ("path", format!("the path, paced at {rate}")),
+            Limit::Cpu => ("sender", "the processor of this side".to_owned()),
+            Limit::SocketBuffer => {
+                ("sender", "the socket's buffer: raise net.core.wmem_max".to_owned())
+            }
         };
         Self {
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),

@@ -59,6 +59,9 @@ pub enum NetError {
         /// Why.
         reason: String,
     },
+    /// Too much waits to be sent for another stream.
+    #[error(transparent)]
+    Overloaded(transport::OpenError),
     /// An option that cannot be had on this host.
     #[error("{reason}")]
     Option {

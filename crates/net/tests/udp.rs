@@ -33,7 +33,7 @@ fn pattern(len: usize) -> Vec<u8> {
 async fn bytes_cross_both_ways_at_once_and_the_end_is_seen() {
     let (ours, theirs, _endpoints) = pair().await;
     let sent = pattern(30_000_000);
-    let (mut read, mut write) = tokio::io::split(ours.open());
+    let (mut read, mut write) = tokio::io::split(ours.open().await.unwrap());
     let echo = tokio::spawn(async move {
         let (mut read, mut write) = tokio::io::split(theirs.accept().await.unwrap());
         let copied = tokio::io::copy(&mut read, &mut write).await.unwrap();
@@ -76,10 +76,13 @@ async fn many_streams_do_not_wait_for_each_other() {
         lens
     });
     // Nobody reads this one: its credit runs out, and only its own.
-    let mut stalled = ours.open();
+    let mut stalled = ours.open().await.unwrap();
     stalled.write_all(b"first").await.unwrap();
     let flood = tokio::spawn(async move { stalled.write_all(&pattern(80_000_000)).await });
-    let mut streams: Vec<_> = (0..50).map(|_| ours.open()).collect();
+    let mut streams = Vec::new();
+    for _ in 0..50 {
+        streams.push(ours.open().await.unwrap());
+    }
     for (index, stream) in streams.iter_mut().enumerate() {
         stream.write_all(&pattern(index * 10_000 + 1)).await.unwrap();
         stream.shutdown().await.unwrap();
@@ -111,7 +114,7 @@ async fn nobody_there_is_told_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_connection_ends_the_other_side_with_an_error() {
     let (ours, theirs, _endpoints) = pair().await;
-    let mut stream = ours.open();
+    let mut stream = ours.open().await.unwrap();
     stream.write_all(b"half a messa").await.unwrap();
     let mut there = theirs.accept().await.unwrap();
     let mut buffer = [0; 12];
@@ -130,7 +133,7 @@ async fn ipv6_works_and_an_ipv6_listener_takes_ipv4() {
     {
         let client = UdpEndpoint::client(host, key(1), Config::default()).unwrap();
         let (ours, theirs) = tokio::join!(client.connect(host), server.accept());
-        let mut stream = ours.unwrap().open();
+        let mut stream = ours.unwrap().open().await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         let mut there = theirs.as_ref().unwrap().accept().await.unwrap();
         let mut buffer = [0; 5];

@@ -56,8 +56,11 @@ impl Host {
     }
 
     /// Opens a stream that will carry `bytes` and then end.
+    ///
+    /// # Panics
+    /// When the other end takes no more streams.
     pub fn send(&mut self, bytes: Vec<u8>) -> u64 {
-        let id = self.connection().open();
+        let id = self.connection().open().expect("credit for a stream");
         self.outgoing.insert(id, bytes);
         self.written.insert(id, 0);
         id
@@ -82,7 +85,7 @@ impl Host {
                     self.incoming.insert(id, Default::default());
                 }
                 Event::Closed(reason) => self.closed = Some(reason),
-                Event::Readable(_) | Event::Writable(_) => {}
+                Event::Readable(_) | Event::Writable(_) | Event::Openable => {}
             }
         }
         for (&id, bytes) in &self.outgoing {

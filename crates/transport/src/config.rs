@@ -5,7 +5,7 @@ use core::time::Duration;
 use units::{Bytes, Rate};
 
 use crate::cc::Algorithm;
-use crate::streams::Limits;
+use crate::streams::{EARLY_STREAMS, Limits};
 
 /// Settings of a connection. Defaults suit any path: windows grow to what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,14 @@ pub struct Config {
     /// The most memory for what arrived and was not read, of all streams together, and for what
     /// a stream wrote and the other end has not confirmed.
     pub receive_memory: Bytes,
-    /// Streams that the other end may have open at a time.
+    /// The most memory for what was written and not sent, of all streams together; beside it
+    /// each stream may hold 64 KiB.
+    pub send_memory: Bytes,
+    /// Streams that the other end may have open at a time; at least 64.
     pub max_streams: u64,
+    /// With more than this written and not sent, no stream is opened here, and the other end is
+    /// not let open further ones while as much waits there (paper 5).
+    pub admission: Option<Bytes>,
     /// Without any authentic packet for so long, the connection is lost.
     pub idle_timeout: Duration,
     /// After so long without sending, a ping keeps the connection alive.
@@ -33,7 +39,9 @@ impl Default for Config {
             congestion: Algorithm::default(),
             rate_limit: None,
             receive_memory: Bytes::mib(512),
-            max_streams: 1024,
+            send_memory: Bytes::mib(512),
+            max_streams: 1 << 14,
+            admission: None,
             idle_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
@@ -41,20 +49,25 @@ impl Default for Config {
     }
 }
 
-/// A stream's window at its start, half that of the connection: ahead of the first round trips
-/// of any start.
-const START_WINDOW: Bytes = Bytes::mib(32);
+/// The first credit of a stream: what a reader that never reads holds of the other end's memory.
+const STREAM_CREDIT: u64 = 64 << 10;
+/// The first credit of the connection, ahead of the first round trips of any start.
+const CONNECTION_CREDIT: u64 = 24 << 20;
 /// Bytes written but not sent that a stream holds: 60 ms at 1 Gbit/s.
-const UNSENT: Bytes = Bytes::mib(8);
+const UNSENT: u64 = 8 << 20;
 
 impl Config {
     pub(crate) fn limits(&self) -> Limits {
+        let memory = self.receive_memory.0;
         Limits {
-            stream_window: (START_WINDOW.0, self.receive_memory.0),
-            connection_window: (START_WINDOW.0 * 2, self.receive_memory.0),
-            streams: self.max_streams,
-            unsent: UNSENT.0,
-            held: self.receive_memory.0.max(UNSENT.0),
+            stream_credit: STREAM_CREDIT.min(memory),
+            connection_credit: CONNECTION_CREDIT.min(memory),
+            receive_memory: memory,
+            streams: self.max_streams.max(EARLY_STREAMS),
+            unsent: UNSENT,
+            queued: self.send_memory.0,
+            held: memory.max(UNSENT),
+            admission: self.admission.map(|limit| limit.0),
         }
     }
 }

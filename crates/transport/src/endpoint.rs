@@ -144,8 +144,8 @@ impl Endpoint {
         let limits = self.config.limits();
         Parameters {
             connection,
-            connection_credit: limits.connection_window.0.min(limits.connection_window.1),
-            stream_credit: limits.stream_window.0.min(limits.stream_window.1),
+            connection_credit: limits.connection_credit,
+            stream_credit: limits.stream_credit,
             streams: limits.streams,
         }
     }

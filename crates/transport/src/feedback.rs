@@ -6,8 +6,9 @@ use core::time::Duration;
 use rangemap::RangeSet;
 use units::{Instant, Rate};
 
+use crate::streams::Grant;
 use crate::trains::Trains;
-use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State, StreamCredit};
+use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State};
 
 /// Bounds of the time between two reports; inside them it is 1/32 of the round-trip time.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -141,16 +142,10 @@ impl Feedback {
     }
 
     /// The whole state, in at most `room` bytes of body.
-    pub(crate) fn report(
-        &mut self,
-        now: Instant,
-        lower: u64,
-        (connection_credit, credits): (u64, Vec<StreamCredit>),
-        room: usize,
-    ) -> Report {
-        debug_assert!(credits.len() <= MAX_CREDITS);
+    pub(crate) fn report(&mut self, now: Instant, lower: u64, grant: Grant, room: usize) -> Report {
+        debug_assert!(grant.credits.len() <= MAX_CREDITS);
         let from = self.resume.unwrap_or(self.floor).max(self.floor);
-        let fixed = Report::FIXED_LEN + 16 * credits.len();
+        let fixed = Report::FIXED_LEN + 16 * grant.credits.len();
         let (runs, end) = self.map(from, room.saturating_sub(fixed));
         self.resume = (end <= self.largest).then_some(end);
         self.pending = self.resume.is_some();
@@ -166,11 +161,12 @@ impl Feedback {
             largest_arrival: self.largest_arrival.as_nanos(),
             made_at: now.as_nanos(),
             bytes: self.bytes,
-            connection_credit,
+            connection_credit: grant.connection,
+            streams: grant.streams,
             capacity: self.trains.capacity().map_or(0, Rate::as_bits_per_sec),
             ecn_ce: self.ecn_ce,
             from,
-            credits,
+            credits: grant.credits,
             runs,
         }
     }
@@ -213,6 +209,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::StreamCredit;
 
     const ROOM: usize = 1400;
 
@@ -252,7 +249,7 @@ mod tests {
             let floor = lower.min(largest + 1);
             let (mut all, mut at) = (Vec::new(), floor);
             while at <= largest {
-                let report = feedback.report(Instant::ZERO, 0, (0, Vec::new()), room);
+                let report = feedback.report(Instant::ZERO, 0, Grant::default(), room);
                 let mut body = Vec::new();
                 report.encode(&mut body);
                 prop_assert!(body.len() <= room);
@@ -290,8 +287,9 @@ mod tests {
             now += Duration::from_micros(2_700);
             feedback.on_packet(number, &packet(now, 512));
             if feedback.due().is_some_and(|due| due <= now) {
-                let report =
-                    feedback.report(now, 0, (0, vec![StreamCredit { stream: 0, credit: 1 }]), ROOM);
+                let credits = vec![StreamCredit { stream: 0, credit: 1 }];
+                let grant = Grant { credits, ..Grant::default() };
+                let report = feedback.report(now, 0, grant, ROOM);
                 let mut body = Vec::new();
                 report.encode(&mut body);
                 sent += body.len() + HEADER_LEN + crate::crypto::TAG_LEN + WIRE_OVERHEAD as usize;

@@ -28,4 +28,4 @@ pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit};
 pub use endpoint::{Endpoint, Routed};
 pub use rtt::Rtt;
 pub use stats::{Limit, LimitTimes, Stats};
-pub use streams::{Delivery, ReadOutcome, StreamError, WriteOutcome};
+pub use streams::{Class, Delivery, OpenError, Priority, ReadOutcome, StreamError, WriteOutcome};

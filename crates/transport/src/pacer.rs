@@ -22,6 +22,11 @@ impl Pacer {
         self.next
     }
 
+    /// Whether sending has fallen behind further than it may catch up.
+    pub(crate) fn is_behind(&self, now: Instant) -> bool {
+        self.next + MAX_CATCH_UP < now
+    }
+
     /// How many datagrams of `size` bytes make a batch at `rate`, at most `max`.
     pub(crate) fn batch(rate: Rate, size: usize, max: usize) -> usize {
         let bytes = rate.bytes_in(BATCH_TIME).0;

@@ -21,10 +21,12 @@ const MAX_MARGIN: Duration = Duration::from_millis(25);
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// What must be done again when a packet is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A piece of a stream.
     Piece { stream: u64, piece: Piece },
+    /// Pieces of several streams.
+    Pieces(Box<[(u64, Piece)]>),
     /// A stream's reset.
     Reset { stream: u64, code: u64, end: u64 },
     /// A stream's stop.
@@ -36,7 +38,7 @@ pub(crate) enum Content {
 }
 
 /// A packet in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     /// Bytes of the datagram.
@@ -127,8 +129,8 @@ impl SentLog {
             let missing = at + run.received..at + run.received + run.missing;
             at = missing.end;
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
-                let entry = self.entries[(number - self.lower) as usize];
-                if entry.is_some_and(|sent| sent.at <= before) {
+                let entry = &self.entries[(number - self.lower) as usize];
+                if entry.as_ref().is_some_and(|sent| sent.at <= before) {
                     settled.lost.extend(self.settle(number));
                 }
             }
@@ -199,6 +201,7 @@ mod tests {
             made_at: 0,
             bytes: 0,
             connection_credit: 0,
+            streams: 0,
             capacity: 0,
             ecn_ce: 0,
             from,

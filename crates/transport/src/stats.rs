@@ -16,12 +16,28 @@ pub enum Limit {
     Congestion,
     /// The rate said when.
     Pacing,
+    /// This side's processor did not keep up with the rate.
+    Cpu,
+    /// The socket had no room.
+    SocketBuffer,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Application,
+        Self::Credit,
+        Self::Congestion,
+        Self::Pacing,
+        Self::Cpu,
+        Self::SocketBuffer,
+    ];
 }
 
 /// How long each limit held.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitTimes {
-    times: [Duration; 4],
+    times: [Duration; Limit::ALL.len()],
     current: Limit,
     since: Instant,
 }
@@ -35,6 +51,10 @@ impl LimitTimes {
         self.times[self.current as usize] += now.since(self.since);
         self.current = limit;
         self.since = now;
+    }
+
+    pub(crate) fn current(&self) -> Limit {
+        self.current
     }
 
     /// How long this limit held so far.

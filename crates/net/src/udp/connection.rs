@@ -1,15 +1,16 @@
 //! A connection as the application holds it.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use transport::CloseReason;
 use transport::wire::Refusal;
+use transport::{CloseReason, OpenError};
 
-use super::driver::{Core, Shared};
-use super::shared::{Alarm, Inner, lock};
+use super::core::Core;
+use super::shared::{Alarm, Inner, Locked, Shared};
 use super::stream::UdpStream;
 use crate::clock;
 use crate::error::NetError;
@@ -19,16 +20,17 @@ pub(super) struct Handle {
     core: Arc<Core>,
     shared: Shared,
     address: SocketAddr,
+    owner: usize,
     config: transport::Config,
 }
 
 impl Handle {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.shared)
+    pub(super) fn lock(&self) -> Locked<'_> {
+        self.shared.lock()
     }
 
     pub(super) fn alarm(&self) -> &Alarm {
-        &self.core.alarm
+        self.core.alarm(self.owner)
     }
 
     /// The error that tells why the connection ended.
@@ -39,6 +41,9 @@ impl Handle {
             Some(CloseReason::NoAnswer) => {
                 let after = self.config.connect_timeout;
                 NetError::NoAnswer { address, after, carrier: "UDP" }
+            }
+            Some(CloseReason::Unreachable) => {
+                NetError::Unreachable { address, source: io::ErrorKind::ConnectionRefused.into() }
             }
             Some(CloseReason::Refused(Refusal::WrongKey)) => NetError::WrongKey { address },
             Some(CloseReason::Refused(refusal)) => {
@@ -53,8 +58,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let mut inner = self.lock();
         inner.connection.close(clock::now(), 0, "done");
-        drop(inner);
-        self.core.alarm.ring();
+        self.core.ring(&inner);
     }
 }
 
@@ -73,8 +77,11 @@ pub struct UdpConnection {
 
 impl UdpConnection {
     pub(super) fn new(core: Arc<Core>, shared: Shared, config: transport::Config) -> Self {
-        let address = lock(&shared).connection.address();
-        Self { handle: Arc::new(Handle { core, shared, address, config }) }
+        let (address, owner) = {
+            let inner = shared.lock();
+            (inner.connection.address(), inner.owner)
+        };
+        Self { handle: Arc::new(Handle { core, shared, address, owner, config }) }
     }
 
     /// The address of the other end.
@@ -87,10 +94,23 @@ impl UdpConnection {
         self.handle.lock().connection.stats()
     }
 
-    /// Opens a stream. The other end learns of it with the first bytes.
-    pub fn open(&self) -> UdpStream {
-        let id = self.handle.lock().connection.open();
-        UdpStream::new(self.handle.clone(), id)
+    /// Opens a stream, as soon as the other end takes another one. It learns of it with the first
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`NetError::Lost`] when the connection has ended, [`NetError::Overloaded`] when more waits
+    /// to be sent than [`transport::Config::admission`] allows.
+    pub async fn open(&self) -> Result<UdpStream, NetError> {
+        let open = |inner: &mut Inner| match inner.connection.open() {
+            Ok(id) => Some(Ok(id)),
+            Err(OpenError::Blocked) => {
+                inner.ring_if_due(self.handle.alarm());
+                None
+            }
+            Err(error) => Some(Err(NetError::Overloaded(error))),
+        };
+        let id = poll_fn(|cx| self.poll_change(cx, open)).await??;
+        Ok(UdpStream::new(self.handle.clone(), id))
     }
 
     /// The next stream that the other end opens.
@@ -113,7 +133,8 @@ impl UdpConnection {
         look: impl FnOnce(&mut Inner) -> Option<T>,
     ) -> Poll<Result<T, NetError>> {
         let mut inner = self.handle.lock();
-        if let Some(found) = look(&mut inner) {
+        let found = look(&mut inner);
+        if let Some(found) = found {
             return Poll::Ready(Ok(found));
         }
         if inner.closed.is_some() {

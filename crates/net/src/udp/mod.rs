@@ -1,17 +1,22 @@
 //! The transport over UDP.
 //!
 //! `socket` sends and receives batches, `driver` is the thread that moves them between the socket
-//! and the connections, `shared` is what it has in common with the application, which holds an
-//! [`UdpEndpoint`], [`UdpConnection`]s and [`UdpStream`]s.
+//! and the connections, of which its `roster` tells who has something to do; `core` and `shared`
+//! are what it has in common with the application, which holds an [`UdpEndpoint`],
+//! [`UdpConnection`]s and [`UdpStream`]s. `errors` reads what the network reports.
 
 mod connection;
+mod core;
 mod driver;
+mod errors;
+mod roster;
 mod shared;
 mod socket;
 mod stream;
 
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Poll;
 use std::{io, thread};
@@ -22,14 +27,16 @@ use transport::{Config, Endpoint};
 pub use connection::UdpConnection;
 pub use stream::UdpStream;
 
-use driver::{Core, Driver};
+use self::core::Core;
+use driver::Driver;
 use socket::BatchSocket;
 
 use crate::error::NetError;
 
-/// A UDP socket, its connections, and the thread that drives them.
+/// A UDP address, its connections, and the threads that drive them.
 pub struct UdpEndpoint {
     core: Arc<Core>,
+    sockets: Vec<Arc<BatchSocket>>,
     address: SocketAddr,
     config: Config,
 }
@@ -40,7 +47,20 @@ impl UdpEndpoint {
     /// # Errors
     /// [`NetError::Bind`].
     pub fn listen(address: SocketAddr, key: SharedKey, config: Config) -> Result<Self, NetError> {
-        Self::bind(address, key, config, true)
+        Self::listen_on_cores(address, key, config, NonZeroUsize::MIN)
+    }
+
+    /// As [`Self::listen`], with so many threads that share the connections.
+    ///
+    /// # Errors
+    /// [`NetError::Bind`].
+    pub fn listen_on_cores(
+        address: SocketAddr,
+        key: SharedKey,
+        config: Config,
+        cores: NonZeroUsize,
+    ) -> Result<Self, NetError> {
+        Self::bind(address, key, config, Some(cores))
     }
 
     /// An endpoint that connects to hosts of `remote`'s address family.
@@ -52,26 +72,39 @@ impl UdpEndpoint {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        Self::bind(any, key, config, false)
+        Self::bind(any, key, config, None)
     }
 
     fn bind(
         address: SocketAddr,
         key: SharedKey,
         config: Config,
-        listens: bool,
+        listens: Option<NonZeroUsize>,
     ) -> Result<Self, NetError> {
         let bind = || -> io::Result<Self> {
             let mut seed = [0; 32];
             getrandom::fill(&mut seed).map_err(io::Error::other)?;
-            let socket = BatchSocket::bind(address)?;
-            let address = socket.local_address()?;
-            let core = Arc::new(Core::new(Endpoint::new(key, config, listens, seed))?);
-            let driver = Driver::new(core.clone(), socket);
-            thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run())?;
-            Ok(Self { core, address, config })
+            let drivers = listens.map_or(1, NonZeroUsize::get);
+            let mut sockets = vec![BatchSocket::bind(address, drivers > 1)?];
+            let address = sockets[0].local_address()?;
+            for _ in 1..drivers {
+                sockets.push(BatchSocket::bind(address, true)?);
+            }
+            let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
+            let endpoint = Endpoint::new(key, config, listens.is_some(), seed);
+            let core = Arc::new(Core::new(endpoint, drivers)?);
+            for (index, socket) in sockets.iter().enumerate() {
+                let driver = Driver::new(core.clone(), index, socket.clone());
+                thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run())?;
+            }
+            Ok(Self { core, sockets, address, config })
         };
         bind().map_err(|source| NetError::Bind { address, source })
+    }
+
+    /// Datagrams that arrived here and were lost because the socket's buffer was full.
+    pub fn socket_drops(&self) -> u64 {
+        self.sockets.iter().map(|socket| socket.drops()).sum()
     }
 
     /// The address that the socket is bound to.

@@ -2,41 +2,109 @@
 //! wait for it.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use transport::{CloseReason, Connection, Delivery, Event};
+use transport::{CloseReason, Connection, Event};
 use units::Instant;
 
 use crate::clock;
 
-/// Locks; a thread that panicked while it held the lock has left the connection's state as any
-/// hostile packet could, and the checks made on every packet still hold.
+/// Locks; a thread that panicked while it held the lock has left the state as any hostile packet
+/// could, and the checks made on every packet still hold.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes the driver's thread.
-pub(super) struct Alarm(OwnedFd);
+/// A connection that driver and application hold.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<Mutex<Inner>>);
+
+impl Shared {
+    pub(super) fn new(number: u32, owner: usize, connection: Connection) -> Self {
+        Self(Arc::new(Mutex::new(Inner::new(number, owner, connection))))
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked(Some(lock(&self.0)))
+    }
+}
+
+/// A locked connection; tasks that were found to have something to do are woken once it is not
+/// locked any more, so that they need not wait for it.
+pub(super) struct Locked<'a>(Option<MutexGuard<'a, Inner>>);
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        self.0.as_deref().expect("only dropping takes it")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.0.as_deref_mut().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let awake = self.0.take().map(|mut inner| core::mem::take(&mut inner.awake));
+        awake.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+/// Tells a driver's thread which connections need it, and wakes it.
+pub(super) struct Alarm {
+    fd: OwnedFd,
+    numbers: Mutex<Vec<u32>>,
+    asleep: AtomicBool,
+}
 
 impl Alarm {
     pub(super) fn new() -> std::io::Result<Self> {
         let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
-        Ok(Self(rustix::event::eventfd(0, flags)?))
+        let fd = rustix::event::eventfd(0, flags)?;
+        Ok(Self { fd, numbers: Mutex::default(), asleep: AtomicBool::new(false) })
     }
 
-    pub(super) fn ring(&self) {
-        // Fails only when the counter is full, and then the driver is awake anyway.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    /// The driver must look at this connection.
+    pub(super) fn ring(&self, number: u32) {
+        lock(&self.numbers).push(number);
+        self.wake();
     }
 
+    /// The driver must look around.
+    pub(super) fn wake(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            // Fails only when the counter is full, and then the driver is awake anyway.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The connections that rang since the last time.
+    pub(super) fn take(&self) -> Vec<u32> {
+        core::mem::take(&mut *lock(&self.numbers))
+    }
+
+    /// The driver goes to sleep unless somebody rang.
+    pub(super) fn may_sleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        lock(&self.numbers).is_empty()
+    }
+
+    /// The driver is awake.
     pub(super) fn silence(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        if !self.asleep.swap(false, Ordering::SeqCst) {
+            let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        }
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
-        &self.0
+        &self.fd
     }
 }
 
@@ -53,6 +121,9 @@ struct Waiting {
 /// A connection and those who wait for it.
 pub(super) struct Inner {
     pub(super) connection: Connection,
+    pub(super) number: u32,
+    /// Which driver serves it.
+    pub(super) owner: usize,
     pub(super) established: bool,
     pub(super) closed: Option<CloseReason>,
     /// Streams that the other end opened and nobody has accepted yet.
@@ -62,23 +133,26 @@ pub(super) struct Inner {
     /// When the driver comes again by itself.
     driver_at: Instant,
     streams: HashMap<u64, Waiting>,
-    /// Waiting for the connection to be established, or for a stream to be opened.
+    /// Waiting for the connection to be established, for a stream to be opened, or to open one.
     waiting: Vec<Waker>,
-    /// Waiting until all of a stream is delivered.
-    flushing: Vec<(u64, Waker)>,
+    /// To be woken when the connection is unlocked.
+    awake: Vec<Waker>,
 }
 
-/// Which side of a stream a task waits for.
+/// What a task waits for on a stream.
 #[derive(Clone, Copy)]
 pub(super) enum Wait {
     Read,
+    /// To write, or until all that was written has arrived.
     Write,
 }
 
 impl Inner {
-    pub(super) fn new(connection: Connection) -> Self {
+    fn new(number: u32, owner: usize, connection: Connection) -> Self {
         Self {
             connection,
+            number,
+            owner,
             established: false,
             closed: None,
             incoming: VecDeque::new(),
@@ -86,7 +160,7 @@ impl Inner {
             driver_at: Instant::ZERO,
             streams: HashMap::new(),
             waiting: Vec::new(),
-            flushing: Vec::new(),
+            awake: Vec::new(),
         }
     }
 
@@ -96,11 +170,6 @@ impl Inner {
             Wait::Read => waiting.read = Some(waker.clone()),
             Wait::Write => waiting.write = Some(waker.clone()),
         }
-    }
-
-    pub(super) fn wait_for_delivery(&mut self, id: u64, waker: &Waker) {
-        self.flushing.retain(|(waiting, _)| *waiting != id);
-        self.flushing.push((id, waker.clone()));
     }
 
     pub(super) fn wait_for_change(&mut self, waker: &Waker) {
@@ -132,7 +201,6 @@ impl Inner {
     /// Nobody holds the stream any more.
     pub(super) fn forget_stream(&mut self, id: u64) {
         self.streams.remove(&id);
-        self.flushing.retain(|(waiting, _)| *waiting != id);
     }
 
     /// Passes the connection's events on to those who wait; whether it was established now.
@@ -143,13 +211,14 @@ impl Inner {
                 Event::Established => {
                     self.established = true;
                     established = true;
-                    self.waiting.drain(..).for_each(Waker::wake);
+                    self.awake.append(&mut self.waiting);
                 }
                 Event::Opened(id) if self.deaf => self.refuse(id),
                 Event::Opened(id) => {
                     self.incoming.push_back(id);
-                    self.waiting.drain(..).for_each(Waker::wake);
+                    self.awake.append(&mut self.waiting);
                 }
+                Event::Openable => self.awake.append(&mut self.waiting),
                 Event::Readable(id) => self.wake_stream(id, Wait::Read),
                 Event::Writable(id) => self.wake_stream(id, Wait::Write),
                 Event::Closed(reason) => {
@@ -158,32 +227,22 @@ impl Inner {
                 }
             }
         }
-        let connection = &self.connection;
-        self.flushing.retain(|(id, waker)| {
-            let pending = connection.delivery(*id) == Delivery::Pending;
-            if !pending {
-                waker.wake_by_ref();
-            }
-            pending
-        });
         established
     }
 
     fn wake_stream(&mut self, id: u64, wait: Wait) {
         if let Some(waiting) = self.streams.get_mut(&id) {
-            let waker = match wait {
+            self.awake.extend(match wait {
                 Wait::Read => waiting.read.take(),
                 Wait::Write => waiting.write.take(),
-            };
-            waker.into_iter().for_each(Waker::wake);
+            });
         }
     }
 
     fn wake_all(&mut self) {
-        self.waiting.drain(..).for_each(Waker::wake);
-        self.flushing.drain(..).for_each(|(_, waker)| waker.wake());
+        self.awake.append(&mut self.waiting);
         for (_, waiting) in self.streams.drain() {
-            waiting.read.into_iter().chain(waiting.write).for_each(Waker::wake);
+            self.awake.extend(waiting.read.into_iter().chain(waiting.write));
         }
     }
 
@@ -199,7 +258,7 @@ impl Inner {
         if due < self.driver_at {
             // Once is enough until the driver plans anew.
             self.driver_at = due.min(clock::now());
-            alarm.ring();
+            alarm.ring(self.number);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A UDP socket that sends and receives in batches: GSO, GRO and `recvmmsg`, through quinn-udp.
 
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use transport::{Received, Transmit};
 use units::Instant;
 
+use super::errors;
 use crate::clock;
 
 /// Room for a batch that GRO has joined.
@@ -28,12 +29,23 @@ pub(super) struct BatchSocket {
 }
 
 impl BatchSocket {
-    /// Binds to `address`; an unspecified IPv6 address takes IPv4 too.
-    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// Binds to `address`; an unspecified IPv6 address takes IPv4 too, and only that where IPv6
+    /// is switched off. With `shared`, other sockets may be bound there as well.
+    pub(super) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        match Self::bind_exactly(address, shared) {
+            Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => {
+                Self::bind_exactly((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared)
+            }
+            result => result,
+        }
+    }
+
+    fn bind_exactly(address: SocketAddr, shared: bool) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         if address.is_ipv6() {
             socket.set_only_v6(false)?;
         }
+        socket.set_reuse_port(shared)?;
         // Beyond the system's limit where we may, up to it otherwise.
         if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER).is_err() {
             socket.set_recv_buffer_size(SOCKET_BUFFER)?;
@@ -43,6 +55,7 @@ impl BatchSocket {
         }
         socket.bind(&address.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        errors::enable(&socket, address.is_ipv6())?;
         Ok(Self { socket, state })
     }
 
@@ -67,13 +80,33 @@ impl BatchSocket {
                 segment_size: Some(transmit.segment),
                 src_ip: None,
             };
-            match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
+            match self.send_piece(&transmit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
                 result => result?,
             }
             sent += piece.len();
         }
         Ok(sent)
+    }
+
+    /// A call fails once for what the network said of an earlier datagram, perhaps to somebody
+    /// else; that is no reason to lose this one.
+    fn send_piece(&self, transmit: &quinn_udp::Transmit<'_>) -> io::Result<()> {
+        let send = || self.state.try_send(UdpSockRef::from(&self.socket), transmit);
+        match send() {
+            Err(error) if is_passing(&error) => send(),
+            result => result,
+        }
+    }
+
+    /// The next thing that the network said of datagrams sent: see [`errors::next`].
+    pub(super) fn next_error(&self) -> Option<Option<SocketAddr>> {
+        errors::next(self.socket.as_fd())
+    }
+
+    /// Datagrams that found the receive buffer full.
+    pub(super) fn drops(&self) -> u64 {
+        errors::drops(self.socket.as_fd()).unwrap_or(0)
     }
 
     /// Receives batches into `buffers`.
@@ -87,6 +120,23 @@ impl BatchSocket {
         };
         self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.metas)
     }
+}
+
+/// Errors that ICMP messages about earlier datagrams leave on a socket.
+pub(super) fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::Interrupted
+    )
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL].map(Some).contains(&code)
 }
 
 impl AsFd for BatchSocket {

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use transport::{Delivery, ReadOutcome, WriteOutcome};
+use transport::{Delivery, Priority, ReadOutcome, WriteOutcome};
 
 use super::connection::Handle;
 use super::shared::{Inner, Wait};
@@ -34,7 +34,29 @@ impl UdpStream {
         self.handle.lock().connection.stats()
     }
 
-    fn lost(&self, inner: &MutexGuard<'_, Inner>) -> io::Error {
+    /// Sets when the bytes written here are sent, compared with those of the connection's other
+    /// streams.
+    pub fn set_priority(&self, priority: Priority) {
+        self.handle.lock().connection.set_priority(self.id, priority);
+    }
+
+    /// Gives up writing; the other end reads an error with this code.
+    pub fn reset(&mut self, code: u64) {
+        self.finished = true;
+        let mut inner = self.handle.lock();
+        inner.connection.reset(self.id, code);
+        inner.ring_if_due(self.handle.alarm());
+    }
+
+    /// Gives up reading; the other end's writing fails.
+    pub fn stop(&mut self, code: u64) {
+        self.ended = true;
+        let mut inner = self.handle.lock();
+        inner.connection.stop(self.id, code);
+        inner.ring_if_due(self.handle.alarm());
+    }
+
+    fn lost(&self, inner: &Inner) -> io::Error {
         self.handle.error(inner.closed.as_ref()).into()
     }
 }
@@ -121,7 +143,7 @@ impl AsyncWrite for UdpStream {
         if inner.closed.is_some() {
             return Poll::Ready(Err(self.lost(&inner)));
         }
-        inner.wait_for_delivery(self.id, cx.waker());
+        inner.wait_for_stream(self.id, Wait::Write, cx.waker());
         Poll::Pending
     }
 }

@@ -15,6 +15,7 @@
 mod receive;
 mod timers;
 mod transmit;
+mod unreachable;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -30,8 +31,8 @@ use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
 use crate::recovery::{Content, SentLog, Settled};
 use crate::rtt::Rtt;
-use crate::stats::{LimitTimes, Stats};
-use crate::streams::{Delivery, ReadOutcome, Streams, WriteOutcome};
+use crate::stats::{Limit, LimitTimes, Stats};
+use crate::streams::{Delivery, OpenError, Piece, Priority, ReadOutcome, Streams, WriteOutcome};
 use crate::wire::{Close, Parameters, Refusal};
 
 pub use receive::Received;
@@ -60,8 +61,10 @@ pub enum Event {
     Opened(u64),
     /// The stream has something to read, or has ended.
     Readable(u64),
-    /// The stream takes bytes again, or was stopped.
+    /// The stream takes bytes again, or was stopped, or all that was written has arrived.
     Writable(u64),
+    /// Streams can be opened again.
+    Openable,
     /// The connection has ended.
     Closed(CloseReason),
 }
@@ -81,6 +84,9 @@ pub enum CloseReason {
     /// Nobody answered the hello.
     #[error("no answer")]
     NoAnswer,
+    /// The network says that nobody is there, and nobody says otherwise.
+    #[error("nobody is there: the network reports the address or port as unreachable")]
+    Unreachable,
     /// Nothing authentic arrived for the idle time-out.
     #[error("the path went silent: nothing arrived for {} s", .0.as_secs())]
     Silent(Duration),
@@ -135,8 +141,11 @@ pub struct Connection {
     cc: Box<dyn Controller>,
     pacer: Pacer,
     mtu: MtuSearch,
+    hints: unreachable::Hints,
     /// Resets and stops to be sent (again).
     signals: VecDeque<Content>,
+    /// The pieces of the packet being made.
+    pieces: Vec<(u64, Piece)>,
     ping_due: bool,
     close_due: bool,
     /// Probe time-outs in a row without an answer.
@@ -179,7 +188,9 @@ impl Connection {
             cc: config.congestion.controller(),
             pacer: Pacer::default(),
             mtu: MtuSearch::new(),
+            hints: unreachable::Hints::default(),
             signals: VecDeque::new(),
+            pieces: Vec::new(),
             ping_due: false,
             close_due: false,
             backoff: 0,
@@ -228,7 +239,7 @@ impl Connection {
         let mut connection = Self::new(now, config, Side::Responder, local, address);
         connection.remote = theirs.connection;
         connection.keys = Some(keys);
-        connection.streams.on_parameters(theirs.connection_credit, theirs.stream_credit);
+        connection.on_parameters(&theirs);
         connection.reply = reply;
         connection.reply_due = true;
         connection
@@ -250,8 +261,21 @@ impl Connection {
     }
 
     /// Opens a stream in both directions; the other end learns of it with the first bytes.
-    pub fn open(&mut self) -> u64 {
+    ///
+    /// # Errors
+    /// [`OpenError`] when the other end takes no more for now, or too much waits to be sent.
+    pub fn open(&mut self) -> Result<u64, OpenError> {
         self.streams.open()
+    }
+
+    /// Sets when the stream's bytes are sent, compared with those of others.
+    pub fn set_priority(&mut self, stream: u64, priority: Priority) {
+        self.streams.set_priority(stream, priority);
+    }
+
+    /// Bytes that wait to be sent: here, and at the other end by its last word.
+    pub fn queued(&self) -> (Bytes, Bytes) {
+        (Bytes(self.streams.queued()), Bytes(self.streams.remote_queued()))
     }
 
     /// Writes to a stream; takes what there is room for.
@@ -273,6 +297,7 @@ impl Connection {
     /// and finished before still goes out.
     pub fn release(&mut self, stream: u64) {
         self.streams.release(stream);
+        self.ask_for_credit();
     }
 
     /// Gives up sending; the other end reads a reset with this code.
@@ -287,16 +312,27 @@ impl Connection {
         if self.streams.stop(stream) {
             self.signals.push_back(Content::Stop { stream, code });
         }
+        self.ask_for_credit();
     }
 
     /// Reads from a stream.
     pub fn read(&mut self, now: Instant, stream: u64, out: &mut [u8]) -> ReadOutcome {
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
         let outcome = self.streams.read(now, stream, out, rtt);
+        self.ask_for_credit();
+        outcome
+    }
+
+    /// Has the other end told of new credit, if there is enough of it.
+    fn ask_for_credit(&mut self) {
         if self.streams.credit_is_due() {
             self.feedback.ask();
         }
-        outcome
+    }
+
+    /// The socket has no room for what was given out to be sent.
+    pub fn on_socket_full(&mut self, now: Instant) {
+        self.stats.limits.note(now, Limit::SocketBuffer);
     }
 
     /// Ends the connection. What was not acknowledged may be lost.

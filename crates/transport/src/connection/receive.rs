@@ -5,13 +5,14 @@ use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
+use super::unreachable::Hints;
 use super::{CloseReason, Connection, Event, Phase};
 use crate::cc::AckSample;
 use crate::feedback::Packet;
 use crate::recovery::{Content, NeverSent, Sent, Settled};
 use crate::streams::StreamError;
 use crate::wire::{
-    Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Refusal, Report, State,
+    Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Piece, Refusal, Report, State,
     StreamSignal, WireError,
 };
 
@@ -112,7 +113,7 @@ impl Connection {
         self.phase = Phase::Established;
         self.keys = Some(keys);
         self.remote = theirs.connection;
-        self.streams.on_parameters(theirs.connection_credit, theirs.stream_credit);
+        self.on_parameters(&theirs);
         self.last_received = now;
         if let Some(rtt) = rtt {
             self.on_rtt_sample(now, rtt);
@@ -120,6 +121,13 @@ impl Connection {
         self.ping_due = true;
         self.events.push_back(Event::Established);
         Some(())
+    }
+
+    /// The other end's first grants.
+    pub(super) fn on_parameters(&mut self, theirs: &Parameters) {
+        let Parameters { connection_credit, stream_credit, streams, .. } = *theirs;
+        let credit = (connection_credit, stream_credit, streams);
+        self.streams.on_parameters(credit, &mut self.events);
     }
 
     /// A hello that was damaged on the way is refused like one under another key: the first
@@ -163,6 +171,7 @@ impl Connection {
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
         self.last_received = now;
+        self.hints = Hints::default();
         if self.feedback.is_newest(header.number) {
             self.address = received.from;
         }
@@ -209,8 +218,19 @@ impl Connection {
                 let piece = (data.stream, data.offset, data.payload, header.fin);
                 self.streams.on_data(piece, events)?;
             }
+            Kind::Pieces => {
+                let mut rest = body;
+                while let Some(Piece { data, fin }) = Piece::decode(&mut rest)? {
+                    let piece = (data.stream, data.offset, data.payload, fin);
+                    self.streams.on_data(piece, events)?;
+                }
+            }
             Kind::Report => self.on_report(now, &Report::decode(body)?)?,
-            Kind::State => self.feedback.on_state(&State::decode(body)?),
+            Kind::State => {
+                let state = State::decode(body)?;
+                self.feedback.on_state(&state);
+                self.streams.on_sender_state(state.queued, &state.blocked);
+            }
             Kind::Ping => {}
             Kind::Reset => {
                 let signal = StreamSignal::decode(body)?;
@@ -229,6 +249,7 @@ impl Connection {
                 self.begin_closing(now, Some(answer), CloseReason::Remote(close));
             }
         }
+        self.ask_for_credit();
         Ok(())
     }
 
@@ -238,8 +259,9 @@ impl Connection {
         }
         self.feedback.on_lower(report.lower);
         self.streams.on_connection_credit(report.connection_credit);
+        self.streams.on_streams_credit(report.streams, &mut self.events);
         for credit in &report.credits {
-            self.streams.on_stream_credit(*credit);
+            self.streams.on_stream_credit(*credit, &mut self.events);
         }
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
         let mut settled = core::mem::take(&mut self.settled);
@@ -287,7 +309,8 @@ impl Connection {
     }
 
     fn notice_black_hole(&mut self, settled: &Settled) {
-        let data = |sent: &&Sent| matches!(sent.content, Content::Piece { .. });
+        let data =
+            |sent: &&Sent| matches!(sent.content, Content::Piece { .. } | Content::Pieces(_));
         let acked = settled.acked.iter().filter(data).map(|sent| (sent.size, sent.at));
         let lost = settled.lost.iter().filter(data).map(|sent| (sent.size, sent.at));
         self.mtu.on_settled(acked, lost);
@@ -297,6 +320,11 @@ impl Connection {
         match sent.content {
             Content::Piece { stream, piece } => {
                 self.streams.on_piece_acked(stream, piece, &mut self.events);
+            }
+            Content::Pieces(ref pieces) => {
+                for &(stream, piece) in pieces {
+                    self.streams.on_piece_acked(stream, piece, &mut self.events);
+                }
             }
             Content::Reset { stream, .. } => self.streams.on_reset_acked(stream),
             Content::MtuProbe => self.mtu.on_acked(sent.size),
@@ -308,8 +336,15 @@ impl Connection {
     fn on_packet_lost(&mut self, sent: &Sent) -> u64 {
         match sent.content {
             Content::Piece { stream, piece } => self.streams.on_piece_lost(stream, piece),
+            Content::Pieces(ref pieces) => {
+                for &(stream, piece) in pieces {
+                    self.streams.on_piece_lost(stream, piece);
+                }
+            }
             Content::Reset { stream, .. } if !self.streams.has_reset(stream) => {}
-            Content::Reset { .. } | Content::Stop { .. } => self.signals.push_back(sent.content),
+            Content::Reset { .. } | Content::Stop { .. } => {
+                self.signals.push_back(sent.content.clone())
+            }
             // A probe is lost for its size, not for the path's load.
             Content::MtuProbe => return 0,
             Content::Ping => {}

@@ -25,6 +25,7 @@ impl Connection {
             Phase::Established => {
                 let times = [
                     Some(self.idle_at()),
+                    self.unreachable_at(),
                     self.probe_at(),
                     self.data_at(),
                     self.feedback.due(),
@@ -61,6 +62,9 @@ impl Connection {
         if now >= self.idle_at() {
             let silent = CloseReason::Silent(self.config.idle_timeout);
             return self.begin_closing(now, None, silent);
+        }
+        if self.unreachable_at().is_some_and(|at| now >= at) {
+            return self.begin_closing(now, None, CloseReason::Unreachable);
         }
         if self.probe_at().is_some_and(|at| now >= at) {
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);

@@ -10,8 +10,9 @@ use crate::crypto::{Keys, TAG_LEN};
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
-use crate::streams::Piece;
-use crate::wire::{DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, State, StreamSignal};
+use crate::wire::{
+    DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
+};
 
 /// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
 const MAX_BATCH: usize = 65_000;
@@ -107,7 +108,10 @@ impl Connection {
 
     fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
         let room = self.mtu.size() - HEADER_LEN - TAG_LEN;
-        let report = self.feedback.report(now, self.log.lower(), self.streams.grant(), room);
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
+        let grant = self.streams.grant(now, rtt);
+        let report = self.feedback.report(now, self.log.lower(), grant, room);
+        self.ask_for_credit();
         self.packet(out, Kind::Report, None, |out| report.encode(out));
         self.stats.state_bytes += Bytes(out.len() as u64);
     }
@@ -121,6 +125,7 @@ impl Connection {
             upper: self.log.next(),
             queued: self.streams.queued(),
             rtt: u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX),
+            blocked: self.streams.blocked(),
         };
         self.packet(out, Kind::State, None, |out| state.encode(out));
         self.stats.state_bytes += Bytes(out.len() as u64);
@@ -135,7 +140,9 @@ impl Connection {
             Content::Stop { stream, code } => {
                 (Kind::Stop, Some(StreamSignal { stream, code, end: 0 }))
             }
-            Content::Ping | Content::MtuProbe | Content::Piece { .. } => (Kind::Ping, None),
+            Content::Ping | Content::MtuProbe | Content::Piece { .. } | Content::Pieces(_) => {
+                (Kind::Ping, None)
+            }
         };
         let body = signal.map_or(0, |_| 24);
         let padding = size.saturating_sub(HEADER_LEN + body + TAG_LEN);
@@ -165,7 +172,11 @@ impl Connection {
     /// A batch of data packets of equal size, as the window and the pace allow.
     fn data(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let limit = self.what_limits(now);
-        self.stats.limits.note(now, limit.unwrap_or(Limit::Pacing));
+        // Time that passed unused though there was something to send is the processor's.
+        let idle = matches!(self.stats.limits.current(), Limit::Application | Limit::Credit);
+        let late = limit.is_none() && !idle && self.pacer.is_behind(now);
+        let sending = if late { Limit::Cpu } else { Limit::Pacing };
+        self.stats.limits.note(now, limit.unwrap_or(sending));
         if let Some(limit) = limit {
             if matches!(limit, Limit::Application | Limit::Credit) {
                 self.limited_until = now + self.rtt.patience();
@@ -173,24 +184,26 @@ impl Connection {
             return None;
         }
         let segment = self.mtu.size();
-        let room = segment - HEADER_LEN - DATA_PREFIX_LEN - TAG_LEN;
         let rate = self.rate();
         let window = self.cc.window().0.saturating_sub(self.log.in_flight());
         let most = MAX_SEGMENTS.min(MAX_BATCH / segment).min((window as usize).div_ceil(segment));
         let batch = Pacer::batch(rate, segment, most.max(1)).max(self.cc.train().min(most.max(1)));
         let mut first_len = usize::MAX;
         while out.len() < batch * segment {
-            let Some((stream, piece)) = self.streams.take(room, &mut self.events) else { break };
-            self.data_packet(now, out, (stream, piece))?;
+            let packet_len = self.data_packet(now, out, segment);
+            if packet_len == 0 {
+                break;
+            }
             first_len = first_len.min(out.len());
             // At the very end what was lost goes out twice: to lose it once more would cost a
             // round trip in which nothing else moves.
             let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
-            let alone = last && !piece.fresh && !self.streams.has_pending();
-            if alone && (piece.len == room || out.len() < segment) {
-                self.data_packet(now, out, (stream, piece))?;
+            let again = self.pieces.iter().all(|(_, piece)| !piece.fresh);
+            let alone = last && again && !self.streams.has_pending();
+            if alone && (packet_len == segment || out.len() < segment) {
+                self.seal_pieces(now, out, segment);
             }
-            if piece.len < room {
+            if packet_len < segment {
                 break;
             }
         }
@@ -205,22 +218,57 @@ impl Connection {
         Some(first_len.min(segment))
     }
 
-    fn data_packet(
-        &mut self,
-        now: Instant,
-        out: &mut Vec<u8>,
-        (stream, piece): (u64, Piece),
-    ) -> Option<()> {
-        let size = HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN;
-        let content = Content::Piece { stream, piece };
-        let sent = Sent { at: now, size: size as u32, content };
+    /// Appends a packet of at most `segment` bytes with what is next, of as many streams as it
+    /// holds; gives its length, 0 when there was nothing.
+    fn data_packet(&mut self, now: Instant, out: &mut Vec<u8>, segment: usize) -> usize {
+        let room = segment - HEADER_LEN - DATA_PREFIX_LEN - TAG_LEN;
+        self.pieces.clear();
+        let Some(first) = self.streams.take(room, &mut self.events) else {
+            return 0;
+        };
+        let mut left = (room + DATA_PREFIX_LEN).saturating_sub(WirePiece::PREFIX_LEN + first.1.len);
+        self.pieces.push(first);
+        while left > WirePiece::PREFIX_LEN
+            && let Some(next) = self.streams.take(left - WirePiece::PREFIX_LEN, &mut self.events)
+        {
+            left -= WirePiece::PREFIX_LEN + next.1.len;
+            self.pieces.push(next);
+        }
+        let start = out.len();
+        self.seal_pieces(now, out, segment);
+        out.len() - start
+    }
+
+    /// Appends a packet with `pieces`. One that holds several and is nearly full is padded, so
+    /// that it can stand anywhere in a batch.
+    fn seal_pieces(&mut self, now: Instant, out: &mut Vec<u8>, segment: usize) {
         let follows = !out.is_empty();
-        let keys = self.keys.as_ref()?;
-        seal(&mut self.log, (keys, self.remote), out, (Kind::Data, follows, Some(sent)), |out| {
-            Data::encode_prefix(out, stream, piece.offset);
-            self.streams.copy_piece(stream, piece, out);
+        let Some(keys) = &self.keys else { return };
+        let to = (keys, self.remote);
+        let streams = &self.streams;
+        if let [(stream, piece)] = self.pieces[..] {
+            let size = (HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN) as u32;
+            let sent = Sent { at: now, size, content: Content::Piece { stream, piece } };
+            seal(&mut self.log, to, out, (Kind::Data, follows, Some(sent)), |out| {
+                Data::encode_prefix(out, stream, piece.offset);
+                streams.copy_piece(stream, piece, out);
+            });
+            return;
+        }
+        let lens = self.pieces.iter().map(|(_, piece)| WirePiece::PREFIX_LEN + piece.len);
+        let size = HEADER_LEN + lens.sum::<usize>() + TAG_LEN;
+        let padding = Some(segment - size).filter(|&pad| pad < WirePiece::PREFIX_LEN);
+        let content = Content::Pieces(self.pieces.as_slice().into());
+        let sent = Sent { at: now, size: (size + padding.unwrap_or(0)) as u32, content };
+        let pieces = &self.pieces;
+        seal(&mut self.log, to, out, (Kind::Pieces, follows, Some(sent)), |out| {
+            for &(stream, piece) in pieces {
+                let len = (piece.len, piece.fin);
+                WirePiece::encode_prefix(out, stream, piece.offset, len);
+                streams.copy_piece(stream, piece, out);
+            }
+            out.resize(out.len() + padding.unwrap_or(0), 0);
         });
-        Some(())
     }
 
     fn what_limits(&self, now: Instant) -> Option<Limit> {

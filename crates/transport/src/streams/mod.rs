@@ -1,17 +1,55 @@
 //! Streams: ordered bytes in both directions, many to a connection.
 //!
 //! `send` keeps what was written until the other end has it, `recv` what arrived until it is
-//! read; both in a `store`. `window` grants credit. `table` holds a connection's streams, takes
-//! turns between them and keeps the connection's own credit.
+//! read; both in a `store`. `table` holds a connection's streams: `numbers` tells which may exist,
+//! `outlet` which has what to send, `turns` whose turn it is. Credit is on two levels (paper 2):
+//! `window` is a stream's, `lender` the connection's.
 
+mod lender;
+mod numbers;
+mod outlet;
 mod recv;
 mod send;
 mod store;
 mod table;
+mod turns;
 mod window;
 
+use crate::wire::StreamCredit;
+
+pub(crate) use numbers::EARLY_STREAMS;
 pub(crate) use send::Piece;
 pub(crate) use table::{Limits, Streams};
+pub use turns::{Class, Priority};
+
+/// All credit that one report tells.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grant {
+    /// Bytes on all streams together, from the connection's beginning on.
+    pub(crate) connection: u64,
+    /// Streams that may be opened, from the beginning on.
+    pub(crate) streams: u64,
+    /// Of streams that have more than they were told before.
+    pub(crate) credits: Vec<StreamCredit>,
+}
+
+/// Why no stream can be opened now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The other end takes no more at a time; [`crate::Event::Openable`] tells when to try again.
+    #[error("the other side takes no more streams at a time; wait until one has ended")]
+    Blocked,
+    /// Too much waits to be sent already (paper 5: admitted or refused by what is queued).
+    #[error(
+        "{queued} bytes wait to be sent, more than the {limit} with which streams are admitted; try again later"
+    )]
+    Overloaded {
+        /// Bytes that wait.
+        queued: u64,
+        /// See [`crate::Config::admission`].
+        limit: u64,
+    },
+}
 
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

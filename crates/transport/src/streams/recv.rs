@@ -1,28 +1,51 @@
 //! The receiving half of a stream.
+//!
+//! ```text
+//! Open --end known--> Sized --all arrived--> Whole --read--> Ended
+//!   |                   |                     |
+//!   +-------reset-------+---------------------+---read-----> Ended
+//! ```
 
 use core::time::Duration;
 
 use rangemap::RangeSet;
 use units::Instant;
 
-use super::store::ByteStore;
+use super::store::{ByteStore, Pool};
 use super::window::Window;
 use super::{ReadOutcome, StreamError};
 
 /// Holes of a stream that are remembered: a second of 10 Gbit/s that lost each tenth packet.
 const MAX_HOLES: usize = 1 << 16;
 
+/// How far a stream's counters moved, for the sums over all streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Of the largest offset seen.
+    pub(super) seen: u64,
+    /// Of what arrived without a hole before it.
+    pub(super) arrived: u64,
+    /// Of what was read, or will never be.
+    pub(super) consumed: u64,
+    /// Bytes sent beyond the stream's own credit.
+    pub(super) borrowed: u64,
+}
+
 /// What arrived and was not read yet.
 #[derive(Debug)]
 pub(super) struct RecvHalf {
     store: ByteStore,
     window: Window,
-    /// Arrived above `read`.
-    received: RangeSet<u64>,
     /// Everything below has been read.
     read: u64,
+    /// Everything below has arrived.
+    arrived: u64,
+    /// Arrived above `arrived`.
+    ahead: RangeSet<u64>,
     /// The largest offset seen, which counts against the connection's credit.
     highest: u64,
+    /// The credit that the other end was told last.
+    pub(super) told: u64,
     /// Where the stream ends, once known.
     end: Option<u64>,
     reset: Option<u64>,
@@ -36,9 +59,11 @@ impl RecvHalf {
     pub(super) fn new(window: Window) -> Self {
         Self {
             store: ByteStore::default(),
+            told: window.credit(),
             window,
-            received: RangeSet::new(),
             read: 0,
+            arrived: 0,
+            ahead: RangeSet::new(),
             highest: 0,
             end: None,
             reset: None,
@@ -51,125 +76,137 @@ impl RecvHalf {
         self.window.credit()
     }
 
-    /// The other end may still want credit.
-    pub(super) fn wants_credit(&self) -> bool {
-        self.end.is_none() && self.reset.is_none()
+    /// There is so much more credit than the other end was told that it should be.
+    pub(super) fn has_news(&self) -> bool {
+        self.end.is_none() && self.credit() > self.told + self.window.step()
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.ended || (self.stopped && (self.reset.is_some() || self.is_whole()))
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped
-    }
-
     fn is_whole(&self) -> bool {
-        self.end.is_some_and(|end| self.contiguous() == end)
+        self.end == Some(self.arrived)
     }
 
-    /// Everything below has arrived.
-    fn contiguous(&self) -> u64 {
-        self.received.get(&self.read).map_or(self.read, |range| range.end)
+    pub(super) fn is_readable(&self) -> bool {
+        self.reset.is_some() || self.arrived > self.read || self.is_whole()
     }
 
-    /// Takes a piece in; gives how far the largest offset moved and whether reading can go on.
+    /// The largest offset moves to `end`, on credit or on the connection's `loan`.
+    fn see(&mut self, end: u64, loan: u64) -> Result<Progress, StreamError> {
+        let seen = end.saturating_sub(self.highest);
+        let borrowed = end.saturating_sub(self.credit().max(self.highest));
+        if borrowed > loan {
+            return Err(StreamError::CreditExceeded);
+        }
+        self.highest += seen;
+        Ok(Progress { seen, borrowed, ..Progress::default() })
+    }
+
+    /// Takes a piece in; gives how far the stream's counters moved.
     ///
     /// # Errors
     /// [`StreamError`] when the other end breaks the rules; the connection must then end.
     pub(super) fn on_data(
         &mut self,
-        offset: u64,
-        payload: &[u8],
-        fin: bool,
-    ) -> Result<(u64, bool), StreamError> {
+        (offset, payload, fin): (u64, &[u8], bool),
+        loan: u64,
+        pool: &mut Pool,
+    ) -> Result<Progress, StreamError> {
         let end = offset + payload.len() as u64;
-        if end > self.window.credit() {
-            return Err(StreamError::CreditExceeded);
-        }
         let past_the_end = self.end.is_some_and(|known| end > known || (fin && end != known));
         if past_the_end || (fin && end < self.highest) {
             return Err(StreamError::EndMoved);
         }
+        let mut progress = self.see(end, loan)?;
         if fin {
             self.end = Some(end);
         }
-        let advance = end.saturating_sub(self.highest);
-        self.highest += advance;
-        let start = offset.max(self.read);
-        if start < end && !self.stopped && self.reset.is_none() {
-            self.store.write(start, &payload[(start - offset) as usize..]);
+        if self.stopped || self.reset.is_some() {
+            return Ok(self.abandon(progress, pool));
         }
+        let start = offset.max(self.arrived);
         if start < end {
-            self.received.insert(start..end);
-            if self.received.len() > MAX_HOLES {
+            self.store.write(start, &payload[(start - offset) as usize..], pool);
+            progress.arrived = self.note_arrived(start, end)?;
+        }
+        Ok(progress)
+    }
+
+    /// Notes what arrived; gives how far the first hole moved.
+    fn note_arrived(&mut self, start: u64, end: u64) -> Result<u64, StreamError> {
+        if start > self.arrived {
+            self.ahead.insert(start..end);
+            if self.ahead.len() > MAX_HOLES {
                 return Err(StreamError::TooManyHoles);
             }
-            self.grow_for_holes();
+            // Out of order is the path's doing, and deserves room; unread is the reader's.
+            if self.arrived - self.read < self.highest - self.arrived {
+                self.window.on_held(self.highest - self.read);
+            }
+            return Ok(0);
         }
-        Ok((advance, self.is_readable()))
-    }
-
-    /// Out of order is the path's doing, and deserves room; unread is the reader's.
-    fn grow_for_holes(&mut self) {
-        if self.unread() < self.out_of_order() {
-            self.window.on_held(self.highest - self.read);
+        let before = core::mem::replace(&mut self.arrived, end);
+        while let Some(range) = self.ahead.first().cloned()
+            && range.start <= self.arrived
+        {
+            self.arrived = self.arrived.max(range.end);
+            self.ahead.remove(range);
         }
+        Ok(self.arrived - before)
     }
 
-    fn unread(&self) -> u64 {
-        self.contiguous() - self.read
-    }
-
-    /// Bytes from the first hole to the largest offset seen.
-    pub(super) fn out_of_order(&self) -> u64 {
-        self.highest - self.contiguous()
-    }
-
-    /// The sender gave the stream up after `end` bytes; gives how far the largest offset moved.
+    /// The sender gave the stream up after `end` bytes; gives how far the counters moved.
     ///
     /// # Errors
     /// [`StreamError`] as for data.
-    pub(super) fn on_reset(&mut self, code: u64, end: u64) -> Result<u64, StreamError> {
-        if end > self.window.credit() {
-            return Err(StreamError::CreditExceeded);
-        }
+    pub(super) fn on_reset(
+        &mut self,
+        (code, end): (u64, u64),
+        loan: u64,
+        pool: &mut Pool,
+    ) -> Result<Progress, StreamError> {
         if end < self.highest || self.end.is_some_and(|known| known != end) {
             return Err(StreamError::EndMoved);
         }
-        let advance = end - self.highest;
-        self.highest = end;
+        let progress = self.see(end, loan)?;
         self.end = Some(end);
         self.reset = Some(code);
-        Ok(advance)
+        Ok(self.abandon(progress, pool))
     }
 
-    /// Bytes that arrived and that the application will now never read: they must be given back
-    /// to the connection's credit.
-    pub(super) fn abandon(&mut self) -> u64 {
-        let unread = self.highest - self.read;
-        self.read = self.highest;
-        self.store = ByteStore::default();
-        self.store.release(self.read);
-        unread
+    /// What was seen will never be read: `progress` goes on to there.
+    fn abandon(&mut self, progress: Progress, pool: &mut Pool) -> Progress {
+        let arrived = progress.arrived + self.highest - self.arrived;
+        let consumed = progress.consumed + self.highest - self.read;
+        (self.arrived, self.read) = (self.highest, self.highest);
+        self.ahead = RangeSet::new();
+        self.store.clear(self.read, pool);
+        Progress { arrived, consumed, ..progress }
     }
 
-    pub(super) fn stop(&mut self) {
+    /// The application wants no more; gives how far the counters moved.
+    pub(super) fn stop(&mut self, pool: &mut Pool) -> Progress {
+        // What is whole stays so; what is not is seen to its end or reset.
         self.stopped = true;
+        self.abandon(Progress::default(), pool)
     }
 
-    pub(super) fn is_readable(&self) -> bool {
-        self.reset.is_some() || self.contiguous() > self.read || self.is_whole()
-    }
-
-    pub(super) fn read(&mut self, now: Instant, out: &mut [u8], rtt: Duration) -> ReadOutcome {
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        rtt: Duration,
+        pool: &mut Pool,
+    ) -> ReadOutcome {
         if let Some(code) = self.reset {
             self.ended = true;
             return ReadOutcome::Reset(code);
         }
-        let len = self.unread().min(out.len() as u64) as usize;
+        let len = (self.arrived - self.read).min(out.len() as u64) as usize;
         if len == 0 {
-            if self.is_whole() {
+            if self.is_whole() && self.read == self.arrived {
                 self.ended = true;
                 return ReadOutcome::End;
             }
@@ -180,10 +217,9 @@ impl RecvHalf {
             out[filled..filled + bytes.len()].copy_from_slice(bytes);
             filled += bytes.len();
         });
-        self.received.remove(self.read..self.read + len as u64);
         self.read += len as u64;
-        self.store.release(self.read);
-        self.window.on_consumed(now, len as u64, rtt);
+        self.store.release(self.read, pool);
+        self.window.on_consumed(now, len as u64, self.arrived, rtt);
         ReadOutcome::Read(len)
     }
 }
@@ -202,11 +238,16 @@ mod tests {
         let mut all = Vec::new();
         let mut buffer = [0; 100];
         loop {
-            match half.read(Instant::ZERO, &mut buffer, Duration::ZERO) {
+            match half.read(Instant::ZERO, &mut buffer, Duration::ZERO, &mut Pool::default()) {
                 ReadOutcome::Read(len) => all.extend_from_slice(&buffer[..len]),
                 other => return (all, other),
             }
         }
+    }
+
+    fn data(half: &mut RecvHalf, offset: u64, bytes: &[u8], fin: bool) -> Result<u64, StreamError> {
+        let progress = half.on_data((offset, bytes, fin), 0, &mut Pool::default())?;
+        Ok(progress.seen)
     }
 
     proptest! {
@@ -217,17 +258,21 @@ mod tests {
         ) {
             let text: Vec<u8> = (0..len).map(|i| (i * 31 / 7) as u8).collect();
             let mut half = half(1 << 20);
-            let mut got = Vec::new();
+            let (mut got, mut arrived) = (Vec::new(), 0);
+            let take = |half: &mut RecvHalf, start: usize, end: usize| {
+                let piece = (start as u64, &text[start..end], end == len);
+                half.on_data(piece, 0, &mut Pool::default()).unwrap().arrived
+            };
             for (start, size) in cuts {
                 let start = start.min(len);
-                let end = (start + size).min(len);
-                half.on_data(start as u64, &text[start..end], end == len).unwrap();
+                arrived += take(&mut half, start, (start + size).min(len));
                 got.extend(read_all(&mut half).0);
             }
-            half.on_data(0, &text, true).unwrap();
+            arrived += take(&mut half, 0, len);
             let (rest, outcome) = read_all(&mut half);
             got.extend(rest);
-            prop_assert_eq!(got, text);
+            prop_assert_eq!(got, &text[..]);
+            prop_assert_eq!(arrived, len as u64);
             prop_assert_eq!(outcome, ReadOutcome::End);
             prop_assert!(half.is_done());
         }
@@ -236,12 +281,41 @@ mod tests {
     #[test]
     fn rules_are_enforced() {
         let mut half = half(10);
-        assert_eq!(half.on_data(8, b"abc", false), Err(StreamError::CreditExceeded));
-        assert_eq!(half.on_data(2, b"abc", true), Ok((5, false)));
-        assert_eq!(half.on_data(4, b"ab", false), Err(StreamError::EndMoved));
-        assert_eq!(half.on_data(0, b"ab", true), Err(StreamError::EndMoved));
-        assert_eq!(half.on_reset(1, 9), Err(StreamError::EndMoved));
-        assert_eq!(half.on_reset(1, 5), Ok(0));
+        assert_eq!(data(&mut half, 8, b"abc", false), Err(StreamError::CreditExceeded));
+        assert_eq!(data(&mut half, 2, b"abc", true), Ok(5));
+        assert_eq!(data(&mut half, 4, b"ab", false), Err(StreamError::EndMoved));
+        assert_eq!(data(&mut half, 0, b"ab", true), Err(StreamError::EndMoved));
+        let mut reset = |end| half.on_reset((1, end), 0, &mut Pool::default());
+        assert_eq!(reset(9), Err(StreamError::EndMoved));
+        assert_eq!(reset(5).unwrap().consumed, 5);
         assert_eq!(read_all(&mut half).1, ReadOutcome::Reset(1));
+    }
+
+    #[test]
+    fn a_loan_goes_beyond_credit_and_is_counted_once() {
+        let mut half = half(10);
+        let mut data = |offset, len: usize, loan| {
+            half.on_data((offset, &vec![0; len], false), loan, &mut Pool::default())
+        };
+        assert_eq!(data(0, 15, 4), Err(StreamError::CreditExceeded));
+        assert_eq!(data(12, 3, 5).unwrap().borrowed, 5);
+        assert_eq!(data(0, 15, 0).unwrap().borrowed, 0);
+        assert_eq!(
+            data(15, 5, 5).unwrap(),
+            Progress { seen: 5, arrived: 5, consumed: 0, borrowed: 5 }
+        );
+    }
+
+    #[test]
+    fn what_nobody_will_read_counts_as_consumed() {
+        let mut half = half(100);
+        data(&mut half, 5, b"abcde", false).unwrap();
+        let progress = half.stop(&mut Pool::default());
+        assert_eq!((progress.arrived, progress.consumed), (10, 10));
+        let progress = half.on_data((8, b"abcd", false), 0, &mut Pool::default()).unwrap();
+        assert_eq!(progress, Progress { seen: 2, arrived: 2, consumed: 2, borrowed: 0 });
+        assert!(!half.is_done());
+        data(&mut half, 12, b"", true).unwrap();
+        assert!(half.is_done());
     }
 }

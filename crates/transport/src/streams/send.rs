@@ -9,7 +9,7 @@
 use rangemap::RangeSet;
 
 use super::Delivery;
-use super::store::ByteStore;
+use super::store::{ByteStore, Pool};
 
 /// A piece of a stream that goes into one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,14 +104,14 @@ impl SendHalf {
         self.end - self.base
     }
 
-    /// Bytes that were sent and count against the connection's credit for ever.
+    /// Bytes that were sent once and count against credit for ever.
     pub(super) fn sent(&self) -> u64 {
         self.next
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8], pool: &mut Pool) {
         debug_assert!(self.is_writable());
-        self.store.write(self.end, bytes);
+        self.store.write(self.end, bytes, pool);
         self.end += bytes.len() as u64;
     }
 
@@ -123,12 +123,12 @@ impl SendHalf {
     }
 
     /// Gives the stream up; `false` when that was done or needless already.
-    pub(super) fn reset(&mut self) -> bool {
+    pub(super) fn reset(&mut self, pool: &mut Pool) -> bool {
         if self.is_reset() || self.is_done() {
             return false;
         }
         self.state = State::Reset { acked: false };
-        self.store = ByteStore::default();
+        self.store.clear(self.end, pool);
         self.lost.clear();
         true
     }
@@ -143,38 +143,45 @@ impl SendHalf {
         self.credit = self.credit.max(credit);
     }
 
-    /// Whether [`Self::take`] would give a piece; `fresh` tells whether the connection has credit
-    /// for what was never sent.
-    pub(super) fn has_pending(&self, fresh: bool) -> bool {
-        !self.is_reset()
-            && (!self.lost.is_empty()
-                || (self.fin_due && self.next == self.end)
-                || (fresh && self.next < self.end.min(self.credit)))
+    pub(super) fn credit(&self) -> u64 {
+        self.credit
     }
 
-    /// Held back by the stream's credit alone.
+    /// Something that was sent before, or the end alone, must go out: it needs no credit.
+    pub(super) fn wants_again(&self) -> bool {
+        !self.is_reset() && (!self.lost.is_empty() || (self.fin_due && self.next == self.end))
+    }
+
+    /// Something was written and not sent, for which the stream has credit, or borrows `loan`.
+    pub(super) fn has_new(&self, loan: u64) -> bool {
+        !self.is_reset() && self.next < self.end.min(self.credit.saturating_add(loan))
+    }
+
+    /// Something was written and not sent, for which the stream has no credit.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.is_reset() && self.lost.is_empty() && self.next < self.end && self.next >= self.credit
+        !self.is_reset() && self.next < self.end && self.next >= self.credit
     }
 
-    /// The next piece to send, of at most `max` bytes, of which at most `allowance` for the
-    /// first time: what was lost first, then what is new.
-    pub(super) fn take(&mut self, max: usize, allowance: u64) -> Option<Piece> {
-        if self.is_reset() {
+    /// The next piece of what needs no credit, of at most `max` bytes.
+    pub(super) fn take_again(&mut self, max: usize) -> Option<Piece> {
+        if !self.wants_again() {
             return None;
         }
-        if let Some(range) = self.lost.first().cloned() {
-            let end = range.end.min(range.start + max as u64);
-            self.lost.remove(range.start..end);
-            return Some(self.piece(range.start, end, false));
+        let Some(range) = self.lost.first().cloned() else {
+            return Some(self.piece(self.end, self.end, false));
+        };
+        let end = range.end.min(range.start + max as u64);
+        self.lost.remove(range.start..end);
+        Some(self.piece(range.start, end, false))
+    }
+
+    /// The next piece of what was never sent, of at most `max` bytes, of which `loan` beyond the
+    /// stream's own credit.
+    pub(super) fn take_new(&mut self, max: u64, loan: u64) -> Option<Piece> {
+        if !self.has_new(loan) {
+            return None;
         }
-        let limit = self.end.min(self.credit).min(self.next.saturating_add(allowance));
-        let end = limit.min(self.next + max as u64);
-        if end <= self.next {
-            // The end alone, once nothing is left before it.
-            return (self.fin_due && self.next == self.end)
-                .then(|| self.piece(self.end, self.end, false));
-        }
+        let end = self.end.min(self.credit.saturating_add(loan)).min(self.next + max);
         let start = core::mem::replace(&mut self.next, end);
         Some(self.piece(start, end, true))
     }
@@ -193,7 +200,7 @@ impl SendHalf {
         self.store.read(piece.offset, piece.len, |bytes| out.extend_from_slice(bytes));
     }
 
-    pub(super) fn on_acked(&mut self, piece: Piece) {
+    pub(super) fn on_acked(&mut self, piece: Piece, pool: &mut Pool) {
         if self.is_reset() {
             return;
         }
@@ -222,7 +229,7 @@ impl SendHalf {
             self.base = self.base.max(range.end);
             self.acked.remove(range);
         }
-        self.store.release(self.base);
+        self.store.release(self.base, pool);
     }
 
     pub(super) fn on_lost(&mut self, piece: Piece) {
@@ -245,10 +252,14 @@ impl SendHalf {
 mod tests {
     use super::*;
 
-    fn half(text: &[u8]) -> SendHalf {
-        let mut half = SendHalf::new(u64::MAX);
-        half.write(text);
+    fn half(credit: u64, text: &[u8]) -> SendHalf {
+        let mut half = SendHalf::new(credit);
+        half.write(text, &mut Pool::default());
         half
+    }
+
+    fn acked(half: &mut SendHalf, piece: Piece) {
+        half.on_acked(piece, &mut Pool::default());
     }
 
     fn bytes(half: &SendHalf, piece: Piece) -> Vec<u8> {
@@ -258,63 +269,61 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_goes_first_and_the_end_is_marked_once_more() {
-        let mut half = half(b"abcdefgh");
+    fn the_end_is_marked_once_more_when_it_was_lost() {
+        let mut half = half(100, b"abcdefgh");
         half.finish();
-        let first = half.take(4, 100).unwrap();
-        let second = half.take(4, 100).unwrap();
+        let first = half.take_new(4, 0).unwrap();
+        let second = half.take_new(4, 0).unwrap();
         assert!(!first.fin && second.fin);
-        assert_eq!(half.take(4, 100), None);
+        assert!(!half.has_new(9) && !half.wants_again());
         half.on_lost(first);
         half.on_lost(second);
-        let again = half.take(6, 100).unwrap();
+        let again = half.take_again(6).unwrap();
         assert_eq!(bytes(&half, again), b"abcdef");
-        let rest = half.take(6, 100).unwrap();
+        let rest = half.take_again(6).unwrap();
         assert_eq!(bytes(&half, rest), b"gh");
         assert!(rest.fin && !rest.fresh);
-        half.on_acked(rest);
+        acked(&mut half, rest);
         assert!(!half.is_done());
-        half.on_acked(again);
+        acked(&mut half, again);
         assert!(half.is_done());
     }
 
     #[test]
     fn a_late_acknowledgement_cancels_the_resend() {
-        let mut half = half(b"abcdefgh");
-        let piece = half.take(8, 100).unwrap();
+        let mut half = half(100, b"abcdefgh");
+        let piece = half.take_new(8, 0).unwrap();
         half.on_lost(piece);
-        half.on_acked(Piece { len: 4, ..piece });
-        let again = half.take(8, 100).unwrap();
+        acked(&mut half, Piece { len: 4, ..piece });
+        let again = half.take_again(8).unwrap();
         assert_eq!((again.offset, again.len), (4, 4));
         half.on_lost(piece);
-        assert_eq!(half.take(8, 100).unwrap().offset, 4);
+        assert_eq!(half.take_again(8).unwrap().offset, 4);
     }
 
     #[test]
-    fn credit_holds_back_what_is_new_only() {
-        let mut half = SendHalf::new(3);
-        half.write(b"abcdefgh");
-        let piece = half.take(8, 2).unwrap();
-        assert_eq!(piece.len, 2);
-        assert_eq!(half.take(8, 9).unwrap().len, 1);
-        assert!(half.is_blocked() && !half.has_pending(true));
+    fn credit_holds_back_what_is_new_only_and_a_loan_goes_beyond_it() {
+        let mut half = half(3, b"abcdefgh");
+        let piece = half.take_new(2, 0).unwrap();
+        assert_eq!((piece.len, half.take_new(8, 0).unwrap().len), (2, 1));
+        assert!(half.is_blocked() && !half.has_new(0) && half.has_new(1));
+        assert_eq!(half.take_new(8, 1).unwrap().len, 1);
         half.on_lost(piece);
-        assert!(half.has_pending(false));
-        assert_eq!(half.take(8, 0).unwrap().len, 2);
-        half.on_credit(5);
-        assert_eq!(half.take(8, 9).unwrap().len, 2);
+        assert_eq!(half.take_again(8).unwrap().len, 2);
+        half.on_credit(6);
+        assert_eq!(half.take_new(8, 0).unwrap().len, 2);
     }
 
     #[test]
     fn an_empty_stream_ends_with_an_empty_piece() {
         let mut half = SendHalf::new(0);
         half.finish();
-        let piece = half.take(8, 0).unwrap();
+        let piece = half.take_again(8).unwrap();
         assert!(piece.fin && piece.len == 0);
-        assert_eq!(half.take(8, 0), None);
+        assert!(!half.wants_again());
         half.on_lost(piece);
-        assert!(half.take(8, 0).unwrap().fin);
-        half.on_acked(piece);
+        assert!(half.take_again(8).unwrap().fin);
+        acked(&mut half, piece);
         assert!(half.is_done());
     }
 }

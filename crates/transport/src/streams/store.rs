@@ -4,8 +4,51 @@ use std::collections::VecDeque;
 
 /// Size of a block: large enough that blocks are few, small enough that a hole costs little.
 const BLOCK: usize = 64 << 10;
-/// Blocks kept for use again.
-const MAX_SPARE: usize = 4;
+/// Empty blocks that a connection keeps for use again.
+const MAX_SPARE: usize = 64;
+
+/// A connection's empty blocks, shared by its streams, so that an idle stream holds none.
+#[derive(Debug, Default)]
+pub(super) struct Pool(Vec<Vec<u8>>);
+
+impl Pool {
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK))
+    }
+
+    fn give(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() >= BLOCK && self.0.len() < MAX_SPARE {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+}
+
+/// Part of a block: nothing outside is kept, so a small message costs little more than its size.
+#[derive(Debug, Default)]
+struct Block {
+    /// Place in the block of the first byte.
+    from: usize,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn write(&mut self, place: usize, bytes: &[u8]) {
+        if self.bytes.is_empty() {
+            self.from = place;
+        } else if place < self.from {
+            self.bytes.splice(0..0, core::iter::repeat_n(0, self.from - place));
+            self.from = place;
+        }
+        let at = place - self.from;
+        if at > self.bytes.len() {
+            self.bytes.resize(at, 0);
+        }
+        let over = (self.bytes.len() - at).min(bytes.len());
+        self.bytes[at..at + over].copy_from_slice(&bytes[..over]);
+        self.bytes.extend_from_slice(&bytes[over..]);
+    }
+}
 
 /// A window onto a stream's bytes. Blocks exist only where something was written; the caller
 /// keeps account of which bytes are valid, and bounds the window by credit.
@@ -13,8 +56,7 @@ const MAX_SPARE: usize = 4;
 pub(super) struct ByteStore {
     /// Number of the block at the front of `blocks`.
     first: u64,
-    blocks: VecDeque<Option<Box<[u8]>>>,
-    spare: Vec<Box<[u8]>>,
+    blocks: VecDeque<Block>,
 }
 
 /// The pieces of `len` bytes at `offset`: block number, place in the block, place in the bytes.
@@ -33,38 +75,55 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, core::op
 
 impl ByteStore {
     /// Writes `bytes` at `offset`, which must not lie below what was released.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], pool: &mut Pool) {
         for (number, place, piece) in pieces(offset, bytes.len()) {
             let index = (number - self.first) as usize;
             if index >= self.blocks.len() {
-                self.blocks.resize_with(index + 1, || None);
+                self.blocks.resize_with(index + 1, Block::default);
             }
-            let spare = &mut self.spare;
-            let block = self.blocks[index]
-                .get_or_insert_with(|| spare.pop().unwrap_or_else(|| vec![0; BLOCK].into()));
-            block[place..place + piece.len()].copy_from_slice(&bytes[piece]);
+            let block = &mut self.blocks[index];
+            // The first block grows with a stream that may stay short.
+            if block.bytes.capacity() == 0 && number > 0 {
+                block.bytes = pool.take();
+            }
+            block.write(place, &bytes[piece]);
         }
     }
 
     /// Hands the `len` bytes at `offset`, all written before, to `take` in order.
     pub(super) fn read(&self, offset: u64, len: usize, mut take: impl FnMut(&[u8])) {
         for (number, place, piece) in pieces(offset, len) {
-            let block = self.blocks[(number - self.first) as usize].as_ref();
-            let block = block.expect("only what was written is read");
-            take(&block[place..place + piece.len()]);
+            let block = &self.blocks[(number - self.first) as usize];
+            let at = place - block.from;
+            take(&block.bytes[at..at + piece.len()]);
         }
     }
 
     /// Forgets everything below `offset`.
-    pub(super) fn release(&mut self, offset: u64) {
-        while self.first < offset / BLOCK as u64 {
-            if let Some(Some(block)) = self.blocks.pop_front()
-                && self.spare.len() < MAX_SPARE
-            {
-                self.spare.push(block);
-            }
+    pub(super) fn release(&mut self, offset: u64, pool: &mut Pool) {
+        let (number, place) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize);
+        while self.first < number {
+            let Some(block) = self.blocks.pop_front() else {
+                self.first = number;
+                break;
+            };
+            pool.give(block.bytes);
             self.first += 1;
         }
+        if let Some(front) = self.blocks.front_mut()
+            && front.from + front.bytes.len() <= place
+        {
+            pool.give(core::mem::take(front).bytes);
+        }
+        if self.blocks.len() == 1 && self.blocks[0].bytes.is_empty() {
+            self.blocks = VecDeque::new();
+        }
+    }
+
+    /// Forgets everything; what is written from now on lies at `offset` or above.
+    pub(super) fn clear(&mut self, offset: u64, pool: &mut Pool) {
+        self.blocks.drain(..).for_each(|block| pool.give(block.bytes));
+        *self = Self { first: offset / BLOCK as u64, blocks: VecDeque::new() };
     }
 }
 
@@ -75,19 +134,29 @@ mod tests {
     #[test]
     fn keeps_what_was_written_across_blocks() {
         let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| (i / 7) as u8).collect();
-        let mut store = ByteStore::default();
-        store.write(100_000, &bytes[100_000..]);
-        store.write(10, &bytes[10..100_000]);
-        store.release(50_000);
-        store.release(70_000);
+        let (mut store, mut pool) = (ByteStore::default(), Pool::default());
+        store.write(100_000, &bytes[100_000..], &mut pool);
+        store.write(10, &bytes[10..100_000], &mut pool);
+        store.release(50_000, &mut pool);
+        store.release(70_000, &mut pool);
         let mut read = Vec::new();
         store.read(70_000, bytes.len() - 70_000, |piece| read.extend_from_slice(piece));
         assert_eq!(read, bytes[70_000..]);
-        store.release(bytes.len() as u64);
+        store.release(bytes.len() as u64, &mut pool);
         assert!(store.blocks.is_empty());
-        store.write(bytes.len() as u64 + 5, b"next");
+        store.write(bytes.len() as u64 + 5, b"next", &mut pool);
         let mut read = Vec::new();
         store.read(bytes.len() as u64 + 5, 4, |piece| read.extend_from_slice(piece));
         assert_eq!(read, b"next");
+    }
+
+    #[test]
+    fn a_short_message_costs_little_and_nothing_once_it_is_gone() {
+        let (mut store, mut pool) = (ByteStore::default(), Pool::default());
+        store.write(500, b"later", &mut pool);
+        store.write(100, b"sooner", &mut pool);
+        assert!(store.blocks[0].bytes.capacity() < 2000);
+        store.release(505, &mut pool);
+        assert!(store.blocks.capacity() == 0);
     }
 }

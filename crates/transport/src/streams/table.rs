@@ -3,134 +3,148 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use rangemap::RangeSet;
 use units::Instant;
 
-use super::recv::RecvHalf;
+use super::lender::Lender;
+use super::numbers::Numbers;
+use super::outlet::{Outlet, Places};
+use super::recv::{Progress, RecvHalf};
 use super::send::SendHalf;
+use super::store::Pool;
+use super::turns::Priority;
 use super::window::Window;
-use super::{Delivery, Piece, ReadOutcome, StreamError, WriteOutcome};
-use crate::wire::{MAX_CREDITS, StreamCredit};
+use super::{Delivery, Grant, OpenError, Piece, ReadOutcome, StreamError, WriteOutcome};
+use crate::wire::{MAX_BLOCKED, MAX_CREDITS, StreamCredit};
 use crate::{Event, Side};
 
-/// Bounds of a connection's buffers.
+/// Bounds of a connection's buffers, in bytes where not said otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Window of a stream at its start, and at most.
-    pub(crate) stream_window: (u64, u64),
-    /// Window of the whole connection at its start, and at most.
-    pub(crate) connection_window: (u64, u64),
+    /// The first credit of each stream.
+    pub(crate) stream_credit: u64,
+    /// The first credit of all streams together, which they may use beyond their own, once.
+    pub(crate) connection_credit: u64,
+    /// The most that waits for readers.
+    pub(crate) receive_memory: u64,
     /// Streams that the other end may have open at a time.
     pub(crate) streams: u64,
-    /// Bytes written but not sent that a stream holds.
+    /// Written but not sent, of a stream.
     pub(crate) unsent: u64,
-    /// Bytes written but not acknowledged that a stream holds.
+    /// Written but not sent, of all streams; each may have [`AHEAD`] nevertheless.
+    pub(crate) queued: u64,
+    /// Written but not acknowledged, of a stream.
     pub(crate) held: u64,
+    /// With more than this written and not sent, no further stream is opened.
+    pub(crate) admission: Option<u64>,
 }
+
+/// Bytes that a stream takes beyond what it has credit for.
+const AHEAD: u64 = 64 << 10;
 
 #[derive(Debug)]
 struct Stream {
     send: SendHalf,
     recv: RecvHalf,
-    /// Stands in the ring of streams with something to send.
-    in_ring: bool,
+    places: Places,
+    priority: Priority,
     /// The application waits for room to write.
     write_blocked: bool,
+    /// Stands in the list of streams whose credit must be told.
+    owed: bool,
     /// The application has let go of it.
     released: bool,
 }
 
 impl Stream {
+    /// How many bytes the stream may hold unsent: what it has credit for, and a little.
+    fn most_unsent(&self, limits: &Limits, outlet: &Outlet) -> u64 {
+        let credit = self.send.credit().saturating_add(outlet.loan());
+        let ahead = credit.saturating_sub(self.send.sent()).saturating_add(AHEAD);
+        let most = if outlet.queued() < limits.queued { limits.unsent } else { AHEAD };
+        ahead.min(most)
+    }
+
     /// Tells a waiting writer that there is room for a good deal again.
-    fn unblock_writer(&mut self, id: u64, limits: &Limits, events: &mut VecDeque<Event>) {
-        let room = self.send.unsent() <= limits.unsent / 2 && self.send.held() < limits.held;
-        if self.write_blocked && room {
+    fn unblock_writer(
+        &mut self,
+        id: u64,
+        (limits, outlet): (&Limits, &Outlet),
+        events: &mut VecDeque<Event>,
+    ) {
+        let room = self.send.unsent() <= self.most_unsent(limits, outlet) / 2;
+        if self.write_blocked && room && self.send.held() < limits.held {
             self.write_blocked = false;
             events.push_back(Event::Writable(id));
         }
     }
 }
 
-/// All streams, the turns they take, and the connection's credit in both directions.
+/// All streams, and the credit in both directions.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    side: Side,
     limits: Limits,
     table: BTreeMap<u64, Stream>,
-    /// Streams with something to send, in the order of their turns.
-    ring: VecDeque<u64>,
-    next_local: u64,
-    /// Streams that the other end opened and that are no more.
-    closed: RangeSet<u64>,
-    remote_open: u64,
+    numbers: Numbers,
+    outlet: Outlet,
+    lender: Lender,
+    pool: Pool,
     /// The other end's first credit for each new stream.
     remote_stream_credit: u64,
-    /// Bytes the other end lets us send on all streams, and those sent.
-    send_credit: u64,
-    sent: u64,
-    /// Our own grant, and what counts against it.
-    window: Window,
-    received: u64,
-    /// Credit that reading has freed since the last report.
-    granted: u64,
-    /// The stream whose credit leads the next report's list.
-    credit_turn: u64,
+    /// Bytes that wait at the other end to be sent.
+    remote_queued: u64,
 }
 
 impl Streams {
     pub(crate) fn new(side: Side, limits: Limits) -> Self {
-        let (start, max) = limits.connection_window;
         Self {
-            side,
             limits,
             table: BTreeMap::new(),
-            ring: VecDeque::new(),
-            next_local: match side {
-                Side::Initiator => 0,
-                Side::Responder => 1,
-            },
-            closed: RangeSet::new(),
-            remote_open: 0,
+            numbers: Numbers::new(side, limits.streams),
+            outlet: Outlet::default(),
+            lender: Lender::new(limits.connection_credit, limits.receive_memory),
+            pool: Pool::default(),
             remote_stream_credit: 0,
-            send_credit: 0,
-            sent: 0,
-            window: Window::new(start, max),
-            received: 0,
-            granted: 0,
-            credit_turn: 0,
+            remote_queued: 0,
         }
     }
 
     /// The other end's first grants.
-    pub(crate) fn on_parameters(&mut self, connection_credit: u64, stream_credit: u64) {
-        self.send_credit = self.send_credit.max(connection_credit);
+    pub(crate) fn on_parameters(
+        &mut self,
+        (connection_credit, stream_credit, streams): (u64, u64, u64),
+        events: &mut VecDeque<Event>,
+    ) {
+        self.outlet.on_first_credit(connection_credit);
         self.remote_stream_credit = stream_credit;
-        for stream in self.table.values_mut() {
-            stream.send.on_credit(stream_credit);
-        }
+        self.on_streams_credit(streams, events);
         let waiting: Vec<u64> = self.table.keys().copied().collect();
-        waiting.into_iter().for_each(|id| self.enlist(id));
+        for stream in waiting {
+            self.on_stream_credit(StreamCredit { stream, credit: stream_credit }, events);
+        }
     }
 
-    pub(crate) fn open(&mut self) -> u64 {
-        let id = self.next_local;
-        self.next_local += 2;
+    pub(crate) fn open(&mut self) -> Result<u64, OpenError> {
+        let queued = self.outlet.queued();
+        if let Some(limit) = self.limits.admission.filter(|&limit| queued > limit) {
+            return Err(OpenError::Overloaded { queued, limit });
+        }
+        let id = self.numbers.open().ok_or(OpenError::Blocked)?;
         self.insert(id);
-        id
+        Ok(id)
     }
 
     fn insert(&mut self, id: u64) {
-        let (start, max) = self.limits.stream_window;
-        let send = SendHalf::new(self.remote_stream_credit);
-        let recv = RecvHalf::new(Window::new(start, max));
-        self.table.insert(
-            id,
-            Stream { send, recv, in_ring: false, write_blocked: false, released: false },
-        );
-    }
-
-    fn is_local(&self, id: u64) -> bool {
-        id.is_multiple_of(2) == (self.side == Side::Initiator)
+        let window = Window::new(self.limits.stream_credit, self.limits.receive_memory);
+        let stream = Stream {
+            send: SendHalf::new(self.remote_stream_credit),
+            recv: RecvHalf::new(window),
+            places: Places::default(),
+            priority: Priority::default(),
+            write_blocked: false,
+            owed: false,
+            released: false,
+        };
+        self.table.insert(id, stream);
     }
 
     /// The stream that a packet names, opened if it is new. `None` when it is no more.
@@ -140,20 +154,9 @@ impl Streams {
         events: &mut VecDeque<Event>,
     ) -> Result<Option<&mut Stream>, StreamError> {
         if !self.table.contains_key(&id) {
-            if self.is_local(id) {
-                return if id < self.next_local {
-                    Ok(None)
-                } else {
-                    Err(StreamError::NoSuchStream)
-                };
-            }
-            if self.closed.contains(&(id / 2)) {
+            if !self.numbers.may_appear(id)? {
                 return Ok(None);
             }
-            if self.remote_open >= self.limits.streams {
-                return Err(StreamError::NoSuchStream);
-            }
-            self.remote_open += 1;
             self.insert(id);
             events.push_back(Event::Opened(id));
         }
@@ -166,25 +169,26 @@ impl Streams {
             |stream: &Stream| stream.released && stream.send.is_done() && stream.recv.is_done();
         if self.table.get(&id).is_some_and(done) {
             self.table.remove(&id);
-            if !self.is_local(id) {
-                self.closed.insert(id / 2..id / 2 + 1);
-                self.remote_open -= 1;
-            }
+            self.numbers.on_closed(id);
         }
     }
 
-    /// Puts the stream into the ring when it has something to send.
+    /// Puts the stream into the queues of those that have something to send.
     fn enlist(&mut self, id: u64) {
-        if let Some(stream) = self.table.get_mut(&id)
-            && !stream.in_ring
-            && stream.send.has_pending(true)
-        {
-            stream.in_ring = true;
-            self.ring.push_back(id);
+        if let Some(stream) = self.table.get_mut(&id) {
+            self.outlet.enlist(id, (&stream.send, &mut stream.places, stream.priority));
         }
     }
 
     // What the application does.
+
+    pub(crate) fn set_priority(&mut self, id: u64, priority: Priority) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            let old = core::mem::replace(&mut stream.priority, priority);
+            self.outlet.move_place(id, &mut stream.places, old);
+        }
+        self.enlist(id);
+    }
 
     pub(crate) fn write(&mut self, id: u64, bytes: &[u8]) -> WriteOutcome {
         let Some(stream) = self.table.get_mut(&id) else {
@@ -193,14 +197,16 @@ impl Streams {
         if !stream.send.is_writable() {
             return WriteOutcome::Stopped;
         }
-        let unsent = self.limits.unsent.saturating_sub(stream.send.unsent());
-        let room = unsent.min(self.limits.held.saturating_sub(stream.send.held()));
+        let most = stream.most_unsent(&self.limits, &self.outlet);
+        let room = most.saturating_sub(stream.send.unsent());
+        let room = room.min(self.limits.held.saturating_sub(stream.send.held()));
         let len = (bytes.len() as u64).min(room) as usize;
         if len == 0 && !bytes.is_empty() {
             stream.write_blocked = true;
             return WriteOutcome::Blocked;
         }
-        stream.send.write(&bytes[..len]);
+        stream.send.write(&bytes[..len], &mut self.pool);
+        self.outlet.on_written(len as u64);
         self.enlist(id);
         WriteOutcome::Written(len)
     }
@@ -228,7 +234,12 @@ impl Streams {
     /// Gives up sending; the offset to name in the reset, if one must be sent.
     pub(crate) fn reset(&mut self, id: u64) -> Option<u64> {
         let send = &mut self.table.get_mut(&id)?.send;
-        send.reset().then(|| send.sent())
+        let unsent = send.unsent();
+        if !send.reset(&mut self.pool) {
+            return None;
+        }
+        self.outlet.on_given_up(id, unsent);
+        Some(send.sent())
     }
 
     /// Gives up reading; whether the other end must be told.
@@ -236,10 +247,10 @@ impl Streams {
         let Some(stream) = self.table.get_mut(&id) else {
             return false;
         };
-        stream.recv.stop();
+        let progress = stream.recv.stop(&mut self.pool);
         let tell = !stream.recv.is_done();
-        let freed = stream.recv.abandon();
-        self.abandon(freed);
+        // Nothing new was seen, so no credit can be exceeded.
+        let _ = self.lender.on_progress(progress);
         self.settle(id);
         tell
     }
@@ -254,24 +265,28 @@ impl Streams {
         let Some(stream) = self.table.get_mut(&id) else {
             return ReadOutcome::End;
         };
-        let outcome = stream.recv.read(now, out, rtt);
+        let outcome = stream.recv.read(now, out, rtt, &mut self.pool);
         match outcome {
-            ReadOutcome::Read(len) => self.consume(now, len as u64, rtt),
+            ReadOutcome::Read(len) => {
+                let consumed = len as u64;
+                let _ = self.lender.on_progress(Progress { consumed, ..Progress::default() });
+                if stream.recv.has_news() {
+                    self.owe(id);
+                }
+            }
             ReadOutcome::End | ReadOutcome::Reset(_) => self.settle(id),
             ReadOutcome::Blocked => {}
         }
         outcome
     }
 
-    fn consume(&mut self, now: Instant, amount: u64, rtt: Duration) {
-        self.window.on_consumed(now, amount, rtt);
-        self.granted += amount;
-    }
-
-    /// Gives back credit for bytes that nobody will read.
-    fn abandon(&mut self, amount: u64) {
-        self.window.on_abandoned(amount);
-        self.granted += amount;
+    /// The other end must hear of the stream's credit.
+    fn owe(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id)
+            && !core::mem::replace(&mut stream.owed, true)
+        {
+            self.lender.owed.push_back(id);
+        }
     }
 
     // What arrives.
@@ -281,21 +296,22 @@ impl Streams {
         (id, offset, payload, fin): (u64, u64, &[u8], bool),
         events: &mut VecDeque<Event>,
     ) -> Result<(), StreamError> {
-        let Some(stream) = self.named(id, events)? else {
+        let loan = self.lender.loan();
+        if self.named(id, events)?.is_none() {
+            return Ok(());
+        }
+        let Some(stream) = self.table.get_mut(&id) else {
             return Ok(());
         };
-        let (advance, readable) = stream.recv.on_data(offset, payload, fin)?;
-        let freed = if stream.recv.is_stopped() { stream.recv.abandon() } else { 0 };
-        let out_of_order = stream.recv.out_of_order();
-        self.received += advance;
-        if self.received > self.window.credit() {
-            return Err(StreamError::CreditExceeded);
-        }
-        // The connection's window is twice a stream's, and grows with it.
-        self.window.on_held(out_of_order);
-        self.abandon(freed);
+        let progress = stream.recv.on_data((offset, payload, fin), loan, &mut self.pool)?;
+        let readable = (progress.arrived > 0 || fin) && stream.recv.is_readable();
+        let news = stream.recv.has_news();
+        self.lender.on_progress(progress)?;
         if readable {
             events.push_back(Event::Readable(id));
+        }
+        if news {
+            self.owe(id);
         }
         self.settle(id);
         Ok(())
@@ -306,13 +322,15 @@ impl Streams {
         (id, code, end): (u64, u64, u64),
         events: &mut VecDeque<Event>,
     ) -> Result<(), StreamError> {
-        let Some(stream) = self.named(id, events)? else {
+        let loan = self.lender.loan();
+        if self.named(id, events)?.is_none() {
+            return Ok(());
+        }
+        let Some(stream) = self.table.get_mut(&id) else {
             return Ok(());
         };
-        let advance = stream.recv.on_reset(code, end)?;
-        let freed = stream.recv.abandon();
-        self.received += advance;
-        self.abandon(freed);
+        let progress = stream.recv.on_reset((code, end), loan, &mut self.pool)?;
+        self.lender.on_progress(progress)?;
         events.push_back(Event::Readable(id));
         self.settle(id);
         Ok(())
@@ -331,21 +349,43 @@ impl Streams {
         Ok(self.reset(id))
     }
 
-    pub(crate) fn on_connection_credit(&mut self, credit: u64) {
-        self.send_credit = self.send_credit.max(credit);
+    /// The other end's sender: how much waits there, and which streams it cannot send on, and
+    /// since which credit. A credit that was lost on the way is told again.
+    pub(crate) fn on_sender_state(&mut self, queued: u64, blocked: &[StreamCredit]) {
+        self.remote_queued = queued;
+        for at in blocked {
+            let more = |stream: &Stream| stream.recv.credit() > at.credit;
+            if self.table.get(&at.stream).is_some_and(more) {
+                self.owe(at.stream);
+            }
+        }
     }
 
-    pub(crate) fn on_stream_credit(&mut self, credit: StreamCredit) {
+    pub(crate) fn on_connection_credit(&mut self, credit: u64) {
+        self.outlet.on_credit(credit);
+    }
+
+    pub(crate) fn on_streams_credit(&mut self, streams: u64, events: &mut VecDeque<Event>) {
+        if self.numbers.on_grant(streams) {
+            events.push_back(Event::Openable);
+        }
+    }
+
+    pub(crate) fn on_stream_credit(&mut self, credit: StreamCredit, events: &mut VecDeque<Event>) {
         if let Some(stream) = self.table.get_mut(&credit.stream) {
             stream.send.on_credit(credit.credit);
+            stream.unblock_writer(credit.stream, (&self.limits, &self.outlet), events);
             self.enlist(credit.stream);
         }
     }
 
     pub(crate) fn on_piece_acked(&mut self, id: u64, piece: Piece, events: &mut VecDeque<Event>) {
         if let Some(stream) = self.table.get_mut(&id) {
-            stream.send.on_acked(piece);
-            stream.unblock_writer(id, &self.limits, events);
+            stream.send.on_acked(piece, &mut self.pool);
+            stream.unblock_writer(id, (&self.limits, &self.outlet), events);
+            if stream.send.is_done() {
+                events.push_back(Event::Writable(id));
+            }
             self.settle(id);
         }
     }
@@ -371,29 +411,37 @@ impl Streams {
 
     // What is to be sent.
 
-    /// The next piece of the stream whose turn it is.
+    /// The next piece, of at most `max` bytes: what needs no credit first, so that a loss delays
+    /// nobody for longer than it must; then something new of the stream whose turn it is.
     pub(crate) fn take(
         &mut self,
         max: usize,
         events: &mut VecDeque<Event>,
     ) -> Option<(u64, Piece)> {
-        for _ in 0..self.ring.len() {
-            let id = self.ring.pop_front()?;
-            let Some(stream) = self.table.get_mut(&id) else {
-                continue;
-            };
-            stream.in_ring = false;
-            let piece = stream.send.take(max, self.send_credit - self.sent);
-            if let Some(piece) = piece
-                && piece.fresh
-            {
-                self.sent += piece.len as u64;
-                stream.unblock_writer(id, &self.limits, events);
-            }
-            self.enlist(id);
-            if let Some(piece) = piece {
+        while let Some(id) = self.outlet.pop_again() {
+            let Some(stream) = self.table.get_mut(&id) else { continue };
+            Outlet::left_again(&mut stream.places);
+            if let Some(piece) = stream.send.take_again(max) {
+                self.enlist(id);
                 return Some((id, piece));
             }
+        }
+        while let Some((id, allowance, loan)) = self.outlet.current() {
+            let Some(stream) = self.table.get_mut(&id) else {
+                self.outlet.skip();
+                continue;
+            };
+            let Some(piece) = stream.send.take_new(allowance.min(max as u64), loan) else {
+                self.outlet.on_sent(0, 0, (&stream.send, &mut stream.places));
+                self.enlist(id);
+                continue;
+            };
+            let end = piece.offset + piece.len as u64;
+            let borrowed = end.saturating_sub(stream.send.credit().max(piece.offset));
+            self.outlet.on_sent(piece.len, borrowed, (&stream.send, &mut stream.places));
+            stream.unblock_writer(id, (&self.limits, &self.outlet), events);
+            self.enlist(id);
+            return Some((id, piece));
         }
         None
     }
@@ -404,46 +452,59 @@ impl Streams {
 
     /// Whether a stream has something it may send.
     pub(crate) fn has_pending(&self) -> bool {
-        let credit = self.send_credit > self.sent;
-        self.ring
-            .iter()
-            .any(|id| self.table.get(id).is_some_and(|stream| stream.send.has_pending(credit)))
+        self.outlet.has_pending()
     }
 
-    /// Whether something was written that only credit holds back.
+    /// Whether something was written, or a stream wanted, that only credit holds back.
     pub(crate) fn is_blocked(&self) -> bool {
-        let exhausted = self.send_credit <= self.sent;
-        self.table
-            .values()
-            .any(|stream| stream.send.is_blocked() || (exhausted && stream.send.unsent() > 0))
+        self.outlet.is_blocked() || self.numbers.is_blocked
+    }
+
+    /// The streams that wait for credit, a few at a time, with the credit that they have.
+    pub(crate) fn blocked(&mut self) -> Vec<StreamCredit> {
+        let credit = |id: &u64| self.table.get(id).map_or(0, |stream| stream.send.credit());
+        let blocked = self.outlet.blocked(MAX_BLOCKED);
+        blocked.iter().map(|id| StreamCredit { stream: *id, credit: credit(id) }).collect()
     }
 
     /// Bytes written and not yet sent.
     pub(crate) fn queued(&self) -> u64 {
-        self.table.values().map(|stream| stream.send.unsent()).sum()
+        self.outlet.queued()
     }
 
-    /// Whether reading has freed so much credit that the other end should hear of it now.
+    /// Bytes that wait at the other end to be sent, by its last word.
+    pub(crate) fn remote_queued(&self) -> u64 {
+        self.remote_queued
+    }
+
+    /// Whether there is so much more credit that the other end should hear of it now.
     pub(crate) fn credit_is_due(&self) -> bool {
-        let (start, most) = self.limits.stream_window;
-        self.granted > start.min(most) / 4
+        self.lender.has_news() || (self.admits() && self.numbers.has_news())
     }
 
-    /// The connection's credit, and that of up to [`MAX_CREDITS`] streams in turn.
-    pub(crate) fn grant(&mut self) -> (u64, Vec<StreamCredit>) {
-        self.granted = 0;
-        let turn = self.credit_turn;
-        let credits: Vec<_> = self
-            .table
-            .range(turn..)
-            .chain(self.table.range(..turn))
-            .filter(|(_, stream)| stream.recv.wants_credit())
-            .take(MAX_CREDITS)
-            .map(|(&stream, entry)| StreamCredit { stream, credit: entry.recv.credit() })
-            .collect();
-        if credits.len() == MAX_CREDITS {
-            self.credit_turn = credits.last().map_or(0, |last| last.stream + 1);
+    /// Whether further streams of the other end are welcome.
+    fn admits(&self) -> bool {
+        let flooded = self.limits.admission.is_some_and(|limit| self.remote_queued > limit);
+        !flooded && !self.lender.is_crowded()
+    }
+
+    /// The credit of the connection, for streams, and of up to [`MAX_CREDITS`] streams that have
+    /// news.
+    pub(crate) fn grant(&mut self, now: Instant, rtt: Duration) -> Grant {
+        let mut credits = Vec::new();
+        while credits.len() < MAX_CREDITS
+            && let Some(id) = self.lender.owed.pop_front()
+        {
+            let Some(stream) = self.table.get_mut(&id) else { continue };
+            stream.owed = false;
+            stream.recv.told = stream.recv.credit();
+            credits.push(StreamCredit { stream: id, credit: stream.recv.told });
         }
-        (self.window.credit(), credits)
+        let more = self.admits();
+        Grant {
+            connection: self.lender.grant(now, rtt),
+            streams: self.numbers.grant(more),
+            credits,
+        }
     }
 }

@@ -1,59 +1,93 @@
-//! Receive windows that grow to what the path needs.
+//! How far the other end may send: receive windows that follow what the path carries.
 
 use core::time::Duration;
 
 use units::Instant;
 
-/// The credit side of a buffer: how far the other end may send.
-///
-/// The window doubles while its owner reads an eighth of it within a round trip, so it is always
-/// ahead of a sender that doubles its rate each round trip, and ends at no less than four times
-/// the bandwidth-delay product. A reader that does not read never grows it.
+/// A stream's window, in round trips of what arrives: one is on the way, one waits for a repair,
+/// and one lets the sender grow.
+const ROUNDS: u64 = 3;
+/// The most room for what waits behind holes, beyond [`ROUNDS`]: a round trip and this.
+const REPAIR_ROOM: u64 = 32_000_000;
+/// A reader that comes back after more round trips than these does not keep up.
+const PATIENCE: u32 = 2;
+
+/// The most that arrived within one round trip: the bandwidth-delay product, as the receiver
+/// sees it.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    most: u64,
+    start: Instant,
+    /// What had arrived in all at `start`, and at the last look.
+    at_start: u64,
+    at_last: u64,
+    last: Instant,
+}
+
+impl Arrivals {
+    /// `total` bytes have arrived by now. What came in a time that nobody looked at is left out.
+    pub(super) fn look(&mut self, now: Instant, total: u64, rtt: Duration) -> u64 {
+        if now.since(self.last) > rtt * PATIENCE {
+            (self.start, self.at_start) = (now, total);
+        } else if now.since(self.start) > rtt {
+            (self.start, self.at_start) = (now, self.at_last);
+        }
+        (self.last, self.at_last) = (now, total);
+        self.most = self.most.max(total - self.at_start);
+        self.most
+    }
+
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+}
+
+/// The credit of one stream. It starts small and grows only while the reader keeps up, so that a
+/// reader that stalls holds little, and only its own.
 #[derive(Debug)]
 pub(super) struct Window {
     size: u64,
     max: u64,
     /// Bytes the application has read.
     consumed: u64,
-    epoch_start: Instant,
-    epoch_consumed: u64,
+    arrivals: Arrivals,
 }
 
 impl Window {
     pub(super) fn new(size: u64, max: u64) -> Self {
-        let size = size.min(max);
-        Self { size, max, consumed: 0, epoch_start: Instant::ZERO, epoch_consumed: 0 }
+        Self { size: size.min(max), max, consumed: 0, arrivals: Arrivals::default() }
     }
 
-    /// The offset, or the sum of bytes, that the other end must not pass.
+    /// The offset that the other end must not pass.
     pub(super) fn credit(&self) -> u64 {
         self.consumed + self.size
+    }
+
+    /// How much more credit is worth telling.
+    pub(super) fn step(&self) -> u64 {
+        self.size / 8
+    }
+
+    fn grow(&mut self, size: u64) {
+        self.size = self.size.max(size.min(self.max));
     }
 
     /// `held` bytes have arrived and wait, most of them for a hole to be filled. Repairing one
     /// takes a round trip and more, in which the sender should go on.
     pub(super) fn on_held(&mut self, held: u64) {
         if held > self.size / 2 {
-            self.size = (self.size * 2).min(self.max);
+            let most = (ROUNDS + 1) * self.arrivals.most() + REPAIR_ROOM;
+            self.grow((self.size * 2).min(most));
         }
     }
 
-    /// So many bytes will never be read, and need no room any more.
-    pub(super) fn on_abandoned(&mut self, amount: u64) {
+    /// The application has read `amount` bytes of what arrived, up to offset `arrived` so far.
+    /// `rtt` is what is known of the round-trip time.
+    pub(super) fn on_consumed(&mut self, now: Instant, amount: u64, arrived: u64, rtt: Duration) {
         self.consumed += amount;
-    }
-
-    /// The application has read `amount` bytes. `rtt` is what is known of the round-trip time.
-    pub(super) fn on_consumed(&mut self, now: Instant, amount: u64, rtt: Duration) {
-        self.consumed += amount;
-        if now.since(self.epoch_start) > rtt {
-            self.epoch_start = now;
-            self.epoch_consumed = self.consumed - amount;
-        }
-        if self.consumed - self.epoch_consumed > self.size / 8 && self.size < self.max {
-            self.size = (self.size * 2).min(self.max);
-            self.epoch_start = now;
-            self.epoch_consumed = self.consumed;
+        let round = self.arrivals.look(now, arrived, rtt);
+        if arrived - self.consumed <= self.size / 4 {
+            self.grow(ROUNDS * round);
         }
     }
 }
@@ -62,18 +96,43 @@ impl Window {
 mod tests {
     use super::*;
 
-    #[test]
-    fn grows_with_a_fast_reader_up_to_the_cap_and_not_with_a_slow_one() {
-        let rtt = Duration::from_millis(100);
-        let mut fast = Window::new(1000, 5000);
-        let mut slow = Window::new(1000, 5000);
-        let mut now = Instant::ZERO;
-        for _ in 0..100 {
-            now += Duration::from_millis(10);
-            fast.on_consumed(now, 200, rtt);
-            slow.on_consumed(now, 2, rtt);
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// Reads a twentieth of what may come each 10 ms, and every eighth time only half of that.
+    fn read(window: &mut Window, rounds: u32, every: Duration) {
+        let (mut now, mut read) = (Instant::from_nanos(1_000_000_000), 0);
+        for _ in 0..rounds {
+            now += every;
+            let amount = (window.credit() - read) / 4;
+            read += amount;
+            window.on_consumed(now, amount, read, RTT);
         }
-        assert_eq!(fast.credit(), 100 * 200 + 5000);
-        assert_eq!(slow.credit(), 100 * 2 + 1000);
+    }
+
+    #[test]
+    fn grows_with_a_reader_that_keeps_up_and_not_with_a_slow_one() {
+        let (mut fast, mut slow) = (Window::new(1000, 50_000), Window::new(1000, 50_000));
+        read(&mut fast, 40, RTT / 10);
+        read(&mut slow, 40, RTT * 5);
+        assert_eq!((fast.size, slow.size), (50_000, 1000));
+    }
+
+    #[test]
+    fn settles_at_three_round_trips_of_what_arrives() {
+        let mut window = Window::new(64 << 10, u64::MAX);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        for count in 1..1000 {
+            now += Duration::from_millis(1);
+            window.on_consumed(now, 10_000, count * 10_000, RTT);
+        }
+        let rounds = window.size as f64 / 1_000_000.0;
+        assert!((3.0..3.1).contains(&rounds), "{rounds}");
+    }
+
+    #[test]
+    fn holes_find_room_up_to_a_bound() {
+        let mut window = Window::new(1000, u64::MAX);
+        (0..100).for_each(|_| window.on_held(window.size));
+        assert_eq!(window.size, REPAIR_ROOM);
     }
 }

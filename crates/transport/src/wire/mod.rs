@@ -10,7 +10,9 @@ mod sealed;
 
 pub use opening::{Opening, Parameters, Refusal, VERSION};
 pub use report::{MAX_CREDITS, Report, Run, StreamCredit};
-pub use sealed::{Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, State, StreamSignal};
+pub use sealed::{
+    Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State, StreamSignal,
+};
 
 /// Why a datagram could not be read. Such a datagram is counted and otherwise ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

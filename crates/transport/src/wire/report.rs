@@ -4,8 +4,8 @@ use bytes::{Buf, BufMut};
 
 use super::WireError;
 
-/// The most stream credits in one report; with more streams they take turns.
-pub const MAX_CREDITS: usize = 16;
+/// The most stream credits in one report; more follow in the next.
+pub const MAX_CREDITS: usize = 32;
 
 /// `received` numbers that have arrived, then `missing` that have not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,17 @@ pub struct StreamCredit {
     pub stream: u64,
     /// The offset that must not be passed.
     pub credit: u64,
+}
+
+impl StreamCredit {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.stream);
+        out.put_u64(self.credit);
+    }
+
+    pub(super) fn decode(body: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self { stream: body.try_get_u64()?, credit: body.try_get_u64()? })
+    }
 }
 
 /// Everything the sender needs to know of its receiver. A lost report costs nothing: the next
@@ -46,6 +57,8 @@ pub struct Report {
     pub bytes: u64,
     /// Bytes of all streams together that may be sent.
     pub connection_credit: u64,
+    /// Streams that may be opened, from the connection's beginning on.
+    pub streams: u64,
     /// The path's capacity in bits a second, from trains of packets; 0 while unknown.
     pub capacity: u64,
     /// Datagrams that arrived marked "congestion experienced".
@@ -60,7 +73,7 @@ pub struct Report {
 
 impl Report {
     /// The length of the fixed part, without credits and map.
-    pub const FIXED_LEN: usize = 9 * 8 + 1;
+    pub const FIXED_LEN: usize = 10 * 8 + 1;
 
     /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -72,6 +85,7 @@ impl Report {
             self.made_at,
             self.bytes,
             self.connection_credit,
+            self.streams,
             self.capacity,
             self.ecn_ce,
             self.from,
@@ -79,10 +93,7 @@ impl Report {
             out.put_u64(field);
         }
         out.put_u8(self.credits.len() as u8);
-        for credit in &self.credits {
-            out.put_u64(credit.stream);
-            out.put_u64(credit.credit);
-        }
+        self.credits.iter().for_each(|credit| credit.encode(out));
         for run in &self.runs {
             put_leb128(out, run.received);
             put_leb128(out, run.missing);
@@ -102,6 +113,7 @@ impl Report {
             made_at: body.try_get_u64()?,
             bytes: body.try_get_u64()?,
             connection_credit: body.try_get_u64()?,
+            streams: body.try_get_u64()?,
             capacity: body.try_get_u64()?,
             ecn_ce: body.try_get_u64()?,
             from: body.try_get_u64()?,
@@ -113,8 +125,7 @@ impl Report {
             return Err(WireError::Field("number of credits"));
         }
         for _ in 0..credits {
-            let (stream, credit) = (body.try_get_u64()?, body.try_get_u64()?);
-            report.credits.push(StreamCredit { stream, credit });
+            report.credits.push(StreamCredit::decode(body)?);
         }
         let mut end = report.from;
         while body.has_remaining() {

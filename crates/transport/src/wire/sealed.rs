@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
-use super::WireError;
+use super::{StreamCredit, WireError};
 
 /// Length of [`Header`].
 pub const HEADER_LEN: usize = 16;
@@ -27,6 +27,8 @@ pub enum Kind {
     Stop = 21,
     /// The connection ends ([`Close`]).
     Close = 22,
+    /// Pieces of several streams ([`Piece`]).
+    Pieces = 25,
 }
 
 impl Kind {
@@ -48,6 +50,7 @@ impl TryFrom<u8> for Kind {
             20 => Self::Reset,
             21 => Self::Stop,
             22 => Self::Close,
+            25 => Self::Pieces,
             other => return Err(WireError::Kind(other)),
         })
     }
@@ -147,9 +150,55 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The sender's whole state (paper 5, packet type 1):
-/// `lower u64, upper u64, queued u64, rtt u64`.
+/// One of several pieces of streams that share a packet: `stream u64, offset u64, length u16,
+/// payload`, where the highest bit of the length tells that the piece reaches the stream's end.
+/// Fewer bytes than [`Piece::PREFIX_LEN`] at the packet's end are padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The bytes and where they belong.
+    pub data: Data<'a>,
+    /// Whether the piece reaches the stream's end.
+    pub fin: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// Length of what stands before each payload.
+    pub const PREFIX_LEN: usize = 18;
+    const FIN: u16 = 1 << 15;
+
+    /// Appends what stands before the payload of `len` bytes.
+    pub fn encode_prefix(out: &mut Vec<u8>, stream: u64, offset: u64, (len, fin): (usize, bool)) {
+        debug_assert!(len < usize::from(Self::FIN));
+        Data::encode_prefix(out, stream, offset);
+        out.put_u16(len as u16 | if fin { Self::FIN } else { 0 });
+    }
+
+    /// Reads the next piece and moves `body` past it; `None` at the end.
+    ///
+    /// # Errors
+    /// [`WireError`], also when the payload would reach past 2^62 bytes.
+    pub fn decode(body: &mut &'a [u8]) -> Result<Option<Self>, WireError> {
+        if body.len() < Self::PREFIX_LEN {
+            return Ok(None);
+        }
+        let (prefix, rest) = body.split_at(DATA_PREFIX_LEN);
+        let Data { stream, offset, .. } = Data::decode(prefix)?;
+        *body = rest;
+        let length = body.try_get_u16()?;
+        let (payload, rest) =
+            body.split_at_checked(usize::from(length & !Self::FIN)).ok_or(WireError::Truncated)?;
+        *body = rest;
+        let data = Data { stream, offset, payload };
+        Ok(Some(Self { data, fin: length & Self::FIN != 0 }))
+    }
+}
+
+/// The most blocked streams that one state names; with more they take turns.
+pub const MAX_BLOCKED: usize = 16;
+
+/// The sender's whole state (paper 5, packet type 1):
+/// `lower u64, upper u64, queued u64, rtt u64`, and blocked streams to the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Every number below is settled: received, or given up and its content sent again.
     pub lower: u64,
@@ -159,6 +208,8 @@ pub struct State {
     pub queued: u64,
     /// The sender's smoothed round-trip time in nanoseconds, 0 while unknown.
     pub rtt: u64,
+    /// Streams that wait for credit, with the credit that the sender knows of.
+    pub blocked: Vec<StreamCredit>,
 }
 
 impl State {
@@ -167,6 +218,7 @@ impl State {
         for field in [self.lower, self.upper, self.queued, self.rtt] {
             out.put_u64(field);
         }
+        self.blocked.iter().for_each(|stream| stream.encode(out));
     }
 
     /// Reads the body.
@@ -174,12 +226,20 @@ impl State {
     /// # Errors
     /// [`WireError`].
     pub fn decode(mut body: &[u8]) -> Result<Self, WireError> {
-        let state = Self {
+        let body = &mut body;
+        let mut state = Self {
             lower: body.try_get_u64()?,
             upper: body.try_get_u64()?,
             queued: body.try_get_u64()?,
             rtt: body.try_get_u64()?,
+            blocked: Vec::new(),
         };
+        while body.has_remaining() {
+            if state.blocked.len() == MAX_BLOCKED {
+                return Err(WireError::Field("number of blocked streams"));
+            }
+            state.blocked.push(StreamCredit::decode(body)?);
+        }
         if state.lower > state.upper { Err(WireError::Field("window")) } else { Ok(state) }
     }
 }

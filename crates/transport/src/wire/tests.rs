@@ -15,10 +15,10 @@ fn credits() -> impl Strategy<Value = Vec<StreamCredit>> {
 
 proptest! {
     #[test]
-    fn report_round_trips(fields: [u64; 8], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
-        let [lower, largest, largest_arrival, made_at, bytes, connection_credit, capacity, ecn_ce] = fields;
+    fn report_round_trips(fields: [u64; 9], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
+        let [lower, largest, largest_arrival, made_at, bytes, connection_credit, streams, capacity, ecn_ce] = fields;
         let report = Report {
-            lower, largest, largest_arrival, made_at, bytes, connection_credit, capacity, ecn_ce, from, credits, runs,
+            lower, largest, largest_arrival, made_at, bytes, connection_credit, streams, capacity, ecn_ce, from, credits, runs,
         };
         let mut body = Vec::new();
         report.encode(&mut body);
@@ -26,14 +26,14 @@ proptest! {
     }
 
     #[test]
-    fn small_bodies_round_trip(a: u64, b: u64, c: u64, d: u64, fin: bool, follows: bool, connection: u32) {
+    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, fin: bool, follows: bool, connection: u32) {
         let mut out = Vec::new();
         let header = Header { kind: Kind::Data, fin, follows, connection, number: a >> 2 };
         header.encode(&mut out);
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
 
-        let state = State { lower: a.min(b), upper: a.max(b), queued: c, rtt: d };
+        let state = State { lower: a.min(b), upper: a.max(b), queued: c, rtt: d, blocked };
         let mut out = Vec::new();
         state.encode(&mut out);
         prop_assert_eq!(State::decode(&out), Ok(state));
@@ -45,6 +45,26 @@ proptest! {
 
         let parameters = Parameters { connection, connection_credit: a, stream_credit: b, streams: c };
         prop_assert_eq!(Parameters::decode(&parameters.encode(100)), Ok(parameters));
+    }
+
+    #[test]
+    fn pieces_round_trip(
+        pieces in prop::collection::vec((0u64..1 << 40, 0u64..1 << 40, 0usize..200, any::<bool>()), 0..9),
+        padding in 0..Piece::PREFIX_LEN,
+    ) {
+        let mut out = Vec::new();
+        for &(stream, offset, len, fin) in &pieces {
+            Piece::encode_prefix(&mut out, stream, offset, (len, fin));
+            out.resize(out.len() + len, len as u8);
+        }
+        out.resize(out.len() + padding, 0);
+        let mut body = &out[..];
+        for (stream, offset, len, fin) in pieces {
+            let payload = &vec![len as u8; len][..];
+            let piece = Piece { data: Data { stream, offset, payload }, fin };
+            prop_assert_eq!(Piece::decode(&mut body), Ok(Some(piece)));
+        }
+        prop_assert_eq!(Piece::decode(&mut body), Ok(None));
     }
 
     #[test]
@@ -62,6 +82,8 @@ proptest! {
         let _ = Opening::decode(&bytes);
         let _ = Parameters::decode(&bytes);
         let _ = Data::decode(&bytes);
+        let mut body = &bytes[..];
+        while let Ok(Some(_)) = Piece::decode(&mut body) {}
         let _ = State::decode(&bytes);
         let _ = StreamSignal::decode(&bytes);
         let _ = Close::decode(&bytes);
@@ -97,6 +119,7 @@ fn overlong_and_overflowing_maps_are_refused() {
         made_at: 0,
         bytes: 0,
         connection_credit: 0,
+        streams: 0,
         capacity: 0,
         ecn_ce: 0,
         from: u64::MAX,

@@ -152,7 +152,7 @@ fn a_message_now_and_then_arrives_soon_in_spite_of_loss() {
         let path = PathConfig::new(mbit(100), ms(10)).with_loss(0.05).with_seed(seed);
         let mut world = World::new(&path, Faults::default(), Config::default());
         assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
-        let id = world.hosts[0].connection().open();
+        let id = world.hosts[0].connection().open().expect("credit for a stream");
         for count in 1..=300 {
             world.hosts[0].write(id, &[7; 100]);
             world.run_until(ms(20), |_| false);
@@ -168,7 +168,7 @@ fn a_quiet_time_does_not_starve_the_busy_one_after_it() {
     let path = PathConfig::new(mbit(200), ms(10)).with_seed(2);
     let mut world = World::new(&path, Faults::default(), Config::default());
     assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
-    let keys = world.hosts[0].connection().open();
+    let keys = world.hosts[0].connection().open().expect("credit for a stream");
     for _ in 0..2000 {
         world.hosts[0].write(keys, b"k");
         world.run_until(ms(50), |_| false);

@@ -1,0 +1,46 @@
+//! What the network says of an address that it cannot reach. Anyone who sees or guesses our port
+//! can forge that, so it never ends a connection by itself: it is a hint to ask sooner.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::{CloseReason, Connection, Phase};
+
+/// Hints without a word from the other end that are believed.
+const ENOUGH: u32 = 3;
+/// How soon a hello is repeated after a hint.
+const REPEAT: Duration = Duration::from_millis(100);
+/// How long an established connection must have been silent, in patience and at least.
+const SILENCE: u32 = 4;
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+
+/// Hints since the last authentic packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hints {
+    count: u32,
+    first: Instant,
+}
+
+impl Connection {
+    /// The network says that the other end cannot be reached, or that nobody listens there.
+    pub fn on_unreachable(&mut self, now: Instant) {
+        if self.hints.count == 0 {
+            self.hints.first = now;
+            self.ping_due |= matches!(self.phase, Phase::Established) && self.validated;
+        }
+        self.hints.count += 1;
+        if let Phase::Opening(opening) = &mut self.phase {
+            opening.next_hello = opening.next_hello.min(now + REPEAT * self.hints.count);
+            if self.hints.count >= ENOUGH {
+                self.begin_closing(now, None, CloseReason::Unreachable);
+            }
+        }
+    }
+
+    /// When hints, and silence since the first, amount to the end of an established connection.
+    pub(super) fn unreachable_at(&self) -> Option<Instant> {
+        let silence = (self.rtt.patience() * SILENCE).max(LEAST_SILENCE);
+        (self.hints.count >= ENOUGH).then(|| self.hints.first + silence)
+    }
+}

@@ -1,0 +1,125 @@
+//! The credit that this end gives: how far, on all streams together, the other may send.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use units::Instant;
+
+use super::StreamError;
+use super::recv::Progress;
+use super::window::Arrivals;
+
+/// Room for what is on the way or waits for a repair, in round trips of what arrives, beyond the
+/// first credit.
+const ROUNDS: u64 = 4;
+
+/// The connection's credit. It follows what arrives, not what is read: what waits for its reader
+/// is bounded by its own stream's credit, so that readers who stall take nothing from the others.
+/// Only when all of them together fill the memory does reading decide.
+#[derive(Debug)]
+pub(super) struct Lender {
+    /// The first credit. So much may be sent beyond the credits of streams, once.
+    first: u64,
+    memory: u64,
+    sum: Progress,
+    arrivals: Arrivals,
+    told: u64,
+    /// Streams whose credit the other end should hear of.
+    pub(super) owed: VecDeque<u64>,
+}
+
+impl Lender {
+    pub(super) fn new(first: u64, memory: u64) -> Self {
+        let first = first.min(memory);
+        Self {
+            first,
+            memory,
+            sum: Progress::default(),
+            arrivals: Arrivals::default(),
+            told: first,
+            owed: VecDeque::new(),
+        }
+    }
+
+    /// Bytes that may still be sent beyond the credits of streams.
+    pub(super) fn loan(&self) -> u64 {
+        self.first - self.sum.borrowed
+    }
+
+    /// A stream's counters moved.
+    ///
+    /// # Errors
+    /// [`StreamError::CreditExceeded`].
+    pub(super) fn on_progress(&mut self, progress: Progress) -> Result<(), StreamError> {
+        self.sum.seen += progress.seen;
+        self.sum.arrived += progress.arrived;
+        self.sum.consumed += progress.consumed;
+        self.sum.borrowed += progress.borrowed;
+        if self.sum.seen > self.told { Err(StreamError::CreditExceeded) } else { Ok(()) }
+    }
+
+    fn credit(&self) -> u64 {
+        let follows_path = self.sum.arrived + self.first + ROUNDS * self.arrivals.most();
+        follows_path.min(self.sum.consumed + self.memory).max(self.told)
+    }
+
+    /// Whether the other end should hear of more credit now.
+    pub(super) fn has_news(&self) -> bool {
+        !self.owed.is_empty() || self.credit() - self.told > self.first / 4
+    }
+
+    /// Whether so much waits for readers that nobody should open another stream.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.sum.arrived - self.sum.consumed > self.memory / 2
+    }
+
+    /// The credit to tell the other end.
+    pub(super) fn grant(&mut self, now: Instant, rtt: Duration) -> u64 {
+        self.arrivals.look(now, self.sum.seen, rtt);
+        self.told = self.credit();
+        self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn arrive(lender: &mut Lender, amount: u64) {
+        lender
+            .on_progress(Progress { seen: amount, arrived: amount, ..Progress::default() })
+            .unwrap();
+    }
+
+    #[test]
+    fn what_nobody_reads_takes_credit_from_the_others_only_when_memory_is_full() {
+        let mut lender = Lender::new(1000, 10_000);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        for _ in 0..9 {
+            arrive(&mut lender, 1000);
+            now += RTT * 9;
+            let credit = lender.grant(now, RTT);
+            assert_eq!(credit, lender.sum.arrived + 1000);
+        }
+        assert!(lender.is_crowded());
+        arrive(&mut lender, 1000);
+        assert_eq!(lender.grant(now, RTT), 10_000);
+        let more = Progress { seen: 1, arrived: 1, ..Progress::default() };
+        assert_eq!(lender.on_progress(more), Err(StreamError::CreditExceeded));
+    }
+
+    #[test]
+    fn follows_what_the_path_carries() {
+        let mut lender = Lender::new(1_000_000, 1 << 40);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        for _ in 0..1000 {
+            now += RTT / 20;
+            arrive(&mut lender, 500_000);
+            lender.grant(now, RTT);
+        }
+        let ahead = lender.grant(now, RTT) - lender.sum.arrived;
+        assert!((40_000_000..43_500_000).contains(&ahead), "{ahead}");
+    }
+}
