@@ -1,4 +1,4 @@
-//! A copy across an emulated path, by the product's own commands.
+//! Runs across an emulated path, by the product's own commands.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command;
@@ -15,28 +16,80 @@ use crate::command;
 const RATE_BPS: f64 = 1e9;
 const PATH: [&str; 6] = ["--rate", "1gbit", "--rtt", "200ms", "--queue", "50ms"];
 
-/// Payload that TCP could carry at most: 1448 of each 1500 bytes, of what is not lost.
-pub fn payload_limit(loss_percent: f64) -> f64 {
-    RATE_BPS * 1448.0 / 1500.0 * (1.0 - loss_percent / 100.0)
+/// Payload of a TCP packet of 1500 bytes, with timestamps.
+pub const PACKET_PAYLOAD: f64 = 1448.0;
+
+/// Payload that TCP could carry at most over a link of this rate, bit/s.
+pub fn payload_of(rate: f64) -> f64 {
+    rate * PACKET_PAYLOAD / 1500.0
 }
 
-/// The release build, a key, and folders for both sides in memory.
+/// Payload that TCP could carry at most over the path of [`Bed`], of what is not lost.
+pub fn payload_limit(loss_percent: f64) -> f64 {
+    payload_of(RATE_BPS) * (1.0 - loss_percent / 100.0)
+}
+
+/// The release build.
+pub struct Build {
+    /// The program; examples stand in a folder beside it.
+    pub binary: PathBuf,
+}
+
+impl Build {
+    /// Builds the product.
+    pub fn new() -> Result<Self> {
+        command::run(&mut command::cargo(&["build", "--release", "--package", "longhaul"]))?;
+        Ok(Self { binary: target_directory()?.join("release/longhaul") })
+    }
+}
+
+/// Commands on both hosts of a path.
+pub struct Crossing<'a> {
+    /// Options of `longhaul emulate` that say what the path is like.
+    pub path: &'a [&'a str],
+    /// The hosts' TCP congestion control.
+    pub congestion_control: &'a str,
+    /// Fixes the path's random choices.
+    pub seed: u64,
+    /// A shell command for the far host.
+    pub far: String,
+    /// A shell command for the near host that writes one JSON value.
+    pub near: String,
+}
+
+impl Crossing<'_> {
+    /// Runs them; gives what the near command wrote and the emulator's report.
+    pub fn run(&self, build: &Build) -> Result<(Value, Value)> {
+        let mut emulate = Command::new(&build.binary);
+        emulate.arg("emulate").args(self.path).args(["--cc", self.congestion_control, "--json"]);
+        emulate.args(["--seed", &self.seed.to_string(), "--far", &self.far]);
+        // The far command gets a moment to listen.
+        let near = format!("sleep 0.5; {}", self.near);
+        let output = emulate.args(["--", "sh", "-c", &near]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{near}` failed ({}):\n{said}", output.status);
+        let mut values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+        let mut value = || values.next().context("a value is missing")?.context("not JSON");
+        Ok((value()?, value()?))
+    }
+}
+
+/// The product, a key, and folders for both sides in memory.
 pub struct Bed {
     folder: TempDir,
-    binary: PathBuf,
+    build: Build,
 }
 
 impl Bed {
     /// Builds the product and makes the folders, on a RAM disk where there is one.
     pub fn new() -> Result<Self> {
-        command::run(&mut command::cargo(&["build", "--release", "--package", "longhaul"]))?;
-        let binary = target_directory()?.join("release/longhaul");
+        let build = Build::new()?;
         let memory = Path::new("/dev/shm");
         let root = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let folder = tempfile::Builder::new().prefix("longhaul-bench-").tempdir_in(root)?;
-        let bed = Self { folder, binary };
+        let bed = Self { folder, build };
         fs::create_dir(bed.source())?;
-        let mut keygen = Command::new(&bed.binary);
+        let mut keygen = Command::new(&bed.build.binary);
         command::run(keygen.arg("keygen").env("LONGHAUL_HOME", bed.home()))?;
         Ok(bed)
     }
@@ -53,7 +106,7 @@ impl Bed {
 
     /// The product.
     pub fn binary(&self) -> &Path {
-        &self.binary
+        &self.build.binary
     }
 
     /// Where it arrives.
@@ -81,18 +134,19 @@ impl Bed {
             _ => fs::create_dir(self.destination())?,
         }
         let times = self.folder.path().join("times");
+        let binary = self.binary();
         let serve = format!(
             "exec {} serve --quiet --root {}",
-            self.binary.display(),
+            binary.display(),
             self.destination().display()
         );
         // The server gets a moment to listen, outside of what is timed.
         let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet $1 lh://$LONGHAUL_FAR/ && \
                     date +%s%N >>$2";
-        let mut emulate = Command::new(&self.binary);
+        let mut emulate = Command::new(binary);
         emulate.arg("emulate").args(PATH).env("LONGHAUL_HOME", self.home());
         emulate.args(["--loss", &format!("{loss_percent}%"), "--seed", &seed.to_string()]);
-        emulate.args(["--far", &serve, "--", "sh", "-c", copy]).arg(&self.binary);
+        emulate.args(["--far", &serve, "--", "sh", "-c", copy]).arg(binary);
         emulate.arg(self.source().join(what)).arg(&times);
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -107,7 +161,7 @@ impl Bed {
 /// Where cargo builds.
 pub fn target_directory() -> Result<PathBuf> {
     let output = command::cargo(&["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let directory = metadata["target_directory"].as_str();
     Ok(directory.context("cargo names no target directory")?.into())
 }

@@ -1,9 +1,11 @@
 //! `cargo xtask bench`: the product measured over emulated paths, with its own commands.
 //!
-//! `lab` runs a command of ours across `longhaul emulate`; the other files are the benchmarks.
+//! `lab` runs commands across `longhaul emulate`; the other files are the benchmarks.
 
+mod emulator;
 mod lab;
 mod mile;
+mod response;
 mod transport;
 mod trees;
 
@@ -13,8 +15,12 @@ use clap::Subcommand;
 /// What to measure.
 #[derive(Subcommand)]
 pub enum Bench {
+    /// The emulator: lateness, cost and stray losses under load.
+    Emulator(emulator::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
+    /// Kernel TCP across the emulator, against what theory says of it.
+    Response(response::Args),
     /// The transport beside its peers, over paths of many delays and losses.
     Transport(transport::Args),
     /// A tree with files from nothing to the largest, many times: is it always identical?
@@ -24,10 +30,17 @@ pub enum Bench {
 /// Runs one benchmark. False: a goal was missed, and the table says which.
 pub fn run(bench: &Bench) -> Result<bool> {
     match bench {
+        Bench::Emulator(args) => emulator::run(args),
         Bench::Mile(args) => mile::run(args),
+        Bench::Response(args) => response::run(args),
         Bench::Transport(args) => transport::run(args),
         Bench::Trees(args) => trees::run(args),
     }
+}
+
+/// A row's last word.
+fn verdict(passed: bool) -> &'static str {
+    if passed { "reached" } else { "MISSED" }
 }
 
 /// The median of some figures, and the least and the most.
