@@ -28,12 +28,7 @@ impl Awake {
         Self { device: OpenOptions::new().write(true).open(DEVICE).ok(), held: false }
     }
 
-    /// Whether processors are kept from halting.
-    pub(crate) fn held(&self) -> bool {
-        self.held
-    }
-
-    /// Keeps them from it, or lets them again.
+    /// Keeps processors from halting, or lets them again.
     pub(crate) fn hold(&mut self, held: bool) {
         let Some(device) = self.device.as_mut().filter(|_| self.held != held) else {
             return;

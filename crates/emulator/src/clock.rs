@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::JoinHandle;
+use std::time::UNIX_EPOCH;
 
 use units::Instant;
 
@@ -10,16 +11,24 @@ use units::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: std::time::Instant,
+    /// The same moment as people count, since 1970.
+    epoch: Duration,
 }
 
 impl Clock {
     #[allow(clippy::disallowed_methods, reason = "the emulator's clock is read here alone")]
     pub(crate) fn start() -> Self {
-        Self { start: std::time::Instant::now() }
+        let epoch = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { start: std::time::Instant::now(), epoch }
     }
 
     pub(crate) fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()
+    }
+
+    /// An instant as time since 1970, which keeps its pace when the machine's clock is set.
+    pub(crate) fn since_epoch(&self, at: Instant) -> Duration {
+        self.epoch + at.since(Instant::ZERO)
     }
 }
 

@@ -23,6 +23,9 @@ const WINDOW: Duration = Duration::from_micros(50);
 /// Processors may halt when nothing was under way for so long.
 const LULL: Duration = Duration::from_millis(100);
 
+/// The thread looks around at least this often, so that it knows when it was kept from running.
+const HEARTBEAT: Duration = Duration::from_millis(10);
+
 /// What an engine's thread drives.
 pub(crate) trait Carrier: Send + 'static {
     /// Emits what is due.
@@ -50,6 +53,10 @@ struct Shared<C> {
 
 struct State<C> {
     carrier: C,
+    /// The longest the thread was kept from running.
+    stall: Duration,
+    /// Somebody wrote to `wake`.
+    woken: bool,
     stop: bool,
 }
 
@@ -57,6 +64,11 @@ impl<C> Shared<C> {
     /// A panic in the thread leaves counters that are as true as before it.
     fn state(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cannot fail but by a bug in this file: the descriptor is ours, the counter far from full.
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -66,7 +78,7 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn start(carrier: C, sources: Arc<OwnedFd>) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         watch(&sources, &wake)?;
-        let state = Mutex::new(State { carrier, stop: false });
+        let state = Mutex::new(State { carrier, stall: Duration::ZERO, woken: false, stop: false });
         let shared = Arc::new(Shared { state, wake, clock: Clock::start() });
         let thread = thread::Builder::new().name("emulator".to_owned()).spawn({
             let shared = Arc::clone(&shared);
@@ -81,15 +93,29 @@ impl<C: Carrier> Engine<C> {
         let [forward, back] = state.carrier.report();
         let elapsed = self.shared.clock.now().since(Instant::ZERO);
         let cpu = self.thread.as_ref().map(thread_cpu_time).unwrap_or_default();
-        LabReport { elapsed, cpu, forward, back }
+        LabReport { elapsed, cpu, stall: state.stall, forward, back }
+    }
+
+    /// Does something to what the thread drives, and lets the thread see what has changed.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut C, Instant) -> R) -> R {
+        let mut state = self.shared.state();
+        let result = act(&mut state.carrier, self.shared.clock.now());
+        state.woken = true;
+        self.shared.wake();
+        result
+    }
+
+    /// The clock of all that happens here.
+    pub(crate) fn clock(&self) -> Clock {
+        self.shared.clock
     }
 }
 
 impl<C> Drop for Engine<C> {
     fn drop(&mut self) {
         self.shared.state().stop = true;
-        // Neither can fail but by a bug in this file: the descriptor is ours, the counter at 0.
-        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        self.shared.wake();
+        // Fails when the thread has panicked, which has been said then.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -110,15 +136,23 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &OwnedFd) {
     priority::raise();
     let mut awake = Awake::new();
     let mut alarm = Alarm::default();
+    let mut seen = shared.clock.now();
+    let mut busy = seen;
     loop {
         let mut state = shared.state();
         if state.stop {
             return;
         }
+        let now = shared.clock.now();
+        state.stall = state.stall.max(now.since(seen + HEARTBEAT));
+        seen = now;
+        if core::mem::take(&mut state.woken) {
+            let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+        }
         let ripe = |state: &State<C>| state.carrier.next_due().map(|due| alarm.time_for(due));
         // First what is due: the receiving host may answer within the write, and the answer is
         // then taken in without another wake-up.
-        if ripe(&state).is_some_and(|ripe| ripe <= shared.clock.now()) {
+        if ripe(&state).is_some_and(|ripe| ripe <= now) {
             state.carrier.emit_due(&shared.clock);
         }
         let more = state.carrier.take_in(&shared.clock);
@@ -128,10 +162,14 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &OwnedFd) {
             continue;
         }
         if let Some(at) = next {
+            busy = now;
             awake.hold(true);
-            alarm.wait(sources, at, &shared.clock);
-        } else if !wait(sources, awake.held().then_some(LULL)) {
-            awake.hold(false);
+            alarm.wait(sources, at.min(now + HEARTBEAT), &shared.clock);
+        } else {
+            if now.since(busy) > LULL {
+                awake.hold(false);
+            }
+            wait(sources, HEARTBEAT);
         }
     }
 }
@@ -152,7 +190,7 @@ impl Alarm {
     /// Waits for `at` or a source.
     fn wait(&mut self, sources: &OwnedFd, at: Instant, clock: &Clock) {
         let left = at.since(clock.now());
-        if !left.is_zero() && !wait(sources, Some(left)) {
+        if !left.is_zero() && !wait(sources, left) {
             let late = clock.now().since(at).min(WINDOW);
             self.late = (self.late * 15 + late) / 16;
         }
@@ -162,7 +200,7 @@ impl Alarm {
 /// Waits until a source is ready or `timeout` is over; returns whether one is. Which does not
 /// matter, and an interruption only means a look too many. The set is polled as one descriptor,
 /// because `ppoll` waits to the nanosecond on every kernel, `epoll_wait` to the millisecond.
-fn wait(sources: &OwnedFd, timeout: Option<Duration>) -> bool {
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+fn wait(sources: &OwnedFd, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).ok();
     poll(&mut [PollFd::new(sources, PollFlags::IN)], timeout.as_ref()) != Ok(0)
 }

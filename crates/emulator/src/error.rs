@@ -21,6 +21,9 @@ pub enum LabError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// More hosts, or another MTU, than a lab can have.
+    #[error("{0}")]
+    Options(String),
     /// The kernel does not know this congestion control or may not use it here.
     #[error(
         "could not set TCP congestion control '{name}': {source}; /proc/sys/net/ipv4/\

@@ -1,55 +1,119 @@
-//! Two hosts joined by a path.
+//! Hosts joined by a path.
 
+use core::time::Duration;
 use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command};
-use std::{fs, io};
 
-use path::PathConfig;
-use units::{Bytes, Instant};
+use path::{Adjustment, HostGroup, LinkConfig, PathConfig, Scenario};
+use units::Bytes;
 
-use crate::clock::Clock;
-use crate::engine::{Carrier, Engine, sources, watch};
+use crate::capture;
+use crate::engine::Engine;
 use crate::error::{Attempt, LabError};
-use crate::host::{Host, Machine};
-use crate::lane::{Lane, lanes};
+use crate::host::{Host, Machine, Place};
+use crate::lane::lanes;
 use crate::names::{self, Names};
 use crate::namespace::Namespace;
-use crate::report::{LabReport, LaneReport};
-use crate::superpacket::Layout;
-use crate::tun::Tun;
+use crate::report::{LabReport, LabSample};
+use crate::ring;
+use crate::spool::Recording;
+use crate::trace::{self, Sampling};
+use crate::verdict::{Limits, Verdict};
+use crate::wires::Wires;
 
-/// Super-packets read from one host before the other host and what is due have their turn; each
-/// takes some 20 us.
-const BATCH: usize = 2;
+/// The most hosts on each side of a lab: every look for packets goes to each of their devices.
+pub const MAX_LAB_HOSTS: usize = 64;
+
+/// The least MTU of hosts that speak IPv6 (RFC 8200, section 5).
+pub const MIN_MTU: u32 = 1280;
+
+/// The most that TUN allows.
+pub const MAX_MTU: u32 = 65_521;
 
 /// What the hosts of a lab are like.
 #[derive(Clone, Debug)]
 pub struct LabOptions {
-    /// TCP congestion control of both hosts.
+    /// TCP congestion control of all hosts.
     pub congestion_control: String,
     /// The most one TCP connection may buffer, each way.
     pub tcp_buffer: Bytes,
     /// Whether to name the hosts under `/run/netns` where that is possible.
     pub named: bool,
+    /// The MTU of the hosts' devices: 1500, or up to [`MAX_MTU`] for jumbo frames.
+    pub mtu: u32,
+    /// The near hosts, with the links that lead from each to the path.
+    pub near: Vec<HostGroup>,
+    /// The far hosts.
+    pub far: Vec<HostGroup>,
 }
 
 impl Default for LabOptions {
-    /// CUBIC with 256 MB: what most hosts run, without the limit that most forget to raise.
+    /// A host on each side, and CUBIC with 256 MB: what most hosts run, without the limit that
+    /// most forget to raise.
     fn default() -> Self {
-        Self { congestion_control: "cubic".to_owned(), tcp_buffer: Bytes(256_000_000), named: true }
+        Self {
+            congestion_control: "cubic".to_owned(),
+            tcp_buffer: Bytes(256_000_000),
+            named: true,
+            mtu: 1500,
+            near: vec![HostGroup::default()],
+            far: vec![HostGroup::default()],
+        }
     }
 }
 
-/// Two hosts, near and far, in network namespaces joined by a path. Everything vanishes with the
+impl LabOptions {
+    /// As many hosts of no special kind on each side.
+    #[must_use]
+    pub fn with_hosts(mut self, count: u32) -> Self {
+        self.near = vec![HostGroup { count, ..HostGroup::default() }];
+        self.far = self.near.clone();
+        self
+    }
+
+    fn groups(&self, side: Host) -> &[HostGroup] {
+        match side {
+            Host::Near => &self.near,
+            Host::Far => &self.far,
+        }
+    }
+
+    /// How many hosts a side has.
+    pub(crate) fn count(&self, side: Host) -> u16 {
+        u16::try_from(Scenario::hosts(self.groups(side)).take(1 + MAX_LAB_HOSTS).count())
+            .expect("no more than the most")
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        for side in Host::BOTH {
+            let count = usize::from(self.count(side));
+            if count == 0 || count > MAX_LAB_HOSTS {
+                let message = format!("a lab has 1 to {MAX_LAB_HOSTS} {side} hosts");
+                return Err(LabError::Options(message));
+            }
+        }
+        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+            let message =
+                format!("the hosts' MTU is from {MIN_MTU} to {MAX_MTU}, not {}", self.mtu);
+            return Err(LabError::Options(message));
+        }
+        Ok(())
+    }
+}
+
+/// Hosts in network namespaces, near and far, joined by a path. Everything vanishes with the
 /// value, and with the process when that is killed; names of a killed process vanish when the
 /// next lab starts.
 pub struct Lab {
     // In this order: first nothing arrives any more, then the names go, then the hosts.
     engine: Engine<Wires>,
     names: Option<Names>,
-    machines: [Machine; 2],
+    machines: [Vec<Machine>; 2],
+    limits: Limits,
 }
 
 impl Lab {
@@ -59,56 +123,74 @@ impl Lab {
     /// [`LabError::NotPermitted`] when this user may not; see [`init`](crate::init).
     pub fn start(path: &PathConfig, options: &LabOptions) -> Result<Self, LabError> {
         names::remove_stale();
-        let lanes = lanes(path)?;
-        let (near, near_tun) = Machine::create(Host::Near, options)?;
-        let (far, far_tun) = Machine::create(Host::Far, options)?;
-        let machines = [near, far];
+        options.check()?;
+        let lanes = lanes(path, &options.near, &options.far, Bytes(options.mtu.into()))?;
+        let (mut machines, mut tuns) = ([vec![], vec![]], [vec![], vec![]]);
+        for side in Host::BOTH {
+            for number in 0..options.count(side) {
+                let (machine, tun) = Machine::create(Place { side, number }, options)?;
+                machines[side as usize].push(machine);
+                tuns[side as usize].push(tun);
+            }
+        }
         // Without names a lab works as well, so a machine that refuses them may.
-        let names = options
-            .named
-            .then(|| Names::create(machines.each_ref().map(|m| m.namespace.as_fd())).ok())
-            .flatten();
-        let wires = Wires { lanes, tuns: [near_tun, far_tun] };
+        let hosts = || machines.iter().flatten().map(|m| (m.name(), m.namespace().as_fd()));
+        let names = options.named.then(|| Names::create(hosts()).ok()).flatten();
+        let wires = Wires { lanes, tuns, sampling: None };
         let engine = wires.start().attempt("start the emulator thread")?;
-        Ok(Self { engine, names, machines })
+        Ok(Self { engine, names, machines, limits: Limits::of(path) })
     }
 
-    /// A command that will run on a host, with the caller's files, environment and terminal.
+    /// The hosts of a side, in the order of the options.
+    pub fn machines(&self, side: Host) -> &[Machine] {
+        &self.machines[side as usize]
+    }
+
+    fn first(&self, side: Host) -> &Machine {
+        &self.machines[side as usize][0]
+    }
+
+    /// A command that will run on a side's first host; see [`Machine::command`].
     pub fn command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
-        self.namespace(host).command(program)
+        self.first(host).command(program)
     }
 
-    /// Runs `f` on a host, on a thread of its own: sockets it opens are the host's, and remain so
-    /// wherever they are used afterwards.
+    /// Runs `f` on a side's first host; see [`Machine::enter`].
     ///
     /// # Errors
     /// The kernel's, on entering the namespace.
     pub fn enter<R: Send>(&self, host: Host, f: impl FnOnce() -> R + Send) -> io::Result<R> {
-        self.namespace(host).run(f)
+        self.first(host).enter(f)
     }
 
-    /// The namespace of a host.
+    /// The namespace of a side's first host.
     pub fn namespace(&self, host: Host) -> &Namespace {
-        &self.machines[host as usize].namespace
+        self.first(host).namespace()
     }
 
-    /// The IPv4 address of a host.
+    /// The IPv4 address of a side's first host.
     pub fn address(&self, host: Host) -> IpAddr {
         host.address()
     }
 
-    /// The IPv6 address of a host.
+    /// The IPv6 address of a side's first host.
     pub fn address6(&self, host: Host) -> IpAddr {
         host.address6()
     }
 
-    /// The start of a shell command that runs something on a host from outside of this process.
+    /// The start of a shell command that runs something on a side's first host from outside of
+    /// this process.
     pub fn shell_prefix(&self, host: Host) -> String {
+        self.shell_prefix_of(self.first(host))
+    }
+
+    /// The same for any host of the lab.
+    pub fn shell_prefix_of(&self, machine: &Machine) -> String {
         if let Some(names) = &self.names {
-            return format!("ip netns exec {}", names.of(host));
+            return format!("ip netns exec {}", names.of(&machine.name()));
         }
         let pid = process::id();
-        let fd = self.namespace(host).as_fd().as_raw_fd();
+        let fd = machine.namespace().as_fd().as_raw_fd();
         let net = format!("--net=/proc/{pid}/fd/{fd}");
         if in_own_user_namespace() {
             format!("nsenter --user=/proc/{pid}/ns/user --preserve-credentials {net}")
@@ -120,10 +202,95 @@ impl Lab {
     /// What happened so far.
     pub fn stats(&self) -> LabReport {
         let mut report = self.engine.report();
-        let [near, far] = &self.machines;
-        report.forward.outside.device_overflow = near.overflow().unwrap_or_default();
-        report.back.outside.device_overflow = far.overflow().unwrap_or_default();
+        report.forward.outside.device_overflow = self.overflow(Host::Near);
+        report.back.outside.device_overflow = self.overflow(Host::Far);
         report
+    }
+
+    fn overflow(&self, side: Host) -> u64 {
+        self.machines(side).iter().filter_map(|machine| machine.overflow().ok()).sum()
+    }
+
+    /// How the path stands now, and how it was since the last sample: for one reader alone.
+    pub fn sample(&self) -> LabSample {
+        let (elapsed, [mut forward, mut back]) = self.engine.with(|wires, now| {
+            (now.since(units::Instant::ZERO), wires.lanes.each_mut().map(|lane| lane.sample(now)))
+        });
+        forward.report.outside.device_overflow = self.overflow(Host::Near);
+        back.report.outside.device_overflow = self.overflow(Host::Far);
+        LabSample { elapsed, forward, back }
+    }
+
+    /// The path as it is now, forward and back, after all changes.
+    pub fn links(&self) -> [LinkConfig; 2] {
+        self.engine.with(|wires, _| wires.lanes.each_ref().map(|lane| lane.config().clone()))
+    }
+
+    /// Changes the path from now on; see [`Link::set`](path::Link::set).
+    ///
+    /// # Errors
+    /// The change leads to an impossible path; nothing was changed.
+    pub fn set(&self, change: &Adjustment) -> Result<(), LabError> {
+        let changes = [&change.forward, &change.back];
+        let rooms = self.engine.with(|wires, _| {
+            let [forward, back] = &wires.lanes;
+            Ok::<_, LabError>([forward.room_for(changes[0])?, back.room_for(changes[1])?])
+        })?;
+        // Made here: it takes long, and packets are to leave in time meanwhile.
+        let mut memory = rooms.map(|room| room.map(ring::block)).into_iter();
+        self.engine.with(|wires, now| {
+            for (lane, change) in wires.lanes.iter_mut().zip(changes) {
+                lane.set(now, change, memory.next().flatten())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes what the hosts of a side send, and what is delivered to them, into a pcap-ng file
+    /// from now on: packet by packet, of each the first `snap` bytes. A later capture of the same
+    /// side takes its place.
+    ///
+    /// # Errors
+    /// The file could not be written to.
+    pub fn capture(
+        &self,
+        side: Host,
+        file: impl Write + Send + 'static,
+        snap: usize,
+    ) -> io::Result<Recording> {
+        let names: Vec<_> = self.machines(side).iter().map(Machine::name).collect();
+        let (recording, taps) = capture::start(file, &names, snap, self.engine.clock())?;
+        self.engine.with(|wires, _| {
+            for (tun, tap) in wires.tuns[side as usize].iter_mut().zip(taps) {
+                tun.tap = Some(tap);
+            }
+        });
+        Ok(recording)
+    }
+
+    /// Writes, from now on, the length of both queues every `interval` and every drop with its
+    /// cause into a CSV file. A later trace takes its place.
+    ///
+    /// # Errors
+    /// The file could not be written to.
+    pub fn trace(
+        &self,
+        file: impl Write + Send + 'static,
+        interval: Duration,
+    ) -> io::Result<Recording> {
+        let (recording, tracers) = trace::start(file)?;
+        self.engine.with(|wires, _| {
+            wires.sampling = Some(Sampling::new(interval));
+            for (lane, tracer) in wires.lanes.iter_mut().zip(tracers) {
+                lane.trace(tracer);
+            }
+        });
+        Ok(recording)
+    }
+
+    /// Whether what happened so far can be believed, by the limits that suit the path.
+    pub fn verdict(&self) -> Verdict {
+        self.stats().verdict(&self.limits)
     }
 
     /// Ends the lab and says what happened.
@@ -136,51 +303,4 @@ impl Lab {
 fn in_own_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| map.split_whitespace().nth(2) != Some("4294967295"))
-}
-
-/// The two devices and the lanes between them.
-struct Wires {
-    /// Near to far, far to near.
-    lanes: [Lane<Layout>; 2],
-    /// Near, far.
-    tuns: [Tun; 2],
-}
-
-impl Wires {
-    fn start(self) -> io::Result<Engine<Self>> {
-        let sources = sources()?;
-        for tun in &self.tuns {
-            watch(&sources, tun)?;
-        }
-        Engine::start(self, sources)
-    }
-}
-
-impl Carrier for Wires {
-    fn emit_due(&mut self, clock: &Clock) {
-        for (from, lane) in self.lanes.iter_mut().enumerate() {
-            lane.emit_due(clock, &mut &self.tuns[1 - from]);
-        }
-    }
-
-    fn take_in(&mut self, clock: &Clock) -> bool {
-        let mut more = false;
-        for (lane, tun) in self.lanes.iter_mut().zip(&self.tuns) {
-            more |= lane.take_batch(
-                clock,
-                BATCH,
-                |space| tun.read(space),
-                |frame, layout, segment, mtu| tun.tell_mtu(frame, layout, segment, mtu),
-            );
-        }
-        more
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        self.lanes.iter().filter_map(Lane::next_due).min()
-    }
-
-    fn report(&self) -> [LaneReport; 2] {
-        self.lanes.each_ref().map(Lane::report)
-    }
 }

@@ -1,14 +1,19 @@
 //! One direction under the real clock: the path's link, and the frames that are in it.
 
+use core::time::Duration;
 use std::io;
 use std::ops::Range;
 
-use path::{Damage, Exit, Fate, Link, Packet, PathConfig, PathError};
+use path::{
+    Change, Damage, Exit, Fate, HostGroup, Link, LinkConfig, Packet, PathConfig, PathError,
+};
 use units::{Bytes, Instant};
 
+use crate::access::Access;
 use crate::clock::Clock;
-use crate::report::{LaneReport, LatenessRecord, OutsideModel};
+use crate::report::{LaneReport, LaneSample, LatenessRecord, OutsideModel};
 use crate::ring::{MAX_FRAME, Ring};
+use crate::trace::Tracer;
 
 /// Room in a ring beside what the model holds: frames whose segments were mostly dropped, and
 /// the rounding of small ones.
@@ -29,6 +34,20 @@ pub(crate) trait Segments {
     fn flow(&self, frame: &[u8]) -> u64;
     /// Whether the segments can carry a mark of congestion.
     fn ecn_capable(&self, frame: &[u8]) -> bool;
+    /// Which host of the sending side it comes from.
+    fn from(&self) -> usize {
+        0
+    }
+    /// Which host of the receiving side it goes to.
+    fn to(&self) -> usize {
+        0
+    }
+}
+
+/// Segment `index` as a packet.
+fn packet<M: Segments>(frame: &[u8], meta: &M, index: u32) -> Packet {
+    let size = meta.size(frame.len(), index);
+    Packet { size, flow: meta.flow(frame), ecn_capable: meta.ecn_capable(frame) }
 }
 
 /// What the path did to a segment beside delaying it.
@@ -72,6 +91,8 @@ pub(crate) trait Outlet<M> {
 struct Place {
     frame: u64,
     segment: u32,
+    /// Whether its sender's own link has marked it.
+    marked: bool,
 }
 
 /// Segments of one frame that leave together.
@@ -97,8 +118,19 @@ impl Run {
 
 /// One direction.
 pub(crate) struct Lane<M> {
+    /// The senders' own links, which lead to the path.
+    approach: Access<Place>,
     link: Link<Place>,
+    /// The receivers' own links, behind the path.
+    exits: Access<(Place, Effect)>,
+    /// The path's round-trip time when it was made.
+    rtt: Duration,
     ring: Ring<M>,
+    /// The largest packet the hosts send.
+    mtu: Bytes,
+    /// What the hosts' own links may hold.
+    access_room: Bytes,
+    tracer: Option<Tracer>,
     /// Where frames are read that the ring has no room for.
     spill: Box<[u8]>,
     run: Run,
@@ -107,17 +139,73 @@ pub(crate) struct Lane<M> {
 }
 
 impl<M: Segments> Lane<M> {
-    /// Around a link that holds no more than `most_held` at once.
-    fn new(link: Link<Place>, most_held: Bytes) -> Result<Self, LaneError> {
-        let room = ring_size(most_held).ok_or(LaneError::TooLarge)?;
+    /// What needs room for this direction of a path between such hosts.
+    fn new(
+        link: Link<Place>,
+        from: &[HostGroup],
+        to: &[HostGroup],
+        (rtt, seed, mtu): (Duration, u64, Bytes),
+    ) -> Result<Self, LaneError> {
+        let access = |hosts| Access::<()>::most_held(hosts, rtt, link.config().rate);
+        let access_room = access(from) + access(to);
+        let room = ring_size(link.config().most_held(rtt, mtu) + access_room)?;
         Ok(Self {
+            approach: Access::new(from, rtt, seed)?,
+            exits: Access::new(to, rtt, !seed)?,
             link,
+            rtt,
             ring: Ring::new(room),
+            mtu,
+            access_room,
+            tracer: None,
             spill: vec![0; MAX_FRAME].into_boxed_slice(),
             run: Run::default(),
             lateness: LatenessRecord::new(),
             outside: OutsideModel::default(),
         })
+    }
+
+    /// The larger ring that a change of the link asks for, if it does.
+    ///
+    /// # Errors
+    /// The change leads to an impossible link, or one that holds too much.
+    pub(crate) fn room_for(&self, change: &Change) -> Result<Option<usize>, LaneError> {
+        let held = self.link.after(change)?.most_held(self.rtt, self.mtu);
+        let room = ring_size(held + self.access_room)?;
+        Ok((room > self.ring.capacity()).then_some(room))
+    }
+
+    /// Changes the link, after [`room_for`](Self::room_for) has seen the change, and takes the
+    /// memory that it asked for.
+    pub(crate) fn set(
+        &mut self,
+        now: Instant,
+        change: &Change,
+        memory: Option<Box<[u8]>>,
+    ) -> Result<(), LaneError> {
+        if let Some(memory) = memory.filter(|memory| memory.len() > self.ring.capacity()) {
+            self.ring.grow(memory);
+        }
+        self.advance(now);
+        Ok(self.link.set(now, change)?)
+    }
+
+    /// The link as it is now.
+    pub(crate) fn config(&self) -> &LinkConfig {
+        self.link.config()
+    }
+
+    /// From now on notes drops and, when asked, the queue.
+    pub(crate) fn trace(&mut self, tracer: Tracer) {
+        self.tracer = Some(tracer);
+    }
+
+    /// Notes how much waits.
+    pub(crate) fn note_queue(&mut self, now: Instant) {
+        self.advance(now);
+        if let Some(tracer) = &self.tracer {
+            tracer.queue(now, self.link.backlog());
+        }
     }
 
     /// Takes in up to `most` frames, as long as `read` has any: it fills a buffer and returns the
@@ -146,6 +234,9 @@ impl<M: Segments> Lane<M> {
         read: impl FnOnce(&mut [u8]) -> io::Result<(usize, M)>,
         refuse: impl FnOnce(&[u8], &M, u32, Bytes),
     ) -> io::Result<()> {
+        // With links of the hosts' own, in the order of time: what has left them comes first.
+        let before = (!self.approach.is_empty()).then(|| clock.now());
+        before.inspect(|&now| self.advance(now));
         let frame = self.ring.next_number();
         let Some(space) = self.ring.space() else {
             let (len, meta) = read(&mut self.spill)?;
@@ -153,18 +244,26 @@ impl<M: Segments> Lane<M> {
             return Ok(());
         };
         let (len, meta) = read(space)?;
-        let now = clock.now();
+        let now = before.unwrap_or_else(|| clock.now());
         let bytes = &space[..len];
         let (flow, ecn_capable) = (meta.flow(bytes), meta.ecn_capable(bytes));
         let (mut pending, mut kept, mut refused) = (0, 0, None);
         for segment in 0..meta.count(len) {
             let packet = Packet { size: meta.size(len, segment), flow, ecn_capable };
-            match self.link.send_packet(now, packet, Place { frame, segment }) {
+            let place = Place { frame, segment, marked: false };
+            // Only the path tells its MTU, so what is too large for it goes there at once.
+            let fits = self.link.config().mtu.is_none_or(|mtu| packet.size <= mtu);
+            let sent = match self.approach.of(meta.from()).filter(|_| fits) {
+                Some(own) => own.send_packet(now, packet, place),
+                None => self.link.send_packet(now, packet, place),
+            };
+            match sent {
                 Ok(()) => {
                     pending += 1;
                     kept = segment + 1;
                 }
                 Err(error) => {
+                    note_drop(self.tracer.as_ref(), now, Fate::Dropped(error.cause), packet.size);
                     refused = refused.or(error.tell_mtu.map(|mtu| (segment, mtu)));
                 }
             }
@@ -181,24 +280,80 @@ impl<M: Segments> Lane<M> {
         Ok(())
     }
 
+    /// Brings to the path what has left the senders' own links by `now`.
+    fn advance(&mut self, now: Instant) {
+        while let Some(exit) = self.approach.poll(now) {
+            let place = Place { marked: exit.marked, ..exit.item };
+            let (frame, meta) = self.ring.frame(place.frame);
+            let packet = packet(frame, meta, place.segment);
+            if exit.fate != Fate::Delivered {
+                self.ring.release(place.frame);
+            } else if let Err(error) = self.link.send_packet(exit.due, packet, place) {
+                let fate = Fate::Dropped(error.cause);
+                note_drop(self.tracer.as_ref(), exit.due, fate, packet.size);
+                self.ring.release(place.frame);
+            }
+        }
+        self.link.advance(now);
+    }
+
     /// Emits everything due by now, neighbours in one frame as one piece.
     pub(crate) fn emit_due(&mut self, clock: &Clock, outlet: &mut impl Outlet<M>) {
         let now = clock.now();
+        self.advance(now);
         while let Some(exit) = self.link.poll(now) {
+            let place = exit.item;
             if exit.fate != Fate::Delivered {
-                self.ring.release(exit.item.frame);
+                note_drop(self.tracer.as_ref(), exit.due, exit.fate, exit.size);
+                self.ring.release(place.frame);
                 continue;
             }
-            let effect = Effect::from(&exit);
-            if !self.run.continues_with(exit.item, effect) {
-                self.flush(clock, outlet);
-                self.run.frame = exit.item.frame;
-                self.run.first = exit.item.segment;
-                self.run.effect = effect;
+            let mut effect = Effect::from(&exit);
+            effect.marked |= place.marked;
+            if self.exits.is_empty() || !self.enter_exit(place, effect, exit.due) {
+                self.leave(clock, outlet, place, effect, exit.due);
             }
-            self.run.due.push(exit.due);
+        }
+        while let Some(exit) = self.exits.poll(now) {
+            let (place, mut effect) = exit.item;
+            if exit.fate != Fate::Delivered {
+                self.ring.release(place.frame);
+                continue;
+            }
+            effect.marked |= exit.marked;
+            self.leave(clock, outlet, place, effect, exit.due);
         }
         self.flush(clock, outlet);
+    }
+
+    /// Hands a segment to its receiver's own link; false when that has none.
+    fn enter_exit(&mut self, place: Place, effect: Effect, at: Instant) -> bool {
+        let (frame, meta) = self.ring.frame(place.frame);
+        let Some(own) = self.exits.of(meta.to()) else {
+            return false;
+        };
+        let packet = packet(frame, meta, place.segment);
+        if own.send_packet(at, packet, (place, effect)).is_err() {
+            self.ring.release(place.frame);
+        }
+        true
+    }
+
+    fn leave(
+        &mut self,
+        clock: &Clock,
+        outlet: &mut impl Outlet<M>,
+        place: Place,
+        effect: Effect,
+        due: Instant,
+    ) {
+        if !self.run.continues_with(place, effect) {
+            self.flush(clock, outlet);
+            self.run.frame = place.frame;
+            self.run.first = place.segment;
+            self.run.effect = effect;
+        }
+        self.run.due.push(due);
     }
 
     fn flush(&mut self, clock: &Clock, outlet: &mut impl Outlet<M>) {
@@ -223,9 +378,10 @@ impl<M: Segments> Lane<M> {
         }
     }
 
-    /// When the next segment is due.
+    /// When the next segment is due, or on its way to the path.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.link.next_exit()
+        let exits = [self.approach.next_exit(), self.link.next_exit(), self.exits.next_exit()];
+        exits.into_iter().flatten().min()
     }
 
     /// What happened so far, apart from what was lost before it came here.
@@ -234,17 +390,41 @@ impl<M: Segments> Lane<M> {
             counters: *self.link.counters(),
             lateness: self.lateness.summary(),
             outside: self.outside,
+            access_drops: self.approach.dropped() + self.exits.dropped(),
+        }
+    }
+
+    /// What is so now, and was so since this was last asked.
+    pub(crate) fn sample(&mut self, now: Instant) -> LaneSample {
+        self.advance(now);
+        let (queue, peak) = (self.link.backlog(), self.link.take_peak());
+        let rate = self.link.config().rate;
+        LaneSample {
+            report: self.report(),
+            queue,
+            peak,
+            queue_time: [queue, peak].map(|waiting| rate.time_for(waiting.bytes)),
+            lateness: self.lateness.take_recent(),
         }
     }
 }
 
-/// The lanes of a path, forward and back.
-pub(crate) fn lanes<M: Segments>(path: &PathConfig) -> Result<[Lane<M>; 2], LaneError> {
+fn note_drop(tracer: Option<&Tracer>, at: Instant, fate: Fate, size: Bytes) {
+    if let (Some(tracer), Fate::Dropped(cause)) = (tracer, fate) {
+        tracer.dropped(at, cause, size);
+    }
+}
+
+/// The lanes of a path, forward and back, between such hosts, which send packets of up to `mtu`.
+pub(crate) fn lanes<M: Segments>(
+    path: &PathConfig,
+    near: &[HostGroup],
+    far: &[HostGroup],
+    mtu: Bytes,
+) -> Result<[Lane<M>; 2], LaneError> {
     let (forward, back) = path.links()?;
-    Ok([
-        Lane::new(forward, path.forward.most_held(path.rtt()))?,
-        Lane::new(back, path.back.most_held(path.rtt()))?,
-    ])
+    let common = (path.rtt(), path.seed, mtu);
+    Ok([Lane::new(forward, near, far, common)?, Lane::new(back, far, near, common)?])
 }
 
 /// Why a path cannot be emulated.
@@ -263,7 +443,8 @@ pub enum LaneError {
 
 /// Bytes of ring for everything that is in a link at once: half as much again because small
 /// packets are rounded up, and slack.
-fn ring_size(held: Bytes) -> Option<usize> {
+fn ring_size(held: Bytes) -> Result<usize, LaneError> {
     let size = held.0.saturating_add(held.0 / 2).saturating_add(RING_SLACK);
-    (size <= MAX_RING).then(|| usize::try_from(size).ok()).flatten()
+    let size = usize::try_from(size).ok().filter(|_| size <= MAX_RING);
+    size.ok_or(LaneError::TooLarge)
 }

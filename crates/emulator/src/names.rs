@@ -23,32 +23,38 @@ static LABS: AtomicU32 = AtomicU32::new(0);
 
 /// The names of one lab, removed on drop.
 pub(crate) struct Names {
-    names: [String; 2],
+    /// The start of each, which the host's own follows.
+    lab: String,
+    names: Vec<String>,
 }
 
 impl Names {
-    /// Names the two namespaces `longhaul-PID-near` and `longhaul-PID-far`; a process's further
-    /// labs are called `longhaul-PID.1-near` and so on.
-    pub(crate) fn create(namespaces: [BorrowedFd<'_>; 2]) -> io::Result<Self> {
+    /// Names the namespaces of hosts `longhaul-PID-near`, `longhaul-PID-far` and so on; a
+    /// process's further labs are called `longhaul-PID.1-near` and so on.
+    pub(crate) fn create<'a>(
+        hosts: impl Iterator<Item = (String, BorrowedFd<'a>)>,
+    ) -> io::Result<Self> {
         fs::create_dir_all(FOLDER)?;
         let lab = match LABS.fetch_add(1, Ordering::Relaxed) {
             0 => process::id().to_string(),
             n => format!("{}.{n}", process::id()),
         };
-        // Made first, so that a half-made pair is removed as well.
-        let names = Self { names: Host::BOTH.map(|host| format!("{PREFIX}{lab}-{host}")) };
-        for (name, namespace) in names.names.iter().zip(namespaces) {
-            let path = Path::new(FOLDER).join(name);
+        let mut names = Self { lab: format!("{PREFIX}{lab}-"), names: Vec::new() };
+        for (host, namespace) in hosts {
+            let name = names.of(&host);
+            let path = Path::new(FOLDER).join(&name);
             // A name of our own number that this process did not make is of an earlier process.
             remove(&path);
             File::create_new(&path)?;
+            // Noted first, so that what is half made is removed as well.
+            names.names.push(name);
             mount_bind(format!("/proc/self/fd/{}", namespace.as_raw_fd()), &path)?;
         }
         Ok(names)
     }
 
-    pub(crate) fn of(&self, host: Host) -> &str {
-        &self.names[host as usize]
+    pub(crate) fn of(&self, host: &str) -> String {
+        format!("{}{host}", self.lab)
     }
 }
 
@@ -75,7 +81,8 @@ fn maker(path: &Path) -> Option<u32> {
     let rest = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
     let (lab, host) = rest.split_once('-')?;
     let pid = lab.split_once('.').map_or(lab, |(pid, _)| pid);
-    Host::BOTH.iter().any(|known| known.to_string() == host).then(|| pid.parse().ok()).flatten()
+    let side = host.trim_end_matches(|c: char| c.is_ascii_digit());
+    Host::BOTH.iter().any(|known| known.to_string() == side).then(|| pid.parse().ok()).flatten()
 }
 
 fn alive(pid: u32) -> bool {
@@ -97,6 +104,8 @@ mod tests {
         let maker = |name: &str| maker(&Path::new(FOLDER).join(name));
         assert_eq!(maker("longhaul-12-near"), Some(12));
         assert_eq!(maker("longhaul-12.3-far"), Some(12));
+        assert_eq!(maker("longhaul-12-near2"), Some(12));
+        assert_eq!(maker("longhaul-12-near2x"), None);
         assert_eq!(maker("longhaul-12-middle"), None);
         assert_eq!(maker("longhaul-test-near"), None);
         assert_eq!(maker("vpn-12-near"), None);

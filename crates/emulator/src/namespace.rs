@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::{panic, thread};
 
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// A network namespace. It exists as long as a clone of this, or a process or socket in it.
@@ -56,6 +57,20 @@ impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Makes a command end with the thread that starts it: the kernel kills it when that thread ends,
+/// however it does, `kill -9` of its process included. For a thread that lives as long as the
+/// command should, such as the main one.
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // Gone before the call above: then nobody would send the signal any more.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: between fork and exec only prctl() and getppid() are called, plain system calls.
+    unsafe { command.pre_exec(bind) };
 }
 
 fn on_own_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {

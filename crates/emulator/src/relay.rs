@@ -43,7 +43,7 @@ impl Relay {
     /// # Errors
     /// The path is impossible, or a socket could not be made.
     pub fn start(path: &PathConfig, target: SocketAddr) -> Result<Self, LabError> {
-        let lanes = lanes(path)?;
+        let lanes = lanes(path, &[], &[], Bytes(MTU as u64))?;
         let here = if target.is_ipv4() {
             SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
         } else {
@@ -113,9 +113,10 @@ impl Segments for Parcel {
 /// Receives what the path takes; what is too long for it vanishes.
 fn receive(socket: &Udp, space: &mut [u8]) -> io::Result<Received> {
     loop {
-        let got = socket.receive(space)?;
-        if got.stride + HEADERS <= MTU {
-            return Ok(got);
+        match socket.receive(space) {
+            Ok(got) if got.stride + HEADERS <= MTU => return Ok(got),
+            Ok(_) => {}
+            Err(error) => pass_over_refusals(error)?,
         }
     }
 }
@@ -163,10 +164,13 @@ struct Exchange {
     clients: Clients,
 }
 
-/// Where the forward lane ends.
-struct ToTarget(SocketAddr);
+/// Where a lane ends: at the target, or without one at the client.
+struct Outward<'a> {
+    front: &'a Udp,
+    target: Option<SocketAddr>,
+}
 
-impl Outlet<Parcel> for ToTarget {
+impl Outlet<Parcel> for Outward<'_> {
     fn emit(
         &mut self,
         frame: &[u8],
@@ -177,35 +181,32 @@ impl Outlet<Parcel> for ToTarget {
         if effect.damage.is_some() {
             return Ok(()); // The receiver's checksum finds every single bit.
         }
-        let contents = cut(frame, meta, segments);
-        meta.client.upstream.send(contents, meta.stride, self.0, mark(meta, effect))
+        let (socket, to) = match self.target {
+            Some(target) => (&meta.client.upstream, target),
+            None => (self.front, meta.client.address),
+        };
+        let send =
+            || socket.send(cut(frame, meta, segments.clone()), meta.stride, to, mark(meta, effect));
+        match send() {
+            // What an earlier datagram met: nobody listens at the target. This one has its turn.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => send(),
+            result => result,
+        }
+        .or_else(pass_over_refusals)
     }
 }
 
-/// Where the back lane ends.
-struct ToClient<'a>(&'a Udp);
-
-impl Outlet<Parcel> for ToClient<'_> {
-    fn emit(
-        &mut self,
-        frame: &[u8],
-        meta: &Parcel,
-        segments: Range<u32>,
-        effect: Effect,
-    ) -> io::Result<()> {
-        if effect.damage.is_some() {
-            return Ok(()); // The receiver's checksum finds every single bit.
-        }
-        let contents = cut(frame, meta, segments);
-        self.0.send(contents, meta.stride, meta.client.address, mark(meta, effect))
-    }
+/// That nobody listens at the target is no fault of the path: a datagram that comes there is lost
+/// as on any network.
+fn pass_over_refusals(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::ConnectionRefused { Ok(()) } else { Err(error) }
 }
 
 impl Carrier for Exchange {
     fn emit_due(&mut self, clock: &Clock) {
         let Self { lanes: [forward, back], front, clients } = self;
-        forward.emit_due(clock, &mut ToTarget(clients.target));
-        back.emit_due(clock, &mut ToClient(front));
+        forward.emit_due(clock, &mut Outward { front, target: Some(clients.target) });
+        back.emit_due(clock, &mut Outward { front, target: None });
     }
 
     fn take_in(&mut self, clock: &Clock) -> bool {

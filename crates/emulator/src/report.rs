@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use hdrhistogram::Histogram;
-use path::{Counters, DropCause};
+use path::{Counters, DropCause, Tally};
 
 /// The largest lateness told apart.
 const MAX_LATENESS: Duration = Duration::from_secs(60);
@@ -12,10 +12,14 @@ const MAX_LATENESS: Duration = Duration::from_secs(60);
 /// How long after their due time packets left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
+    /// Of how many packets.
+    pub packets: u64,
     /// The median.
     pub p50: Duration,
     /// 99 of 100 packets were not later.
     pub p99: Duration,
+    /// 999 of 1000.
+    pub p999: Duration,
     /// The latest.
     pub max: Duration,
 }
@@ -49,6 +53,41 @@ pub struct LaneReport {
     pub lateness: Lateness,
     /// What went wrong beside it.
     pub outside: OutsideModel,
+    /// Packets that the hosts' own links dropped, on their way to the path or from it.
+    pub access_drops: u64,
+}
+
+impl LaneReport {
+    /// Packets lost that the path did not lose, wherever.
+    pub fn lost_outside(&self) -> u64 {
+        self.outside.total() + self.counters.dropped(DropCause::Overflow).packets
+    }
+}
+
+/// One direction at a moment, and since the moment before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneSample {
+    /// As in the report: since the start.
+    pub report: LaneReport,
+    /// What waits in the queue.
+    pub queue: Tally,
+    /// The most packets, and the most bytes, that waited at once since the last sample.
+    pub peak: Tally,
+    /// How long the bytes of `queue` and of `peak` take at the link's rate.
+    pub queue_time: [Duration; 2],
+    /// Of the packets that left since the last sample.
+    pub lateness: Lateness,
+}
+
+/// What a lab does at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LabSample {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Near to far.
+    pub forward: LaneSample,
+    /// Far to near.
+    pub back: LaneSample,
 }
 
 /// What a lab or a relay did.
@@ -59,6 +98,8 @@ pub struct LabReport {
     /// Processor time of the emulating thread. Most of it is the receiving host's network
     /// stack, which runs when the thread hands over a packet.
     pub cpu: Duration,
+    /// The longest that the emulating thread did not run although it was to.
+    pub stall: Duration,
     /// Near to far.
     pub forward: LaneReport,
     /// Far to near.
@@ -67,7 +108,7 @@ pub struct LabReport {
 
 impl fmt::Display for LaneReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { counters, lateness, outside } = self;
+        let Self { counters, lateness, .. } = self;
         write!(
             f,
             "{} packets, {} delivered",
@@ -86,8 +127,13 @@ impl fmt::Display for LaneReport {
         for (packets, name) in effects.into_iter().filter(happened) {
             write!(f, ", {packets} {name}")?;
         }
-        write!(f, "; late by {:.0?} (median), {:.0?} (p99)", lateness.p50, lateness.p99)?;
-        let stray = outside.total() + counters.dropped(DropCause::Overflow).packets;
+        if self.access_drops > 0 {
+            write!(f, ", {} dropped by the hosts' own links", self.access_drops)?;
+        }
+        if lateness.packets > 0 {
+            write!(f, "; {lateness}")?;
+        }
+        let stray = self.lost_outside();
         if stray > 0 {
             write!(f, "; {stray} lost outside the model")?;
         }
@@ -104,22 +150,59 @@ impl fmt::Display for LabReport {
     }
 }
 
+impl fmt::Display for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { p50, p99, p999, max, .. } = self;
+        write!(
+            f,
+            "late by {p50:.0?} (median), {p99:.0?} (p99), {p999:.0?} (p99.9), {max:.0?} (most)"
+        )
+    }
+}
+
 /// Collects lateness, a packet at a time, in constant memory.
-pub(crate) struct LatenessRecord(Histogram<u64>);
+pub(crate) struct LatenessRecord {
+    /// Up to the last sample.
+    past: Histogram<u64>,
+    /// Since then.
+    recent: Histogram<u64>,
+}
 
 impl LatenessRecord {
     pub(crate) fn new() -> Self {
         let max = MAX_LATENESS.as_nanos() as u64;
-        Self(Histogram::new_with_bounds(1, max, 2).expect("constant bounds in range"))
+        let empty = Histogram::new_with_bounds(1, max, 2).expect("constant bounds in range");
+        Self { past: empty.clone(), recent: empty }
     }
 
     pub(crate) fn add(&mut self, lateness: Duration) {
-        self.0.saturating_record(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX));
+        self.recent.saturating_record(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// Of all packets.
     pub(crate) fn summary(&self) -> Lateness {
-        let at = |quantile| Duration::from_nanos(self.0.value_at_quantile(quantile));
-        Lateness { p50: at(0.5), p99: at(0.99), max: at(1.0) }
+        Lateness::of(&self.all())
+    }
+
+    /// Of the packets since this was last asked.
+    pub(crate) fn take_recent(&mut self) -> Lateness {
+        let lateness = Lateness::of(&self.recent);
+        self.past = self.all();
+        self.recent.reset();
+        lateness
+    }
+
+    fn all(&self) -> Histogram<u64> {
+        let mut all = self.past.clone();
+        all.add(&self.recent).expect("of the same bounds");
+        all
+    }
+}
+
+impl Lateness {
+    fn of(record: &Histogram<u64>) -> Self {
+        let at = |quantile| Duration::from_nanos(record.value_at_quantile(quantile));
+        Self { packets: record.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 }
 
@@ -133,8 +216,12 @@ mod tests {
         for micros in 1..=1000 {
             record.add(Duration::from_micros(micros));
         }
-        let Lateness { p50, p99, max } = record.summary();
-        for (found, expected) in [(p50, 500.0), (p99, 990.0), (max, 1000.0)] {
+        let summary = record.summary();
+        assert_eq!((record.take_recent(), record.take_recent().packets), (summary, 0));
+        assert_eq!(record.summary(), summary, "samples take nothing away");
+        let Lateness { p50, p99, p999, max, packets } = summary;
+        assert_eq!(packets, 1000);
+        for (found, expected) in [(p50, 500.0), (p99, 990.0), (p999, 999.0), (max, 1000.0)] {
             let micros = found.as_secs_f64() * 1e6;
             assert!((micros / expected - 1.0).abs() < 0.02, "{found:?} for {expected}");
         }

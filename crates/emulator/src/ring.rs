@@ -19,6 +19,12 @@ struct Frame<M> {
     pending: u32,
 }
 
+/// Memory for a ring of `capacity` bytes. Filling it here takes its page faults now: later they
+/// would cost milliseconds in the middle of a run.
+pub(crate) fn block(capacity: usize) -> Box<[u8]> {
+    vec![0xff; capacity + MAX_FRAME].into_boxed_slice()
+}
+
 /// Frames in the order they came, each with an `M` that says what it is. A frame stays until
 /// all its segments are released; room is reused from the oldest on.
 pub(crate) struct Ring<M> {
@@ -30,15 +36,32 @@ pub(crate) struct Ring<M> {
 }
 
 impl<M> Ring<M> {
-    /// A ring of `capacity` bytes and the room of one frame. Filling it here takes its page
-    /// faults now: later they would cost milliseconds in the middle of a run.
+    /// A ring of `capacity` bytes and the room of one frame.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            bytes: vec![0xff; capacity + MAX_FRAME].into_boxed_slice(),
+            bytes: block(capacity),
             head: 0,
             frames: VecDeque::with_capacity(INITIAL_FRAMES),
             oldest: 0,
         }
+    }
+
+    /// Bytes of all frames for which there is room.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.len() - MAX_FRAME
+    }
+
+    /// Moves into a larger block of memory, made by [`block`].
+    pub(crate) fn grow(&mut self, mut bytes: Box<[u8]>) {
+        debug_assert!(bytes.len() >= self.bytes.len());
+        self.head = 0;
+        for frame in &mut self.frames {
+            let end = self.head + frame.len;
+            bytes[self.head..end].copy_from_slice(&self.bytes[frame.start..][..frame.len]);
+            frame.start = self.head;
+            self.head += frame.len.next_multiple_of(ALIGN).min(MAX_FRAME);
+        }
+        self.bytes = bytes;
     }
 
     /// Room for the next frame, or `None` when the ring is full.
@@ -110,6 +133,9 @@ mod tests {
             let mut ring = Ring::new(5 * MAX_FRAME);
             let mut held: Vec<(u64, u8, usize, u32)> = Vec::new();
             for (round, (add, len, pending)) in steps.into_iter().enumerate() {
+                if round % 50 == 49 {
+                    ring.grow(block(ring.capacity() + len));
+                }
                 if add {
                     let fill = round as u8;
                     let number = ring.next_number();

@@ -228,7 +228,7 @@ impl Super {
 
 /// Completes the partial checksum of a single packet where the virtio-net header says, and lets
 /// the receiver verify it.
-fn complete_checksum(header: &mut [u8], payload: &[u8]) {
+pub(crate) fn complete_checksum(header: &mut [u8], payload: &[u8]) {
     let places = u16_ne(header, 6).zip(u16_ne(header, 8));
     let Some((start, offset)) = places.filter(|_| header[1] == GSO_NONE) else {
         return;

@@ -9,8 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use libc::c_uint;
 use units::Bytes;
 
+use crate::capture::{Crossing, Tap};
 use crate::icmp::{MAX_NOTICE, too_big};
-use crate::lane::{Effect, Outlet};
+use crate::lane::Effect;
 use crate::superpacket::{Layout, MAX_HEADER, VNET_HEADER, damaged};
 
 /// What to ask of the kernel, best first: before Linux 6.2 there is no UDP segmentation on TUN.
@@ -20,9 +21,14 @@ const OFFLOADS: [c_uint; 3] = [TCP_OFFLOADS | libc::TUN_F_USO4 | libc::TUN_F_USO
 const TCP_OFFLOADS: c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
+/// The most parts a packet is written in.
+const MAX_PARTS: usize = 4;
+
 /// A TUN device whose packets stand behind a virtio-net header.
 pub(crate) struct Tun {
     file: File,
+    /// Notes every packet that crosses the device.
+    pub(crate) tap: Option<Tap>,
 }
 
 impl Tun {
@@ -55,7 +61,7 @@ impl Tun {
                 break;
             }
         }
-        accepted.map(|()| Self { file })
+        accepted.map(|()| Self { file, tap: None })
     }
 
     /// Reads a packet with its header; `WouldBlock` when none waits.
@@ -63,6 +69,9 @@ impl Tun {
         let len = (&self.file).read(space)?;
         if len <= VNET_HEADER {
             return Err(io::ErrorKind::InvalidData.into());
+        }
+        if let Some(tap) = &self.tap {
+            tap.note(Crossing::Sent, &[&space[..len]]);
         }
         Ok((len, Layout::read(&space[..len])))
     }
@@ -79,33 +88,41 @@ impl Tun {
         };
         if let Some(len) = too_big(head, rest, mtu, &mut space) {
             // What the host does not take is lost as on any network: the next packet asks again.
-            let _ = (&self.file).write(&space[..len]);
+            let _ = self.deliver(&[&space[..len]]);
         }
+    }
+
+    /// Emits segments of a frame in one piece, after the path had this effect on each of them.
+    pub(crate) fn emit(
+        &self,
+        frame: &[u8],
+        layout: &Layout,
+        segments: Range<u32>,
+        effect: Effect,
+    ) -> io::Result<()> {
+        let mut space = [0; MAX_HEADER];
+        let (header, payload) = layout.piece(frame, segments, effect, &mut space);
+        match effect.damage {
+            Some(damage) => self.deliver(&damaged(header, payload, damage, &mut [0])),
+            None => self.deliver(&[header, payload]),
+        }
+    }
+
+    fn deliver(&self, parts: &[&[u8]]) -> io::Result<()> {
+        if let Some(tap) = &self.tap {
+            tap.note(Crossing::Delivered, parts);
+        }
+        let mut slices = [IoSlice::new(&[]); MAX_PARTS];
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        (&self.file).write_vectored(&slices[..parts.len()]).map(drop)
     }
 }
 
 impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-impl Outlet<Layout> for &Tun {
-    fn emit(
-        &mut self,
-        frame: &[u8],
-        meta: &Layout,
-        segments: Range<u32>,
-        effect: Effect,
-    ) -> io::Result<()> {
-        let mut space = [0; MAX_HEADER];
-        let (header, payload) = meta.piece(frame, segments, effect, &mut space);
-        if let Some(damage) = effect.damage {
-            let mut byte = [0];
-            let parts = damaged(header, payload, damage, &mut byte).map(IoSlice::new);
-            return (&self.file).write_vectored(&parts).map(drop);
-        }
-        (&self.file).write_vectored(&[IoSlice::new(header), IoSlice::new(payload)]).map(drop)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Labs and relays with the real kernel. Not the standard harness: an ordinary user's process
 //! must move into a user namespace while it has one thread.
 
+mod live;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -32,25 +34,29 @@ fn main() -> ExitCode {
     let mut trials = vec![
         Trial::test("relay_carries_datagrams_both_ways", relay_carries_datagrams_both_ways),
         Trial::test("relay_loses_what_it_should", relay_loses_what_it_should),
+        Trial::test("a_relays_target_may_go_and_come", live::a_relays_target_may_go_and_come),
     ];
     let labs = privilege.and_then(|_| Lab::start(&path(1), &LabOptions::default()).map(drop));
     match labs {
-        Ok(()) => trials.extend([
-            Trial::test("round_trips_take_the_configured_time", round_trips),
-            Trial::test("tcp_crosses_a_lossy_path_intact", tcp_crosses_a_lossy_path_intact),
-            Trial::test("counters_add_up", counters_add_up),
-            Trial::test("every_queue_drops_in_its_way", every_queue_drops_in_its_way),
-            Trial::test("marks_reach_the_receiver", marks_reach_the_receiver),
-            Trial::test("duplicates_arrive_twice", duplicates_arrive_twice),
-            Trial::test("checksums_find_silent_damage", checksums_find_silent_damage),
-            Trial::test("senders_learn_a_smaller_mtu", senders_learn_a_smaller_mtu),
-            Trial::test("a_black_hole_tells_nobody", a_black_hole_tells_nobody),
-            Trial::test("commands_run_on_their_host", commands_run_on_their_host),
-            Trial::test("labs_live_side_by_side", labs_live_side_by_side),
-            Trial::test("names_go_with_the_lab", names_go_with_the_lab),
-            Trial::test("nothing_is_left_of_a_killed_lab", nothing_is_left_of_a_killed_lab),
-            Trial::test("unknown_congestion_control_is_refused", unknown_congestion_control),
-        ]),
+        Ok(()) => {
+            trials.extend(live::trials());
+            trials.extend([
+                Trial::test("round_trips_take_the_configured_time", round_trips),
+                Trial::test("tcp_crosses_a_lossy_path_intact", tcp_crosses_a_lossy_path_intact),
+                Trial::test("counters_add_up", counters_add_up),
+                Trial::test("every_queue_drops_in_its_way", every_queue_drops_in_its_way),
+                Trial::test("marks_reach_the_receiver", marks_reach_the_receiver),
+                Trial::test("duplicates_arrive_twice", duplicates_arrive_twice),
+                Trial::test("checksums_find_silent_damage", checksums_find_silent_damage),
+                Trial::test("senders_learn_a_smaller_mtu", senders_learn_a_smaller_mtu),
+                Trial::test("a_black_hole_tells_nobody", a_black_hole_tells_nobody),
+                Trial::test("commands_run_on_their_host", commands_run_on_their_host),
+                Trial::test("labs_live_side_by_side", labs_live_side_by_side),
+                Trial::test("names_go_with_the_lab", names_go_with_the_lab),
+                Trial::test("nothing_is_left_of_a_killed_lab", nothing_is_left_of_a_killed_lab),
+                Trial::test("unknown_congestion_control_is_refused", unknown_congestion_control),
+            ])
+        }
         Err(error) if error.is_not_permitted() => eprintln!("SKIPPED: tests of labs: {error}"),
         Err(error) => {
             eprintln!("a lab should start here: {error}");
@@ -365,7 +371,7 @@ fn commands_run_on_their_host() -> Outcome {
 }
 
 fn labs_live_side_by_side() -> Outcome {
-    let labs = (1..=4).map(|rtt| lab(&path(rtt))).collect::<Result<Vec<_>, _>>()?;
+    let labs = (1..=10).map(|rtt| lab(&path(rtt))).collect::<Result<Vec<_>, _>>()?;
     for lab in &labs {
         let (near, far) = (udp(lab, Host::Near, false)?, udp(lab, Host::Far, false)?);
         near.send_to(b"hello", far.local_addr()?)?;

@@ -167,13 +167,13 @@ impl LinkConfig {
     }
 
     /// The most bytes the link holds at once, in its queue and under way, whatever its schedule
-    /// brings: what a caller that keeps the packets needs room for. Counted in packets of 1500
-    /// bytes without framing; smaller packets are more.
-    pub fn most_held(&self, rtt: Duration) -> Bytes {
+    /// brings: what a caller that keeps the packets needs room for. Counted in packets of the
+    /// `largest` size without framing; smaller packets are more.
+    pub fn most_held(&self, rtt: Duration, largest: Bytes) -> Bytes {
         let mut state = self.clone();
         let (mut queue, mut rate, mut delay) = (Bytes::ZERO, Rate::ZERO, Duration::ZERO);
         let mut extend = |state: &Self| {
-            queue = queue.max(state.queue.most(state.rate, rtt));
+            queue = queue.max(state.queue.most(state.rate, rtt, largest));
             rate = rate.max(state.rate);
             delay = delay.max(state.most_delay());
         };
@@ -182,7 +182,7 @@ impl LinkConfig {
             change.apply(&mut state);
             extend(&state);
         }
-        let one = Framing::of(self).line_size(crate::queue::FULL_PACKET);
+        let one = Framing::of(self).line_size(largest);
         queue + rate.bytes_in(delay) + one
     }
 }

@@ -9,7 +9,7 @@ use crate::queue::{Departure, Queue, Verdict, Waiting};
 use crate::random::{Stream, stream};
 use crate::transmitter::Transmitter;
 use crate::wire::Wire;
-use crate::{Counters, DropCause, LinkConfig, PathError};
+use crate::{Counters, DropCause, LinkConfig, PathError, Tally};
 
 /// The most packets one link holds, queued and under way.
 pub const MAX_HELD: usize = 1 << 22;
@@ -111,6 +111,8 @@ pub struct Link<T> {
     wire: Wire,
     line: Line<T>,
     counters: Counters,
+    /// The most packets and bytes that waited since the last look.
+    peak: Tally,
 }
 
 impl<T> Link<T> {
@@ -127,6 +129,7 @@ impl<T> Link<T> {
             wire: Wire::new(config, seed),
             line: Line::new(),
             counters: Counters::default(),
+            peak: Tally::default(),
             config: config.clone(),
             rtt,
             seed,
@@ -165,6 +168,9 @@ impl<T> Link<T> {
         while let Some(victim) = self.queue.trim() {
             self.drop_waiting(now, victim, DropCause::Queue);
         }
+        let Tally { packets, bytes } = self.backlog();
+        self.peak =
+            Tally { packets: self.peak.packets.max(packets), bytes: self.peak.bytes.max(bytes) };
         Ok(())
     }
 
@@ -206,14 +212,23 @@ impl<T> Link<T> {
     /// # Errors
     /// The change leads to an impossible link; nothing was changed.
     pub fn set(&mut self, now: Instant, change: &Change) -> Result<(), PathError> {
-        change.check()?;
         self.advance(now);
-        let mut config = self.config.clone();
-        change.apply(&mut config);
-        config.check_state(self.rtt)?;
+        self.after(change)?;
         self.change(now, change);
         self.advance(now);
         Ok(())
+    }
+
+    /// What a change would make of the link.
+    ///
+    /// # Errors
+    /// An impossible link.
+    pub fn after(&self, change: &Change) -> Result<LinkConfig, PathError> {
+        change.check()?;
+        let mut config = self.config.clone();
+        change.apply(&mut config);
+        config.check_state(self.rtt)?;
+        Ok(config)
     }
 
     /// The link as it is now, after all changes up to the last call.
@@ -236,9 +251,15 @@ impl<T> Link<T> {
         self.queue.bytes()
     }
 
-    /// Packets waiting in the queue at the last call.
-    pub fn queued_packets(&self) -> usize {
-        self.queue.len()
+    /// What waits in the queue at the last call; [`advance`](Self::advance) makes that now.
+    pub fn backlog(&self) -> Tally {
+        Tally { packets: self.queue.len() as u64, bytes: self.queue.bytes() }
+    }
+
+    /// The most packets, and the most bytes, that waited at once since this was last asked.
+    pub fn take_peak(&mut self) -> Tally {
+        let now = self.backlog();
+        core::mem::replace(&mut self.peak, now)
     }
 
     /// Packets that memory is set aside for. It grows to the most the link ever held and no
@@ -249,7 +270,7 @@ impl<T> Link<T> {
 
     /// Makes every change and puts on the line every packet whose turn comes by `now`, each at
     /// its own exact time, so that the result does not depend on when this is called.
-    fn advance(&mut self, now: Instant) {
+    pub fn advance(&mut self, now: Instant) {
         loop {
             self.next_start = if self.queue.len() == 0 {
                 Instant::FAR_FUTURE

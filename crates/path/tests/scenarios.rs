@@ -145,7 +145,7 @@ fn faults_are_named_with_their_line() {
         ("[both]\nrate = \"1mbit\"\nhold = \"1s\"", 3, "[[change]]"),
         ("[both]\nrate = \"1mbit\"\nrate-trace-file = \"x\"", 3, "'x'"),
         ("[both]\nrate = \"1mbit\"\nloss = \"trace:012\"", 5, "0 (passed)"),
-        ("both = { rate = \"1mbit\" }\n[[near]]\ndelay = \"1s\"", 4, "rate"),
+        ("both = { rate = \"1mbit\" }\n[[near]]\nqueue = \"1s\"", 4, "rate"),
         (
             "both = { rate = \"1mbit\" }\n[[change]]\nat = \"1s\"\nboth = { rate = \"0bit\" }",
             4,

@@ -157,7 +157,7 @@ fn red_settles_where_its_curve_meets_the_load() {
                 let _ = link.send(now, Bytes(1500), i);
                 while link.poll(now).is_some() {}
                 if i > n / 2 {
-                    sum += link.queued_packets() as f64;
+                    sum += link.backlog().packets as f64;
                     count += 1.0;
                 }
             }

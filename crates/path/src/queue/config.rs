@@ -159,15 +159,15 @@ impl Default for FqCodelConfig {
 
 impl QueueConfig {
     /// The most bytes that wait on a link of `rate` and round-trip time `rtt`, packets being no
-    /// larger than 1500 bytes.
-    pub fn most(&self, rate: Rate, rtt: Duration) -> Bytes {
+    /// larger than `largest`.
+    pub fn most(&self, rate: Rate, rtt: Duration, largest: Bytes) -> Bytes {
         let limit = match self {
             Self::DropTail(limit) => *limit,
             Self::Red(red) | Self::RedI(red) => red.thresholds(rate, rtt).limit,
             Self::Codel(codel) => codel.limit,
             Self::FqCodel(fq) => fq.codel.limit,
         };
-        limit.bytes(rate)
+        limit.most(rate, largest)
     }
 
     pub(crate) fn check(&self, rate: Rate, rtt: Duration) -> Result<(), PathError> {

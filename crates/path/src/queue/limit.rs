@@ -21,6 +21,14 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// The most bytes of packets up to `largest` that may wait.
+    pub(crate) fn most(self, rate: Rate, largest: Bytes) -> Bytes {
+        match self {
+            Self::Packets(packets) => Bytes(packets.saturating_mul(largest.0)),
+            Self::Bytes(_) | Self::Time(_) => self.bytes(rate),
+        }
+    }
+
     /// In bytes, on a link of `rate`; a packet counts as 1500 bytes.
     pub fn bytes(self, rate: Rate) -> Bytes {
         match self {

@@ -17,7 +17,6 @@ use crate::DropCause;
 use codel::Codel;
 pub use config::{CodelConfig, FqCodelConfig, QueueConfig, RedConfig};
 use fair::Fair;
-pub(crate) use limit::FULL_PACKET;
 use limit::Room;
 pub use limit::{Limit, ParseLimitError};
 use red::{Red, Sight};

@@ -2,6 +2,7 @@
 
 mod presets;
 pub(crate) mod text;
+mod words;
 
 use core::ops::Range;
 use core::str::FromStr;
@@ -15,12 +16,16 @@ use crate::change::{Change, Schedule};
 use crate::{LinkConfig, PathConfig, PathError, QueueConfig};
 pub use presets::{PRESETS, Preset};
 use text::{text, time};
+pub use words::Adjustment;
 
 /// The longest scenario file, in bytes.
 pub const MAX_SCENARIO: usize = 1 << 20;
 
 /// The most hosts on each side.
 pub const MAX_HOSTS: u32 = 1024;
+
+/// The rate of a host's own link that only a delay is given of: 10 Gbit/s, as of a good adapter.
+pub const ACCESS_RATE: Rate = Rate::from_bits_per_sec(10_000_000_000);
 
 /// A path, who is at its ends, and for how long.
 ///
@@ -54,13 +59,14 @@ pub struct Scenario {
 pub struct HostGroup {
     /// How many (1).
     pub count: u32,
-    /// Of each host's own link to the path, both ways; without it no such link limits the host.
+    /// Of each host's own link to the path, both ways. Without it no such link limits the host;
+    /// one that has only a delay is [`ACCESS_RATE`].
     #[serde(deserialize_with = "text")]
     pub rate: Option<Rate>,
     /// One-way delay of that link (0).
     #[serde(deserialize_with = "time")]
     pub delay: Option<Duration>,
-    /// The queue before it, both ways (50 ms drop-tail).
+    /// The queue before it, both ways (50 ms drop-tail). Needs a rate.
     #[serde(deserialize_with = "text")]
     pub queue: Option<QueueConfig>,
 }
@@ -72,9 +78,10 @@ impl Default for HostGroup {
 }
 
 impl HostGroup {
-    /// The link of each of these hosts to the path, when it has a rate.
+    /// The link of each of these hosts to the path, when it has one of its own.
     pub fn link(&self) -> Option<LinkConfig> {
-        let mut link = LinkConfig::new(self.rate?, self.delay.unwrap_or_default());
+        let rate = self.rate.or(self.delay.map(|_| ACCESS_RATE))?;
+        let mut link = LinkConfig::new(rate, self.delay.unwrap_or_default());
         link.queue = self.queue.unwrap_or_default();
         Some(link)
     }
@@ -83,8 +90,8 @@ impl HostGroup {
         if self.count == 0 || self.count > MAX_HOSTS {
             return Err(format!("a group has 1 to {MAX_HOSTS} hosts, not {}", self.count));
         }
-        if self.rate.is_none() && (self.delay.is_some() || self.queue.is_some()) {
-            return Err("hosts with a delay or a queue of their own need a rate".into());
+        if self.rate.is_none() && self.queue.is_some() {
+            return Err("hosts with a queue of their own need a rate".into());
         }
         self.link().map_or(Ok(()), |link| link.check(rtt)).map_err(|error| error.to_string())
     }
