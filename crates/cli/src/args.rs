@@ -1,6 +1,8 @@
 //! Every command and flag: the one table from which the parser, `--help`, the man pages and the
 //! shell completions are made.
 
+mod emulate;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
+pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 
 /// How every command ends; part of `--help` and of the man pages.
 const EXIT_CODES: &str = "\
@@ -36,7 +39,7 @@ pub enum Command {
     Serve(Serve),
     Keygen(Keygen),
     Demo(Demo),
-    Emulate(Emulate),
+    Emulate(Box<Emulate>),
     Completions(Completions),
     Man(Man),
 }
@@ -197,56 +200,6 @@ impl PathOptions {
             .with_seed(self.seed)
     }
 }
-
-/// Run commands on two hosts joined by an emulated path
-///
-/// Two network namespaces, "near" and "far", are joined by a link of the given rate, delay, loss
-/// and queue, or by the path of a scenario. CMD runs on the near host, and its exit code is passed
-/// through. Without CMD the lab stays open until Ctrl-C, and how to run commands in it is printed.
-#[derive(Args)]
-#[command(after_long_help = EMULATE_LONG_HELP)]
-pub struct Emulate {
-    #[command(flatten)]
-    pub path: PathOptions,
-    /// Take the path from a scenario: the name of one that --list shows, or a TOML file
-    ///
-    /// The lab has two hosts and lasts as long as CMD: of a scenario it uses the path with all its
-    /// changes, not the groups of hosts and the duration, which are for the simulator so far.
-    #[arg(long, value_name = "NAME|FILE",
-          conflicts_with_all = ["rate", "rtt", "loss", "loss_back", "queue", "seed"])]
-    pub scenario: Option<PathBuf>,
-    /// Show the scenarios that come with the program, and end
-    #[arg(long, exclusive = true)]
-    pub list: bool,
-    /// The kernel's TCP congestion control on both hosts
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    pub cc: String,
-    /// A shell command that runs on the far host for as long as CMD runs
-    #[arg(long, value_name = "CMD")]
-    pub far: Option<String>,
-    /// Write the closing report as JSON to standard output
-    #[arg(long)]
-    pub json: bool,
-    /// What to run on the near host
-    #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
-const EMULATE_LONG_HELP: &str = "\
-Environment of CMD and of the far command:
-  LONGHAUL_NEAR, LONGHAUL_FAR    the hosts' IPv4 addresses
-  LONGHAUL_NEAR6, LONGHAUL_FAR6  their IPv6 addresses
-
-Examples:
-  longhaul emulate -- ping -c 3 10.77.0.2
-  longhaul emulate --loss 0.1% --far 'iperf3 -s' -- sh -c 'sleep 1; iperf3 -c $LONGHAUL_FAR'
-  longhaul emulate --scenario geo-satellite-t1 -- ping -c 3 10.77.0.2
-  longhaul emulate --queue fq-codel --rate 20mbit -- sh
-  longhaul emulate --far 'longhaul serve --root /dev/shm/in' -- longhaul cp data lh://10.77.0.2/
-
-Needs root, or user namespaces and /dev/net/tun. A report of what the path did goes to standard
-error. Exit code: that of CMD; 127 when it was not found, 128 + N when signal N ended it; 1 when the
-lab could not be made.";
 
 /// See a real file tree cross an emulated long fat path by TCP, striped TCP and UDP
 ///

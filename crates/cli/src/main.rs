@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(options),
         Command::Keygen(options) => home::keygen(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(options),
-        Command::Emulate(options) => emulate::run(options),
+        Command::Emulate(options) => emulate::run(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
     };

@@ -77,6 +77,11 @@ impl Group {
         self.group.is_none()
     }
 
+    /// Its process group, unless it shares ours.
+    pub fn id(&self) -> Option<Pid> {
+        self.group
+    }
+
     /// The child, to take its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child

@@ -72,7 +72,7 @@ fn a_tree_crosses_a_lossy_path_intact() {
     // The client's first hellos may come before the server listens, and are repeated.
     let path =
         ["emulate", "--rate", "100mbit", "--rtt", "50ms", "--loss", "1%", "--loss-back", "1%"];
-    let cp = ["--far", &serve, "--", longhaul, "cp", "tree"];
+    let cp = ["--no-verdict", "--far", &serve, "--", longhaul, "cp", "tree"];
     let output = home.succeed(&[&path[..], &cp, &["lh://10.77.0.2/there"]].concat());
     assert!(text(&output.stderr).contains("verified"), "{}", text(&output.stderr));
     assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
@@ -178,4 +178,180 @@ fn the_demo_takes_the_users_tree() {
     assert!(text(&output.stdout).contains("49 files"), "{}", text(&output.stdout));
     let said = home.fail(1, &[&path[..], &["--source", "no/such"]].concat());
     assert!(said.contains("no/such"), "{said}");
+}
+
+/// A lab that stays until a file called `done` is there, with its control socket in the home.
+fn open_lab(home: &Home, options: &[&str]) -> std::process::Child {
+    let script = "touch up; while ! [ -e done ]; do sleep 0.02; done";
+    let all = [&["emulate"], options, &["--", "sh", "-c", script]].concat();
+    let child = start(home.longhaul(&all).env("XDG_RUNTIME_DIR", home.path("")));
+    wait_for(home, "up");
+    child
+}
+
+fn wait_for(home: &Home, name: &str) {
+    while !home.path(name).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// `longhaul emulate set`: its exit code and all it said.
+fn set(home: &Home, words: &[&str]) -> (Option<i32>, String) {
+    let all = [&["emulate", "set"], words].concat();
+    let output = finish(start(home.longhaul(&all).env("XDG_RUNTIME_DIR", home.path(""))));
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn a_path_is_changed_while_it_runs() {
+    let Some(home) = home_with_labs("a_path_is_changed_while_it_runs") else {
+        return;
+    };
+    let (code, said) = set(&home, &[]);
+    assert!(code == Some(1) && said.contains("no lab runs"), "{said}");
+    let path = ["--name", "mine", "--rate", "10mbit", "--rtt", "4ms", "--loss", "0"];
+    let lab = open_lab(&home, &path);
+    let mode = std::os::unix::fs::MetadataExt::mode(&home.path("longhaul").metadata().unwrap());
+    assert_eq!(mode & 0o777, 0o700, "nobody else may enter");
+
+    let (code, said) = set(&home, &["rate=20mbit", "forward.loss=2%", "rtt=60ms"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("near -> far: rate=20mbit delay=30ms queue=50ms loss=0.02"), "{said}");
+    assert!(said.contains("far -> near: rate=20mbit delay=30ms queue=50ms\n"), "{said}");
+    let (_, shown) = set(&home, &["mine"]);
+    assert_eq!(shown, said, "without words it shows the same");
+    for (words, why) in [
+        (&["mine", "speed=3"][..], "unknown field `speed`"),
+        (&["mine", "rate=fast"], "does not begin with a number"),
+        (&["mine", "mtu=3"], "below the 68 bytes"),
+        (&["yours", "rate=1mbit"], "no lab called 'yours'"),
+        (&["mine", "faster"], "KEY=VALUE"),
+    ] {
+        let (code, said) = set(&home, words);
+        assert!(code == Some(1) && said.contains(why), "{words:?}: {said}");
+    }
+    assert_eq!(set(&home, &["mine"]).1, shown, "what is wrong changes nothing");
+
+    let again = ["emulate", "--name", "mine", "--", "true"];
+    let output = finish(start(home.longhaul(&again).env("XDG_RUNTIME_DIR", home.path(""))));
+    assert!(text(&output.stderr).contains("runs already"), "{}", text(&output.stderr));
+    std::fs::write(home.path("done"), "").unwrap();
+    assert_eq!(finish(lab).status.code(), Some(0));
+    assert_eq!(names(&home.path("longhaul")), Vec::<String>::new(), "the socket is gone");
+}
+
+#[test]
+fn kill_9_leaves_nothing_behind() {
+    let Some(home) = home_with_labs("kill_9_leaves_nothing_behind") else {
+        return;
+    };
+    // Not the command, but what it has started itself.
+    let far = "sleep 1000 & echo $! > far.pid; mv far.pid far; wait";
+    let mut lab = open_lab(&home, &["--name", "mine", "--far", far]);
+    wait_for(&home, "far");
+    let far = std::fs::read_to_string(home.path("far")).unwrap();
+    // Empty once it has ended, even where nobody collects orphans.
+    let arguments = std::path::Path::new("/proc").join(far.trim()).join("cmdline");
+    let runs = || std::fs::read(&arguments).is_ok_and(|arguments| !arguments.is_empty());
+    assert!(runs());
+    send(&lab, Signal::KILL);
+    lab.wait().unwrap();
+    while runs() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // The name is free again.
+    std::fs::write(home.path("done"), "").unwrap();
+    assert_eq!(finish(open_lab(&home, &["--name", "mine"])).status.code(), Some(0));
+}
+
+#[test]
+fn statistics_are_shown_while_it_runs() {
+    let Some(home) = home_with_labs("statistics_are_shown_while_it_runs") else {
+        return;
+    };
+    let slow = ["emulate", "--rate", "1mbit", "--rtt", "2ms", "--loss", "0", "--stats", "50ms"];
+    let send = ["--", "bash", "-c", "head -c 1000 /dev/zero > /dev/udp/$LONGHAUL_FAR/9; sleep 1"];
+    let output = home.run(&[&slow[..], &["--json"], &send].concat());
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (report, stats) = lines.split_last().unwrap();
+    assert_eq!(
+        (&report["event"], &report["near_to_far"]["packets"]),
+        (&"report".into(), &1.into())
+    );
+    assert!(report["faithful"].is_boolean() && report["faults"].is_array());
+    assert!(!stats.is_empty() && stats.iter().all(|line| line["event"] == "stats"));
+    let bits: f64 = stats.iter().map(|line| line["near_to_far"]["in_bps"].as_f64().unwrap()).sum();
+    assert!(bits > 0.0, "{stats:?}");
+    let output = home.run(&[&slow[..], &send].concat());
+    let said = text(&output.stderr);
+    assert!(said.contains("near -> far") && said.contains("late p99"), "{said}");
+    assert!(home.fail(2, &["emulate", "--stats", "0s", "--", "true"]).contains("millisecond"));
+}
+
+#[test]
+fn commands_run_on_any_host_and_recordings_are_kept() {
+    let Some(home) = home_with_labs("commands_run_on_any_host_and_recordings_are_kept") else {
+        return;
+    };
+    let hosts = ["--near-hosts", "delay=1ms", "--near-hosts", "delay=9ms rate=10mbit"];
+    let files = ["--pcap-near", "near.pcapng", "--pcap-far", "far.pcapng", "--trace", "trace.csv"];
+    let send =
+        "echo hello > /dev/udp/$LONGHAUL_FAR/9; echo $LONGHAUL_NEAR_2 > second; mv second sent";
+    let run = format!("near2:exec bash -c '{send}'");
+    let wait = "until [ -e sent ]; do sleep 0.02; done; sleep 0.3; echo $LONGHAUL_FAR6";
+    let all =
+        [&["emulate", "--loss", "0"], &hosts[..], &files, &["--run", &run, "--json"]].concat();
+    let output = home.run(&[&all[..], &["--", "sh", "-c", wait]].concat());
+    let said = text(&output.stdout);
+    assert!(said.starts_with("fd77::2\n"), "{said}{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(report["near_to_far"]["delivered_packets"], 1, "{report}");
+    assert_eq!(std::fs::read_to_string(home.path("sent")).unwrap(), "10.77.0.3\n");
+    for file in ["near.pcapng", "far.pcapng"] {
+        let bytes = std::fs::read(home.path(file)).unwrap();
+        assert!(bytes.windows(6).any(|found| found == b"hello\n"), "{file}");
+    }
+    let trace = std::fs::read_to_string(home.path("trace.csv")).unwrap();
+    assert!(trace.starts_with("seconds,direction,event,packets,bytes\n"), "{trace}");
+    assert!(trace.lines().count() > 2);
+    for (wrong, why) in [
+        (["--run", "near2:true"], "the near side has 1"),
+        (["--pcap-near", "no/such/file"], "cannot write no/such/file"),
+        (["--name", "a/b"], "letters"),
+    ] {
+        let said = home.fail(1, &["emulate", wrong[0], wrong[1], "--", "true"]);
+        assert!(said.contains(why), "{said}");
+    }
+    for wrong in [["--mtu", "1000"], ["--hosts", "65"], ["--near-hosts", "speed=3"], ["--run", "x"]]
+    {
+        home.fail(2, &["emulate", wrong[0], wrong[1], "--", "true"]);
+    }
+}
+
+/// A far host whose device is down takes no packet that the path delivers.
+#[test]
+fn a_run_beyond_the_model_fails() {
+    let test = "a_run_beyond_the_model_fails";
+    let Some(home) = home_with_labs(test) else {
+        return;
+    };
+    if std::process::Command::new("ip").arg("-V").output().is_err() {
+        return skip(test, "setting a device down needs iproute2");
+    }
+    let run = |code, options: &[&str]| {
+        let path = ["emulate", "--rtt", "2ms", "--loss", "0"];
+        let down = ["--far", "ip link set path down; touch down"];
+        let send = "until [ -e down ]; do sleep 0.02; done; \
+                    echo hello > /dev/udp/$LONGHAUL_FAR/9; sleep 0.5";
+        let said =
+            home.fail(code, &[&path, &down[..], options, &["--", "bash", "-c", send]].concat());
+        assert!(said.contains("1 lost outside the model"), "{said}");
+        std::fs::remove_file(home.path("down")).unwrap();
+        said
+    };
+    let said = run(125, &[]);
+    assert!(said.contains("verdict: NOT faithful: near -> far: 1 packets lost"), "{said}");
+    assert!(run(0, &["--no-verdict"]).contains("NOT faithful"));
+    run(0, &["--max-outside", "1", "--max-late", "1h", "--max-stall", "1h"]);
 }

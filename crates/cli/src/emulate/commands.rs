@@ -1,0 +1,182 @@
+//! The commands that run in a lab.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, ensure};
+use emulator::{Host, Lab, Machine, end_with_this_thread};
+use rustix::process::Signal;
+
+use super::control::VARIABLE;
+use crate::FAILED;
+use crate::args::{Emulate, RunOn};
+use crate::signals::{self, Group, Signals};
+
+/// As shells say it: the command was not found, or may not be run.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// What every command finds around it.
+pub struct Surroundings<'a> {
+    pub lab: &'a Lab,
+    /// The control socket.
+    pub control: Option<&'a Path>,
+}
+
+impl Surroundings<'_> {
+    /// Runs CMD to its end, or holds the lab open without one, and beside it the other commands.
+    /// Gives the exit code.
+    pub async fn run(&self, options: &Emulate, signals: &mut Signals) -> anyhow::Result<u8> {
+        let far = options.far.iter().map(|script| (Host::Far, 0, script));
+        let others =
+            options.run.iter().map(|RunOn { side, number, script }| (*side, *number, script));
+        let mut guardian = Guardian::start().context("cannot start sh")?;
+        let mut groups = Vec::new();
+        for (side, number, script) in far.chain(others) {
+            let machine = self.lab.machines(side).get(number);
+            let machine = machine
+                .with_context(|| format!("there is no host {side}{}; see --hosts", number + 1))?;
+            let group = Group::spawn(self.shell(machine, script), false);
+            let group = group.with_context(|| format!("cannot start '{script}'"))?;
+            guardian.watch(&group)?;
+            groups.push(group);
+        }
+        let code = match options.command.split_first() {
+            Some((program, arguments)) => {
+                let mut command = self.lab.command(Host::Near, program);
+                command.args(arguments);
+                near(signals, &mut guardian, self.furnish(command)).await
+            }
+            None => self.hold_open(signals).await,
+        };
+        for group in groups {
+            group.end(Signal::TERM).await?;
+        }
+        code
+    }
+
+    fn shell(&self, machine: &Machine, script: &str) -> Command {
+        let mut command = machine.command("sh");
+        command.args(["-c", script]);
+        // Its output must not mix with what CMD writes for another program.
+        command.stdin(Stdio::null());
+        if let Ok(stderr) = rustix::io::dup(std::io::stderr()) {
+            command.stdout(stderr);
+        }
+        self.furnish(command)
+    }
+
+    /// The addresses for whatever runs in the lab, which ends with this thread: the main one.
+    fn furnish(&self, mut command: Command) -> Command {
+        for (side, name) in [(Host::Near, "LONGHAUL_NEAR"), (Host::Far, "LONGHAUL_FAR")] {
+            for (machine, number) in self.lab.machines(side).iter().zip(1..) {
+                let which = if number == 1 { String::new() } else { format!("_{number}") };
+                command.env(format!("{name}{which}"), machine.address().to_string());
+                command.env(format!("{name}6{which}"), machine.address6().to_string());
+            }
+        }
+        if let Some(control) = self.control {
+            command.env(VARIABLE, control);
+        }
+        end_with_this_thread(&mut command);
+        command
+    }
+
+    /// Holds the lab open until a signal.
+    async fn hold_open(&self, signals: &mut Signals) -> anyhow::Result<u8> {
+        tell!("The lab is open; Ctrl-C ends it. From another shell:\n");
+        for machine in Host::BOTH.iter().flat_map(|&side| self.lab.machines(side)) {
+            tell!(
+                "  {:<5} {}  {}\n        {} CMD",
+                machine.name(),
+                machine.address(),
+                machine.address6(),
+                self.lab.shell_prefix_of(machine)
+            );
+        }
+        if let Some(name) = self.control.and_then(Path::file_stem) {
+            let name = name.to_string_lossy();
+            tell!("\n  path  longhaul emulate set {name} rate=10mbit loss=2% rtt=300ms ...");
+        }
+        tell!();
+        signals.next().await;
+        Ok(0)
+    }
+}
+
+/// Whether the hosts that commands are meant for will be there.
+pub fn check(options: &Emulate, near: u64, far: u64) -> anyhow::Result<()> {
+    for RunOn { side, number, .. } in &options.run {
+        let hosts = if *side == Host::Near { near } else { far };
+        ensure!(
+            (*number as u64) < hosts,
+            "--run: there is no host {side}{}, for the {side} side has {hosts}; see --hosts",
+            number + 1
+        );
+    }
+    Ok(())
+}
+
+/// Runs a command to its end, or to ours.
+async fn near(
+    signals: &mut Signals,
+    guardian: &mut Guardian,
+    command: Command,
+) -> anyhow::Result<u8> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut group = match Group::spawn(command, true) {
+        Ok(group) => group,
+        Err(error) => {
+            tell!("longhaul: cannot run '{name}': {error}");
+            return Ok(match error.kind() {
+                ErrorKind::NotFound => NOT_FOUND,
+                ErrorKind::PermissionDenied => NOT_EXECUTABLE,
+                _ => FAILED,
+            });
+        }
+    };
+    guardian.watch(&group)?;
+    let status = loop {
+        tokio::select! {
+            status = group.wait() => break status?,
+            signal = signals.next() => match signal {
+                // The terminal has told the command, which may be a shell and stay.
+                Signal::INT if group.in_foreground() => {}
+                _ => break group.end(signal).await?,
+            },
+        }
+    };
+    Ok(signals::exit_code(status))
+}
+
+/// A shell that outlives us when we are killed, just long enough to end what we have started: the
+/// kernel ends a command with its parent, but not the command's own children.
+struct Guardian(Child);
+
+impl Guardian {
+    /// Reads process groups until its input ends, which it does when we do.
+    const SCRIPT: &str = r#"while read -r group; do all="$all -$group"; done; kill -KILL $all"#;
+
+    fn start() -> io::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", Self::SCRIPT]).process_group(0);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.spawn().map(Self)
+    }
+
+    fn watch(&mut self, group: &Group) -> io::Result<()> {
+        match (&mut self.0.stdin, group.id()) {
+            (Some(shell), Some(group)) => writeln!(shell, "{}", group.as_raw_nonzero()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Guardian {
+    /// Everything has ended in order, and its numbers may be others' now.
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
