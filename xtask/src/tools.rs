@@ -13,11 +13,19 @@ pub struct Tool {
 }
 
 /// Every program that a test runs beside the project's own.
-const TOOLS: &[Tool] = &[Tool {
-    program: "sha256sum",
-    package: "coreutils",
-    wanted_by: "cli: compares what arrived, independently of our own hash",
-}];
+const TOOLS: &[Tool] = &[
+    Tool {
+        program: "sha256sum",
+        package: "coreutils",
+        wanted_by: "cli: compares what arrived, independently of our own hash",
+    },
+    Tool {
+        program: "ip",
+        package: "iproute2",
+        wanted_by: "emulator, cli: enters hosts by name, sets a device down",
+    },
+    Tool { program: "tshark", package: "tshark", wanted_by: "emulator: reads captures" },
+];
 
 /// Installs what is missing where that is possible; returns what is missing still.
 pub fn provide() -> Vec<&'static Tool> {

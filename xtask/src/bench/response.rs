@@ -60,7 +60,8 @@ impl Case {
         (1.0 / FACTOR..=FACTOR).contains(&share)
     }
 
-    fn measure(&self, build: &Build, seconds: u64, seed: u64) -> Result<f64> {
+    /// The rate, and whether the emulator kept up.
+    fn measure(&self, build: &Build, seconds: u64, seed: u64) -> Result<(f64, bool)> {
         let (rate, rtt) = (format!("{RATE_MBIT}mbit"), format!("{}ms", self.rtt_ms));
         let loss = self.loss.to_string();
         let path = ["--rate", &rate, "--rtt", &rtt, "--loss", &loss, "--queue", "50ms"];
@@ -72,9 +73,9 @@ impl Case {
             // Slow start is over long before, and the window where it stays on average.
             near: format!("exec iperf3 -c $LONGHAUL_FAR -O 10 -t {seconds} -J"),
         };
-        let (said, _) = crossing.run(build)?;
+        let (said, report) = crossing.run(build)?;
         let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
-        rate.context("iperf3 reports no rate")
+        Ok((rate.context("iperf3 reports no rate")?, report["faithful"] == true))
     }
 }
 
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> Result<bool> {
     println!("|---|---|---|---|---|---|---|");
     let mut passed = true;
     for case in cases() {
-        let rates: Vec<f64> = thread::scope(|scope| {
+        let runs: Vec<(f64, bool)> = thread::scope(|scope| {
             let run = |seed| {
                 scope.spawn({
                     let (case, build) = (&case, &build);
@@ -110,18 +111,21 @@ pub fn run(args: &Args) -> Result<bool> {
                 .map(|run| run.join().expect("a run does not panic"))
                 .collect::<Result<_>>()
         })?;
+        let rates: Vec<f64> = runs.iter().map(|run| run.0).collect();
+        let unfaithful = runs.iter().filter(|run| !run.1).count();
         let (rate, predicted) = (spread(&rates).0, case.predicted());
         let share = rate / predicted;
         let agrees = case.agrees(share);
         passed &= agrees;
         println!(
-            "| {} | {} ms | {}% | {:.2} | {:.2} | {share:.2} | {} |",
+            "| {} | {} ms | {}% | {:.2} | {:.2} | {share:.2} | {}{} |",
             case.congestion_control,
             case.rtt_ms,
             case.loss * 100.0,
             rate / 1e6,
             predicted / 1e6,
             verdict(agrees),
+            if unfaithful == 0 { String::new() } else { format!(", {unfaithful} NOT faithful") },
         );
     }
     Ok(passed)

@@ -12,9 +12,6 @@ use super::super::lab::Bed;
 use super::peer::{Count, Peer};
 use super::record::Row;
 
-/// The emulator's lateness, 99th percentile, above which a run says little.
-const LATE_MOST_US: f64 = 2_000.0;
-
 /// A path, and how long it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -66,7 +63,7 @@ impl Cell {
             second_half_mbps: rate(&series, end / 2.0, end),
             whole_mbps: rate(&series, 0.0, end),
             queue_drops_percent: queue_drops(&report["near_to_far"]),
-            faithful: faithful(&report),
+            faithful: report["faithful"] == true,
         })
     }
 }
@@ -129,13 +126,6 @@ fn series(count: Count, text: &str) -> Result<Series> {
 fn queue_drops(lane: &Value) -> f64 {
     let figure = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     figure(&lane["dropped"]["queue"]) / figure(&lane["packets"]) * 100.0
-}
-
-fn faithful(report: &Value) -> bool {
-    ["near_to_far", "far_to_near"].iter().all(|lane| {
-        report[lane]["outside_model"] == 0
-            && report[lane]["late_p99_us"].as_f64().is_some_and(|late| late <= LATE_MOST_US)
-    })
 }
 
 #[cfg(test)]
