@@ -38,6 +38,8 @@ pub enum Command {
     Cp(Cp),
     Serve(Serve),
     Keygen(Keygen),
+    /// Print the line by which others know this side: for `authorized_keys`, or to compare
+    Fingerprint,
     Demo(Demo),
     Emulate(Box<Emulate>),
     Completions(Completions),
@@ -46,8 +48,8 @@ pub enum Command {
 
 /// Copy files and trees to a server or from it
 ///
-/// The far side runs `longhaul serve` and holds the same key. Everything is encrypted, verified
-/// by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
+/// The far side runs `longhaul serve` and lets this side's key in. Everything is encrypted,
+/// verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
 /// all that is in them; permissions and times are kept.
 #[derive(Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
@@ -76,6 +78,9 @@ pub struct Cp {
     /// Send no faster than this (UDP), as in 100mbit
     #[arg(long, value_name = "RATE")]
     pub rate_limit: Option<Rate>,
+    /// Take an unknown server at its word and write its key into `known_hosts`
+    #[arg(long)]
+    pub accept_new: bool,
     #[command(flatten)]
     pub key: KeyFile,
     #[command(flatten)]
@@ -105,7 +110,7 @@ pub enum Transport {
 /// Which key to use.
 #[derive(Args)]
 pub struct KeyFile {
-    /// The key both sides share [default: the file `key` in LONGHAUL_HOME]
+    /// A key that both sides share, instead of each one's identity in LONGHAUL_HOME
     #[arg(long = "key", value_name = "FILE")]
     pub path: Option<PathBuf>,
 }
@@ -124,7 +129,11 @@ pub struct Output {
     pub verbose: bool,
 }
 
-/// Serve a directory to all who hold the key, over UDP and TCP
+/// Serve a directory to those whose keys are let in, over UDP and TCP
+///
+/// `authorized_keys` holds one key a line, as `longhaul fingerprint` prints it on the other side;
+/// before it may stand root="DIR", read-only and rate=RATE, separated by commas. Changes count at
+/// once. Whoever holds this side's own identity is let in too.
 ///
 /// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
 /// cut off the transfers that were under way and removed their temporary files.
@@ -145,6 +154,9 @@ pub struct Serve {
     /// The kernel's congestion control for the TCP connections, as in "cubic"
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
+    /// Whom to let in [default: the file `authorized_keys` in LONGHAUL_HOME]
+    #[arg(long, value_name = "FILE", conflicts_with = "path")]
+    pub authorized_keys: Option<PathBuf>,
     #[command(flatten)]
     pub key: KeyFile,
     /// Say nothing but errors
@@ -155,15 +167,18 @@ pub struct Serve {
     pub until_eof: bool,
 }
 
-/// Make the key that both sides share
+/// Make the key that others know this side by
 ///
-/// It is written to the file `key` in LONGHAUL_HOME (default: $XDG_CONFIG_HOME/longhaul, else
+/// It is written to the file `identity` in LONGHAUL_HOME (default: $XDG_CONFIG_HOME/longhaul, else
 /// ~/.config/longhaul), readable by its owner alone.
 #[derive(Args)]
 pub struct Keygen {
     /// Replace the key that is there
     #[arg(long)]
     pub force: bool,
+    /// Write a key that both sides share to this file instead, for --key
+    #[arg(long, value_name = "FILE")]
+    pub shared: Option<PathBuf>,
 }
 
 /// What an emulated path is like.

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use net::udp::{UdpConnection, UdpEndpoint};
-use net::{NetError, SharedKey, tcp};
+use net::{NetError, tcp};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,10 +18,11 @@ use units::Bytes;
 
 use crate::address::{Location, Remote, Server};
 use crate::args::{Cli, Cp, Output, Transport};
+use crate::keys::{self, Introduction, Meeting};
 use crate::progress::{self, Meter, emit};
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
-use crate::{FAILED, PARTIAL, home};
+use crate::{FAILED, PARTIAL};
 
 /// How long the last packets of a connection may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -40,10 +41,9 @@ impl Request {
 
 /// What there is to do.
 struct Job {
-    server: Server,
+    introduction: Introduction,
     /// One for all that is sent, or one for each thing to get.
     requests: Vec<Request>,
-    key: SharedKey,
     options: Cp,
     meter: Meter,
 }
@@ -62,8 +62,10 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     let (output, meter) = (options.output, Meter::new(requests.len()));
     let start = net::clock::now();
     let result = check(&requests).and_then(|()| {
-        let key = home::load_key(&options.key)?;
-        carry(&Job { server, requests, key, options, meter: meter.clone() })
+        let own = keys::load(&options.key)?;
+        let (transport, accept_new) = (options.transport, options.accept_new);
+        let introduction = Introduction { own, server, transport, accept_new };
+        carry(&Job { introduction, requests, options, meter: meter.clone() })
     });
     let elapsed = net::clock::now().since(start);
     match result {
@@ -217,10 +219,12 @@ fn carry(job: &Job) -> anyhow::Result<End> {
 async fn connect_and_move(job: &Job, endpoint: &mut Option<UdpEndpoint>) -> anyhow::Result<End> {
     let mut failure = None;
     // A name may have addresses at which nobody is.
-    for address in job.server.resolve().await? {
-        let moved = match job.options.transport {
-            Transport::Udp => by_udp(job, address, endpoint).await,
-            Transport::Tcp => by_tcp(job, address).await,
+    for address in job.introduction.server.resolve().await? {
+        let introduced = job.introduction.meet(address).await;
+        let moved = match (introduced, job.options.transport) {
+            (Err(error), _) => Err(error),
+            (Ok(meeting), Transport::Udp) => by_udp(job, address, &meeting, endpoint).await,
+            (Ok(meeting), Transport::Tcp) => by_tcp(job, address, &meeting).await,
         };
         match moved {
             Err(error) if is_absence(&error) => failure = Some(error),
@@ -251,15 +255,30 @@ fn announce(job: &Job, address: SocketAddr) {
     }
 }
 
+/// The server has proved to be who it should be.
+fn met(job: &Job, meeting: &Meeting) -> anyhow::Result<()> {
+    let output = job.options.output;
+    match job.introduction.succeeded(meeting)? {
+        Some(news) if !output.quiet && !output.json => tell!("longhaul: {news}"),
+        _ => {}
+    }
+    Ok(())
+}
+
 async fn by_udp(
     job: &Job,
     address: SocketAddr,
+    meeting: &Meeting,
     endpoint: &mut Option<UdpEndpoint>,
 ) -> anyhow::Result<(Summary, Figures)> {
     let rate_limit = job.options.rate_limit;
     let config = transport::Config { rate_limit, ..transport::Config::default() };
-    let endpoint = endpoint.insert(UdpEndpoint::client(address, job.key.clone(), config)?);
-    let connection: UdpConnection = endpoint.connect(address).await?;
+    let endpoint = endpoint.insert(UdpEndpoint::client(address, &meeting.credentials, config)?);
+    let connection: UdpConnection = match endpoint.connect(address).await {
+        Ok(connection) => connection,
+        Err(error) => return Err(job.introduction.explain(address, error).await),
+    };
+    met(job, meeting)?;
     announce(job, address);
     let sends = job.requests.iter().all(Request::sends);
     let figures = || Figures::of_udp(&connection.stats(), rate_limit).known(sends);
@@ -271,14 +290,25 @@ async fn by_udp(
     Ok((total.0, figures()))
 }
 
-async fn by_tcp(job: &Job, address: SocketAddr) -> anyhow::Result<(Summary, Figures)> {
+async fn by_tcp(
+    job: &Job,
+    address: SocketAddr,
+    meeting: &Meeting,
+) -> anyhow::Result<(Summary, Figures)> {
     let options =
         tcp::Options { congestion_control: job.options.tcp_cc.clone(), ..tcp::Options::default() };
     let mut total = summary::Total::default();
     let mut figures = Figures::default();
     for (index, what) in job.requests.iter().enumerate() {
         let streams = usize::from(job.options.streams);
-        let mut stream = tcp::connect(address, &job.key, streams, &options).await?;
+        let connected = tcp::connect(address, &meeting.credentials, streams, &options).await;
+        let mut stream = match connected {
+            Ok(stream) => stream,
+            Err(error) => return Err(job.introduction.explain(address, error).await),
+        };
+        if index == 0 {
+            met(job, meeting)?;
+        }
         announce(job, address);
         total.add(request(job, index, &mut stream, Figures::default).await?);
         figures = Figures::of_tcp(&stream.stats()).known(what.sends());

@@ -12,7 +12,7 @@ mod args;
 mod cp;
 mod demo;
 mod emulate;
-mod home;
+mod keys;
 mod manual;
 mod progress;
 mod serve;
@@ -38,7 +38,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Cp(options) => cp::run(options),
         Command::Serve(options) => serve::run(options),
-        Command::Keygen(options) => home::keygen(&options).map(|()| ExitCode::SUCCESS),
+        Command::Keygen(options) => keys::keygen(&options).map(|()| ExitCode::SUCCESS),
+        Command::Fingerprint => keys::fingerprint().map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(options),
         Command::Emulate(options) => emulate::run(&options),
         Command::Completions(options) => manual::completions(&options),

@@ -1,4 +1,4 @@
-//! `longhaul serve`: a directory for all who hold the key.
+//! `longhaul serve`: a directory for all who are let in.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use net::udp::{UdpConnection, UdpEndpoint};
-use net::{NetError, SharedKey, tcp};
+use net::{Credentials, NetError, PublicKey, tcp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use transfer::{Direction, ServeOptions};
 
 use crate::args::Serve;
-use crate::home;
+use crate::keys::{self, Authorized, Grant, Own};
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 
@@ -33,8 +33,27 @@ const PORT_TRIES: usize = 20;
 struct Service {
     root: PathBuf,
     options: Serve,
+    /// Whom it lets in, unless all share one key.
+    authorized: Option<Arc<Authorized>>,
     /// Requests under way.
     active: AtomicUsize,
+}
+
+/// A client, and what it may do if it is still let in.
+#[derive(Clone)]
+struct Client {
+    address: SocketAddr,
+    grant: Option<Grant>,
+}
+
+impl Service {
+    fn client(&self, address: SocketAddr, peer: Option<PublicKey>) -> Client {
+        let grant = match &self.authorized {
+            None => Some(Grant::default()),
+            Some(authorized) => peer.and_then(|peer| authorized.grant(&peer)),
+        };
+        Client { address, grant }
+    }
 }
 
 /// `longhaul serve`.
@@ -42,15 +61,15 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let shown = options.root.display().to_string();
     let root = options.root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
     ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
-    let key = home::load_key(&options.key)?;
+    let (credentials, authorized) = doors(&options)?;
     // Dropped at the end, the runtime waits until temporary files are removed.
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let (endpoint, listener) = listen(&options, &key)?;
+        let (endpoint, listener) = listen(&options, &credentials)?;
         let address = endpoint.address();
         say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
-        let service = Arc::new(Service { root, options, active: AtomicUsize::new(0) });
+        let service = Arc::new(Service { root, options, authorized, active: AtomicUsize::new(0) });
         let (signal, cut) = tokio::select! {
             failed = serve(&service, &endpoint, listener) => return Ok(failed?),
             signal = signals.next() => (signal, service.active.load(Ordering::Relaxed)),
@@ -63,6 +82,20 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         tell!("longhaul: transfers that were under way and are cut off: {cut}");
         Ok(ExitCode::from(signals::code(signal)))
     })
+}
+
+/// Who is let in, and how they prove it.
+fn doors(options: &Serve) -> anyhow::Result<(Credentials, Option<Arc<Authorized>>)> {
+    match keys::load(&options.key)? {
+        Own::Shared(key) => Ok((key.into(), None)),
+        Own::Identity(identity) => {
+            let file = options.authorized_keys.as_deref();
+            let authorized = Arc::new(Authorized::load(file, identity.public())?);
+            let asked = authorized.clone();
+            let allowed = Arc::new(move |key: &PublicKey| asked.grant(key).is_some());
+            Ok((Credentials::server(identity, allowed), Some(authorized)))
+        }
+    }
 }
 
 /// Waits until standard input ends, on a thread of its own: one of the runtime's would keep the
@@ -84,12 +117,15 @@ fn say(options: &Serve, line: std::fmt::Arguments<'_>) {
 }
 
 /// Opens both ports. With port 0 any free one will do, but the same.
-fn listen(options: &Serve, key: &SharedKey) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
+fn listen(
+    options: &Serve,
+    credentials: &Credentials,
+) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
     let udp = transport::Config { rate_limit: options.rate_limit, ..Default::default() };
     let tcp = tcp::Options { congestion_control: options.tcp_cc.clone(), ..Default::default() };
     let open = || {
-        let endpoint = UdpEndpoint::listen(options.listen, key.clone(), udp)?;
-        let listener = tcp::Listener::bind(endpoint.address(), key.clone(), tcp.clone())?;
+        let endpoint = UdpEndpoint::listen(options.listen, credentials, udp)?;
+        let listener = tcp::Listener::bind(endpoint.address(), credentials, tcp.clone())?;
         Ok((endpoint, listener))
     };
     let tries = if options.listen.port() == 0 { PORT_TRIES } else { 1 };
@@ -120,7 +156,10 @@ async fn serve(
                 let (mut stream, address) = accepted?;
                 let service = service.clone();
                 clients.spawn(async move {
-                    serve_request(&service, address, &mut stream, |stream| {
+                    let mut client = service.client(address, stream.peer());
+                    // A rate can be kept over UDP alone.
+                    client.grant = client.grant.filter(|grant| grant.rate.is_none());
+                    serve_request(&service, &client, &mut stream, |stream| {
                         Figures::of_tcp(&stream.stats())
                     })
                     .await;
@@ -134,12 +173,15 @@ async fn serve(
 /// Every stream of a connection is a request; the transport bounds how many there are.
 async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     let mut requests = JoinSet::new();
-    let address = connection.address();
+    let client = service.client(connection.address(), connection.peer());
+    if let Some(rate) = client.grant.as_ref().and_then(|grant| grant.rate) {
+        connection.limit_rate(rate);
+    }
     while let Ok(mut stream) = connection.accept().await {
         while requests.try_join_next().is_some() {}
-        let service = service.clone();
+        let (service, client) = (service.clone(), client.clone());
         requests.spawn(async move {
-            serve_request(&service, address, &mut stream, |stream| {
+            serve_request(&service, &client, &mut stream, |stream| {
                 Figures::of_udp(&stream.stats(), service.options.rate_limit)
             })
             .await;
@@ -152,16 +194,22 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
 /// Does what one client asks, and says how it ended.
 async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     service: &Service,
-    client: SocketAddr,
+    client: &Client,
     stream: &mut S,
     figures: impl Fn(&S) -> Figures,
 ) {
     let start = net::clock::now();
     let _active = Active::new(&service.active);
-    let options = ServeOptions { read_only: service.options.read_only, ..ServeOptions::default() };
-    let done = transfer::serve(&mut *stream, &service.root, &options).await;
+    let address = client.address.ip().to_canonical();
+    let Some(grant) = &client.grant else {
+        return say(&service.options, format_args!("{address} is not let in this way"));
+    };
+    let read_only = service.options.read_only || grant.read_only;
+    let options = ServeOptions { read_only, ..ServeOptions::default() };
+    let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
+    let done = transfer::serve(&mut *stream, &root, &options).await;
     let elapsed = net::clock::now().since(start);
-    let client = client.ip().to_canonical();
+    let client = address;
     match done {
         Ok(outcome) => {
             let way = match outcome.direction {

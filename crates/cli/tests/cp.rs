@@ -109,13 +109,63 @@ fn a_server_ends_on_a_signal_with_success_when_idle() {
 #[test]
 fn keygen_writes_a_private_key_and_does_not_replace_it() {
     let home = Home::new();
-    let key = home.path("home/key");
+    let key = home.path("home/identity");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let first = fs::read(&key).unwrap();
     assert!(home.fail(1, &["keygen"]).contains("--force"));
     assert_eq!(fs::read(&key).unwrap(), first);
     home.succeed(&["keygen", "--force"]);
     assert_ne!(fs::read(&key).unwrap(), first);
+}
+
+/// Lets `guest` in, with these options.
+fn let_in(host: &Home, guest: &Home, options: &str) {
+    let line = text(&guest.succeed(&["fingerprint"]).stdout);
+    fs::write(host.path("home/authorized_keys"), format!("# guests\n{options}{line}")).unwrap();
+}
+
+#[test]
+fn guests_meet_by_their_keys_and_see_what_they_may() {
+    for carrier in [&[][..], &["--transport", "tcp", "--streams", "2"]] {
+        let (host, guest) = (Home::new(), Home::new());
+        guest.file("file", 1000);
+        host.folder("root/sub");
+        let_in(&host, &guest, "");
+        let server = host.serve(&[]);
+        let output =
+            guest.succeed(&[&["cp", "--accept-new", "file", &server.url("")], carrier].concat());
+        let said = text(&output.stderr);
+        let key = text(&host.succeed(&["fingerprint"]).stdout);
+        let key = key.split(' ').next().unwrap();
+        assert!(said.contains("known from now on") && said.contains(key), "{said}");
+        // The server reads the file again: now there is less to see, and nothing to change.
+        let_in(&host, &guest, "read-only,root=\"sub\" ");
+        let said = guest.fail(1, &[&["cp", "file", &server.url("")], carrier].concat());
+        assert!(said.contains("only gives"), "{said}");
+        guest.fail(1, &[&["cp", &server.url("file"), "back"], carrier].concat());
+        fs::write(host.path("root/sub/inside"), "inside").unwrap();
+        guest.succeed(&[&["cp", &server.url("inside"), "back"], carrier].concat());
+        assert_eq!(fs::read(guest.path("back")).unwrap(), b"inside");
+        // And now nobody.
+        fs::write(host.path("home/authorized_keys"), "").unwrap();
+        let said = guest.fail(1, &[&["cp", &server.url("inside"), "back"], carrier].concat());
+        assert!(said.contains("does not let this side's key in"), "{said}");
+    }
+}
+
+#[test]
+fn a_shared_key_is_enough() {
+    let (host, guest) = (Home::new(), Home::new());
+    host.succeed(&["keygen", "--shared", "key"]);
+    fs::copy(host.path("key"), guest.path("key")).unwrap();
+    guest.file("file", 1000);
+    let server = host.serve(&["--key", "key"]);
+    for carrier in [&[][..], &["--transport", "tcp", "--streams", "2"]] {
+        let url = server.url("");
+        guest.succeed(&[&["cp", "--key", "key", "file", &url], carrier].concat());
+        let said = guest.fail(1, &[&["cp", "--accept-new", "file", &url], carrier].concat());
+        assert!(said.starts_with("longhaul: "), "{said}");
+    }
 }
 
 #[test]

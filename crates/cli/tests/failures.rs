@@ -19,12 +19,52 @@ fn says(said: &str, words: &[&str]) {
 }
 
 #[test]
-fn another_key_is_refused() {
+fn strangers_are_refused_on_both_sides() {
     let (home, stranger) = (Home::new(), Home::new());
     stranger.file("file", 10);
     let server = home.serve(&[]);
+    let key = text(&home.succeed(&["fingerprint"]).stdout);
+    let key = key.split(' ').next().unwrap();
     for carrier in CARRIERS {
         let said = stranger.fail(1, &[&["cp", "file", &server.url("")], carrier].concat());
+        says(&said, &["not known here", key, "--accept-new"]);
+        let new = ["cp", "--accept-new", "file", &server.url("")];
+        let said = stranger.fail(1, &[&new, carrier].concat());
+        says(&said, &["does not let this side's key in", "authorized_keys", "x25519:"]);
+        assert!(!stranger.path("home/known_hosts").exists());
+    }
+    assert!(names(&home.path("root")).is_empty());
+}
+
+#[test]
+fn a_host_with_another_key_than_before_is_refused_loudly() {
+    let home = Home::new();
+    home.file("file", 10);
+    let server = home.serve(&[]);
+    let address = server.url("");
+    let (host, port) = address["lh://".len()..].trim_end_matches('/').split_once(':').unwrap();
+    let other = text(&Home::new().succeed(&["fingerprint"]).stdout);
+    let known = format!("[{host}]:{port} {other}");
+    fs::write(home.path("home/known_hosts"), &known).unwrap();
+    for carrier in CARRIERS {
+        let said = home.fail(1, &[&["cp", "--accept-new", "file", &address], carrier].concat());
+        says(&said, &["HAS CHANGED", other.split(' ').next().unwrap(), "known_hosts"]);
+    }
+    assert_eq!(fs::read_to_string(home.path("home/known_hosts")).unwrap(), known);
+    assert!(names(&home.path("root")).is_empty());
+}
+
+#[test]
+fn another_shared_key_is_refused() {
+    let (home, stranger) = (Home::new(), Home::new());
+    stranger.file("file", 10);
+    for home in [&home, &stranger] {
+        home.succeed(&["keygen", "--shared", "key"]);
+    }
+    let server = home.serve(&["--key", "key"]);
+    for carrier in CARRIERS {
+        let copy = ["cp", "--key", "key", "file", &server.url("")];
+        let said = stranger.fail(1, &[&copy, carrier].concat());
         says(&said, &["different key", "same key file"]);
     }
     assert!(names(&home.path("root")).is_empty());
@@ -34,14 +74,27 @@ fn another_key_is_refused() {
 fn a_missing_or_open_key_is_told_with_what_to_do() {
     let home = Home::new();
     home.file("file", 10);
-    let key = home.path("home/key");
+    let key = home.path("home/identity");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
     says(&home.fail(1, &["cp", "file", "lh://127.0.0.1/"]), &["0640", "chmod 600"]);
     fs::write(&key, "secret").unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-    says(&home.fail(1, &["cp", "file", "lh://127.0.0.1/"]), &["not a key"]);
+    says(&home.fail(1, &["cp", "file", "lh://127.0.0.1/"]), &["not a private key"]);
     fs::remove_file(&key).unwrap();
     says(&home.fail(1, &["serve", "--root", "."]), &["longhaul keygen"]);
+}
+
+#[test]
+fn a_list_of_guests_that_cannot_be_trusted_is_told() {
+    let home = Home::new();
+    let list = home.path("home/authorized_keys");
+    fs::write(&list, "\nforward x25519:12").unwrap();
+    says(&home.fail(1, &["serve", "--root", "."]), &["authorized_keys line 2"]);
+    fs::write(&list, "").unwrap();
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o666)).unwrap();
+    says(&home.fail(1, &["serve", "--root", "."]), &["chmod go-w"]);
+    let missing = ["serve", "--root", ".", "--authorized-keys", "none"];
+    says(&home.fail(1, &missing), &["not there"]);
 }
 
 #[test]

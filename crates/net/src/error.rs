@@ -36,10 +36,20 @@ pub enum NetError {
         carrier: &'static str,
     },
     /// The other end holds another key.
-    #[error(
-        "{address} holds a different key: give both sides the same key file (`longhaul keygen` makes one)"
-    )]
+    #[error("{address} holds a different key")]
     WrongKey {
+        /// The remote address.
+        address: SocketAddr,
+    },
+    /// The other end proves itself by another kind of key: shared, or its own.
+    #[error("{address} does not take this kind of key")]
+    OtherKind {
+        /// The remote address.
+        address: SocketAddr,
+    },
+    /// The other end does not let the key of this side in.
+    #[error("{address} does not let this side's key in")]
+    NotAllowed {
         /// The remote address.
         address: SocketAddr,
     },
@@ -77,9 +87,10 @@ impl From<NetError> for io::Error {
     fn from(error: NetError) -> Self {
         let kind = match error {
             NetError::NoAnswer { .. } => io::ErrorKind::TimedOut,
-            NetError::WrongKey { .. } | NetError::Refused { .. } => {
-                io::ErrorKind::ConnectionRefused
-            }
+            NetError::WrongKey { .. }
+            | NetError::OtherKind { .. }
+            | NetError::NotAllowed { .. }
+            | NetError::Refused { .. } => io::ErrorKind::ConnectionRefused,
             NetError::Lost { .. } => io::ErrorKind::ConnectionReset,
             _ => io::ErrorKind::NotConnected,
         };

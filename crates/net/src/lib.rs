@@ -9,4 +9,4 @@ pub mod tcp;
 pub mod udp;
 
 pub use error::NetError;
-pub use transport::crypto::SharedKey;
+pub use transport::crypto::{Credentials, Identity, PublicKey, SharedKey};

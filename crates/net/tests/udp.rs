@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint};
-use net::{NetError, SharedKey};
+use net::{Credentials, Identity, NetError, SharedKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::Config;
 
@@ -98,6 +99,26 @@ async fn another_key_is_refused_and_said() {
     let client = UdpEndpoint::client(server.address(), key(2), Config::default()).unwrap();
     let error = client.connect(server.address()).await.err().unwrap();
     assert!(matches!(error, NetError::WrongKey { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identities_are_asked_for_proved_and_let_in() {
+    let [host, guest] = [2, 3].map(|byte| Identity::from_bytes([byte; 32]));
+    let name = guest.public();
+    let credentials = Credentials::server(host.clone(), Arc::new(move |key| *key == name));
+    let server = UdpEndpoint::listen(localhost(), &credentials, Config::default()).unwrap();
+    let key = net::udp::ask(server.address()).await.unwrap();
+    assert_eq!(key, host.public());
+    let client = |identity: &Identity| {
+        let credentials = Credentials::client(identity.clone(), key);
+        UdpEndpoint::client(server.address(), credentials, Config::default()).unwrap()
+    };
+    let endpoint = client(&guest);
+    let (ours, theirs) = tokio::join!(endpoint.connect(server.address()), server.accept());
+    assert_eq!((ours.unwrap().peer(), theirs.unwrap().peer()), (Some(key), Some(name)));
+    let error = client(&host).connect(server.address()).await.err().unwrap();
+    assert!(matches!(error, NetError::NotAllowed { .. }), "{error}");
+    assert_eq!(server.refusals().not_allowed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

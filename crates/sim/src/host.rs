@@ -78,9 +78,10 @@ impl Host {
         let Some(connection) = self.socket.connection() else {
             return;
         };
+        let mut met = false;
         while let Some(event) = connection.poll_event() {
             match event {
-                Event::Established => self.established = true,
+                Event::Established => met = true,
                 Event::Opened(id) => {
                     self.incoming.insert(id, Default::default());
                 }
@@ -112,6 +113,10 @@ impl Host {
                     connection.finish(id);
                 }
             }
+        }
+        if met {
+            self.established = true;
+            self.socket.on_established();
         }
     }
 }

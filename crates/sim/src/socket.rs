@@ -49,6 +49,13 @@ impl Socket {
         self.connections.get_mut(&self.latest)
     }
 
+    /// The latest connection has said that it is established.
+    pub fn on_established(&mut self) {
+        if let Some(connection) = self.connections.get(&self.latest) {
+            self.endpoint.on_established(self.latest, connection);
+        }
+    }
+
     /// A datagram arrived.
     pub fn receive(
         &mut self,

@@ -5,7 +5,9 @@ use core::time::Duration;
 use units::{Bytes, Rate};
 
 use crate::cc::Algorithm;
+use crate::crypto::KEY_PACKETS;
 use crate::streams::{EARLY_STREAMS, Limits};
+use crate::wire::Versions;
 
 /// Settings of a connection. Defaults suit any path: windows grow to what it needs.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +27,18 @@ pub struct Config {
     /// With more than this written and not sent, no stream is opened here, and the other end is
     /// not let open further ones while as much waits there (paper 5).
     pub admission: Option<Bytes>,
-    /// Without any authentic packet for so long, the connection is lost.
+    /// Without any authentic packet for so long, the connection is lost; the shorter of both ends'
+    /// times counts.
     pub idle_timeout: Duration,
-    /// After so long without sending, a ping keeps the connection alive.
+    /// After so long without sending, or a third of the idle time-out, a ping keeps the connection
+    /// alive.
     pub keep_alive: Duration,
     /// How long to wait for an answer to the first hello.
     pub connect_timeout: Duration,
+    /// Packets sealed under one key; never more than [`KEY_PACKETS`].
+    pub key_packets: u64,
+    /// Versions of the protocol to speak.
+    pub versions: Versions,
 }
 
 impl Default for Config {
@@ -45,6 +53,8 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
+            key_packets: KEY_PACKETS,
+            versions: Versions::SPOKEN,
         }
     }
 }

@@ -7,15 +7,13 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use units::Instant;
 
+use crate::admission::{Admission, Verdict};
 use crate::config::Config;
-use crate::connection::Connection;
-use crate::crypto::{Initiator, Responder, SharedKey};
-use crate::wire::{Opening, Parameters, Refusal, VERSION};
+use crate::connection::{Connection, Greeting, prologue};
+use crate::crypto::{Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens};
+use crate::stats::Refusals;
+use crate::wire::{Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
 
-/// Names the protocol in the handshake, so that none of its messages serves elsewhere.
-const PROLOGUE: &[u8] = b"longhaul udp 1";
-/// A hello is at least this long, so that no answer to it is larger.
-const HELLO_LEN: usize = 1200;
 /// Connections of one endpoint.
 const MAX_CONNECTIONS: usize = 10_000;
 
@@ -26,7 +24,7 @@ pub enum Routed {
     Known(u32),
     /// It began this connection.
     New(u32, Box<Connection>),
-    /// It is refused with this datagram.
+    /// Nothing is kept of it, and it is answered with this datagram.
     Refused(Vec<u8>),
     /// It is for nobody.
     Dropped,
@@ -35,109 +33,262 @@ pub enum Routed {
 /// The connections of one socket, by number. The connections themselves are the caller's.
 #[derive(Debug)]
 pub struct Endpoint {
-    key: SharedKey,
+    credentials: Credentials,
     config: Config,
     listens: bool,
     random: ChaCha20Rng,
-    /// Each connection's number; of a responder's, with the hello that began it.
-    connections: HashMap<u32, Option<HelloId>>,
-    hellos: HashMap<HelloId, u32>,
+    connections: HashMap<u32, Known>,
+    /// The connections that a hello began, by its ephemeral key: another one for every hello that
+    /// is not a repeat.
+    hellos: HashMap<Echo, u32>,
+    admission: Admission,
+    /// Makes the tokens of our own resets.
+    tokens: Tokens,
+    /// The tokens of the others' resets, and the connections that they end.
+    resets: HashMap<Token, u32>,
+    refusals: Refusals,
 }
 
-/// A hello's ephemeral key: different for every hello that is not a repeat.
-type HelloId = [u8; Opening::ECHO_LEN];
+/// What the endpoint keeps of a connection.
+#[derive(Debug, Default)]
+struct Known {
+    /// Of a responder's: the hello that began it.
+    hello: Option<Echo>,
+    /// What the other end says when it does not know the connection any more.
+    reset: Option<Token>,
+}
+
+/// A hello as it came.
+struct Hello<'a> {
+    from: SocketAddr,
+    version: u8,
+    pattern: u8,
+    connection: u32,
+    cookie: &'a Token,
+    noise: &'a [u8],
+    id: &'a Echo,
+}
+
+impl Hello<'_> {
+    fn refuse(&self, refusal: Refusal) -> Routed {
+        answer(Opening::Refused { connection: self.connection, refusal, echo: self.id })
+    }
+}
+
+fn answer(opening: Opening<'_>) -> Routed {
+    let mut out = Vec::new();
+    opening.encode(&mut out);
+    Routed::Refused(out)
+}
 
 impl Endpoint {
     /// An endpoint that can connect, and with `listens` also accepts. `seed` must be fresh
     /// randomness.
-    pub fn new(key: SharedKey, config: Config, listens: bool, seed: [u8; 32]) -> Self {
+    pub fn new(
+        credentials: impl Into<Credentials>,
+        config: Config,
+        listens: bool,
+        seed: [u8; 32],
+    ) -> Self {
+        let credentials = credentials.into();
+        let mut random = ChaCha20Rng::from_seed(seed);
         Self {
-            key,
+            admission: Admission::new(&bytes(&mut random)),
+            tokens: credentials.reset_tokens(&[]),
+            credentials,
             config,
             listens,
-            random: ChaCha20Rng::from_seed(seed),
+            random,
             connections: HashMap::new(),
             hellos: HashMap::new(),
+            resets: HashMap::new(),
+            refusals: Refusals::default(),
         }
+    }
+
+    /// Says where this endpoint is, in bytes that are the same after a restart and no other
+    /// endpoint with the same credentials has: its resets are then its own.
+    #[must_use]
+    pub fn at(mut self, place: &[u8]) -> Self {
+        self.tokens = self.credentials.reset_tokens(place);
+        self
     }
 
     /// Begins a connection to `address`.
     pub fn connect(&mut self, now: Instant, address: SocketAddr) -> (u32, Connection) {
         let local = self.number();
-        let seed = self.seed();
-        let mut initiator = Initiator::new(&self.key, seed, PROLOGUE);
-        let noise = initiator.hello(&self.parameters(local).encode(HELLO_LEN));
-        let mut hello = Vec::with_capacity(noise.len() + 8);
-        Opening::Hello { version: VERSION, connection: local, noise: &noise }.encode(&mut hello);
-        self.connections.insert(local, None);
-        let opening = (initiator, hello);
-        (local, Connection::initiate(now, self.config, local, address, opening))
+        self.connections.insert(local, Known::default());
+        let greeting = Greeting {
+            credentials: self.credentials.clone(),
+            parameters: self.parameters(local),
+            random: ChaCha20Rng::from_seed(bytes(&mut self.random)),
+        };
+        (local, Connection::initiate(now, self.config, local, address, greeting))
     }
 
     /// Tells whom a datagram is for.
     pub fn route(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> Routed {
-        if let Ok(Opening::Hello { version, connection, noise }) = Opening::decode(datagram) {
-            return self.on_hello(now, from, datagram.len(), (version, connection, noise));
+        if !Opening::is_opening(datagram) {
+            return self.route_sealed(now, datagram);
         }
-        // Both the opening's and the sealed packets' number stands here.
-        let number = datagram.get(4..8).and_then(|bytes| bytes.try_into().ok());
-        match number.map(u32::from_be_bytes) {
-            Some(number) if self.connections.contains_key(&number) => Routed::Known(number),
-            _ => Routed::Dropped,
+        match Opening::decode(datagram) {
+            Err(_) => self.drop_malformed(),
+            Ok(Opening::Hello { version, pattern, connection, cookie, noise }) => {
+                match noise.first_chunk() {
+                    Some(id) if self.listens && datagram.len() >= Opening::HELLO_LEN => {
+                        let hello = Hello { from, version, pattern, connection, cookie, noise, id };
+                        self.on_hello(now, &hello)
+                    }
+                    _ => self.drop_malformed(),
+                }
+            }
+            Ok(Opening::Who { connection, nonce }) => match self.credentials.public() {
+                Some(key) if self.listens && datagram.len() >= Opening::HELLO_LEN => {
+                    answer(Opening::Host { connection, nonce, key })
+                }
+                _ => self.drop_malformed(),
+            },
+            Ok(Opening::Gone { token, .. }) => match self.resets.get(token) {
+                Some(&number) => Routed::Known(number),
+                None => {
+                    self.refusals.forged_resets += 1;
+                    Routed::Dropped
+                }
+            },
+            Ok(
+                Opening::Reply { connection, .. }
+                | Opening::Refused { connection, .. }
+                | Opening::Retry { connection, .. }
+                | Opening::Host { connection, .. },
+            ) => self.known(connection),
         }
     }
 
-    fn on_hello(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        len: usize,
-        (version, connection, noise): (u8, u32, &[u8]),
-    ) -> Routed {
-        let Some(id) = noise.first_chunk::<{ Opening::ECHO_LEN }>() else {
-            return Routed::Dropped;
-        };
-        if !self.listens || len < HELLO_LEN {
-            return Routed::Dropped;
+    fn drop_malformed(&mut self) -> Routed {
+        self.refusals.malformed += 1;
+        Routed::Dropped
+    }
+
+    fn known(&mut self, number: u32) -> Routed {
+        if self.connections.contains_key(&number) {
+            return Routed::Known(number);
         }
-        if let Some(&known) = self.hellos.get(id) {
+        self.refusals.unknown += 1;
+        Routed::Dropped
+    }
+
+    /// Whoever sends to a connection that is not there should know, but not by an answer that is
+    /// larger than its packet, nor by more answers than there is time for.
+    fn route_sealed(&mut self, now: Instant, datagram: &[u8]) -> Routed {
+        let Ok(Header { connection, .. }) = Header::decode(datagram) else {
+            return self.drop_malformed();
+        };
+        let routed = self.known(connection);
+        let is_packet = datagram.len() >= HEADER_LEN + TAG_LEN;
+        if matches!(routed, Routed::Known(_)) || !self.listens || !is_packet {
+            return routed;
+        }
+        if !self.admission.may_reset(now) {
+            return routed;
+        }
+        self.refusals.resets_sent += 1;
+        answer(Opening::Gone { connection, token: &self.reset_token(connection) })
+    }
+
+    fn on_hello(&mut self, now: Instant, hello: &Hello<'_>) -> Routed {
+        if let Some(&known) = self.hellos.get(hello.id) {
             return Routed::Known(known);
         }
-        let refuse = |refusal| {
-            let mut out = Vec::new();
-            Opening::Refused { connection, refusal, echo: id }.encode(&mut out);
-            Routed::Refused(out)
-        };
-        if version != VERSION {
-            return refuse(Refusal::Version(VERSION));
+        let versions = self.config.versions;
+        if !(versions.oldest..=versions.newest).contains(&hello.version) {
+            self.refusals.version += 1;
+            return hello.refuse(Refusal::Version(versions));
         }
-        if self.connections.len() >= MAX_CONNECTIONS {
-            return refuse(Refusal::Busy);
+        if hello.pattern != Pattern::of(&self.credentials) as u8 {
+            self.refusals.pattern += 1;
+            return hello.refuse(Refusal::Pattern);
         }
-        let seed = self.seed();
-        let accepted = Responder::accept(&self.key, seed, PROLOGUE, noise);
-        let Ok((responder, payload)) = accepted else {
-            return refuse(Refusal::WrongKey);
+        let full = self.connections.len() >= MAX_CONNECTIONS;
+        match self.admission.judge(now, hello.from, hello.id, hello.cookie) {
+            Verdict::Accept if !full => self.accept(now, hello),
+            Verdict::Accept | Verdict::Busy => {
+                self.refusals.busy += 1;
+                hello.refuse(Refusal::Busy)
+            }
+            Verdict::Retry(cookie) => {
+                self.refusals.retries += 1;
+                let (connection, echo) = (hello.connection, hello.id);
+                answer(Opening::Retry { connection, echo, cookie: &cookie })
+            }
+            Verdict::Ignore => {
+                self.refusals.ignored += 1;
+                Routed::Dropped
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant, hello: &Hello<'_>) -> Routed {
+        let seed = bytes(&mut self.random);
+        let prologue = prologue(hello.version);
+        let accepted = Responder::accept(&self.credentials, seed, &prologue, hello.noise);
+        let (responder, payload) = match accepted {
+            Ok(accepted) => accepted,
+            Err(CryptoError::NotAllowed(_)) => {
+                self.refusals.not_allowed += 1;
+                return hello.refuse(Refusal::NotAllowed);
+            }
+            Err(_) => {
+                self.refusals.wrong_key += 1;
+                return hello.refuse(Refusal::WrongKey);
+            }
         };
         let Ok(theirs) = Parameters::decode(&payload) else {
-            return Routed::Dropped;
+            return self.drop_malformed();
         };
+        let reflected =
+            self.connections.get(&theirs.connection).is_some_and(|known| known.hello.is_none());
+        // Somebody on the way may have talked the initiator into an older version.
+        if reflected || self.config.versions.common(theirs.versions) != Some(hello.version) {
+            self.refusals.tricks += 1;
+            return Routed::Dropped;
+        }
         let local = self.number();
         let (noise, keys) = responder.reply(&self.parameters(local).encode(0));
-        let mut reply = Vec::with_capacity(noise.len() + 8);
-        Opening::Reply { connection, noise: &noise }.encode(&mut reply);
-        self.connections.insert(local, Some(*id));
-        self.hellos.insert(*id, local);
+        let mut reply = Vec::new();
+        // The number from inside the seal: the one in clear may have been damaged on the way.
+        let (version, connection) = (hello.version, theirs.connection);
+        Opening::Reply { version, connection, noise: &noise }.encode(&mut reply);
+        self.connections.insert(local, Known { hello: Some(*hello.id), reset: None });
+        self.hellos.insert(*hello.id, local);
+        self.admission.begin(local);
+        let (place, seed) = ((local, hello.from), bytes(&mut self.random));
         let opening = (theirs, keys, reply);
-        let connection = Connection::respond(now, self.config, local, from, opening);
+        let connection = Connection::respond(now, self.config, place, seed, opening);
         Routed::New(local, Box::new(connection))
+    }
+
+    /// To be called when [`crate::Event::Established`] has come from the connection: it is no
+    /// longer half open, and a reset of the other end will be known.
+    pub fn on_established(&mut self, number: u32, connection: &Connection) {
+        self.admission.end(number);
+        if let Some(known) = self.connections.get_mut(&number) {
+            known.reset = Some(*connection.reset_token());
+            self.resets.insert(*connection.reset_token(), number);
+        }
     }
 
     /// Forgets a connection that has ended.
     pub fn forget(&mut self, number: u32) {
-        if let Some(Some(hello)) = self.connections.remove(&number) {
-            self.hellos.remove(&hello);
+        self.admission.end(number);
+        if let Some(known) = self.connections.remove(&number) {
+            known.hello.map(|hello| self.hellos.remove(&hello));
+            known.reset.map(|token| self.resets.remove(&token));
         }
+    }
+
+    /// What was refused so far without being any connection's.
+    pub fn refusals(&self) -> Refusals {
+        self.refusals
     }
 
     fn parameters(&self, connection: u32) -> Parameters {
@@ -147,13 +298,14 @@ impl Endpoint {
             connection_credit: limits.connection_credit,
             stream_credit: limits.stream_credit,
             streams: limits.streams,
+            idle_timeout: self.config.idle_timeout,
+            reset_token: self.reset_token(connection),
+            versions: self.config.versions,
         }
     }
 
-    fn seed(&mut self) -> [u8; 32] {
-        let mut seed = [0; 32];
-        self.random.fill_bytes(&mut seed);
-        seed
+    fn reset_token(&self, connection: u32) -> Token {
+        self.tokens.token(&[&connection.to_be_bytes()])
     }
 
     fn number(&mut self) -> u32 {
@@ -164,4 +316,10 @@ impl Endpoint {
             }
         }
     }
+}
+
+fn bytes(random: &mut ChaCha20Rng) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    random.fill_bytes(&mut bytes);
+    bytes
 }

@@ -8,6 +8,7 @@
 //! `pacer` that nothing is sent too fast.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod cc;
 mod config;
 mod connection;
@@ -23,9 +24,10 @@ mod streams;
 mod trains;
 pub mod wire;
 
+pub use admission::{HALF_OPEN_TIME, MAX_HALF_OPEN};
 pub use config::Config;
 pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit};
 pub use endpoint::{Endpoint, Routed};
 pub use rtt::Rtt;
-pub use stats::{Limit, LimitTimes, Stats};
+pub use stats::{Limit, LimitTimes, Refusals, Refused, Stats};
 pub use streams::{Class, Delivery, OpenError, Priority, ReadOutcome, StreamError, WriteOutcome};

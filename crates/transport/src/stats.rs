@@ -63,6 +63,57 @@ impl LimitTimes {
     }
 }
 
+/// Datagrams that a connection refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// No packet of this protocol.
+    pub malformed: u64,
+    /// Packets whose number had come before, or is long settled.
+    pub replayed: u64,
+    /// Not sealed by the other end, or changed on the way.
+    pub unauthentic: u64,
+    /// Packets that came too late, too early, or more than there was room for.
+    pub untimely: u64,
+    /// Replies, refusals, retries and resets that nobody sent who could know the hello.
+    pub forged: u64,
+}
+
+impl Refused {
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.malformed + self.replayed + self.unauthentic + self.untimely + self.forged
+    }
+}
+
+/// Datagrams that an endpoint refused, and why. None of them left any state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// No packet of this protocol, too short a hello, or a hello where nobody listens.
+    pub malformed: u64,
+    /// For a connection that is not known.
+    pub unknown: u64,
+    /// Hellos for another key.
+    pub wrong_key: u64,
+    /// Hellos from somebody who is not let in.
+    pub not_allowed: u64,
+    /// Hellos of another kind of handshake.
+    pub pattern: u64,
+    /// Hellos of a version that this end does not speak.
+    pub version: u64,
+    /// Hellos for which there was no room.
+    pub busy: u64,
+    /// Hellos that were sent back for a cookie.
+    pub retries: u64,
+    /// Hellos for which there was no time.
+    pub ignored: u64,
+    /// This end's own hellos sent back to it, and hellos changed to an older version.
+    pub tricks: u64,
+    /// Resets that the other end did not send.
+    pub forged_resets: u64,
+    /// Resets sent, to packets of connections that are not known.
+    pub resets_sent: u64,
+}
+
 /// A connection's figures, from its start on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
@@ -74,8 +125,14 @@ pub struct Stats {
     pub lost: (u64, Bytes),
     /// Bytes of reports and states sent.
     pub state_bytes: Bytes,
-    /// Datagrams that were not authentic, malformed or replayed.
-    pub refused: u64,
+    /// Datagrams that were refused.
+    pub refused: Refused,
+    /// Times that this end has changed its key.
+    pub key_updates: u64,
+    /// Times that the other end was found at another address.
+    pub migrations: u64,
+    /// Packets that arrived marked "congestion experienced", at this end and at the other.
+    pub ce: (u64, u64),
     /// Tail probes sent.
     pub probes: u64,
     /// Smoothed round-trip time; zero before it is known.

@@ -95,7 +95,7 @@ impl Bed {
         let bed = Self { folder, build };
         fs::create_dir(bed.source())?;
         let mut keygen = Command::new(&bed.build.binary);
-        command::run(keygen.arg("keygen").env("LONGHAUL_HOME", bed.home()))?;
+        command::run(keygen.args(["keygen", "--shared"]).arg(bed.key()))?;
         Ok(bed)
     }
 
@@ -119,9 +119,9 @@ impl Bed {
         self.folder.path().join("destination")
     }
 
-    /// Where the keys are.
-    pub fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
+    /// The key of both sides.
+    pub fn key(&self) -> PathBuf {
+        self.folder.path().join("key")
     }
 
     /// Fills a file of the source with random bytes.
@@ -140,18 +140,19 @@ impl Bed {
         let times = self.folder.path().join("times");
         let binary = self.binary();
         let serve = format!(
-            "exec {} serve --quiet --root {}",
+            "exec {} serve --quiet --key {} --root {}",
             binary.display(),
+            self.key().display(),
             self.destination().display()
         );
         // The server gets a moment to listen, outside of what is timed.
-        let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet $1 lh://$LONGHAUL_FAR/ && \
+        let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet --key $3 $1 lh://$LONGHAUL_FAR/ && \
                     date +%s%N >>$2";
         let mut emulate = Command::new(binary);
-        emulate.arg("emulate").args(PATH).env("LONGHAUL_HOME", self.home());
+        emulate.arg("emulate").args(PATH);
         emulate.args(["--loss", &format!("{loss_percent}%"), "--seed", &seed.to_string()]);
         emulate.args(["--far", &serve, "--", "sh", "-c", copy]).arg(binary);
-        emulate.arg(self.source().join(what)).arg(&times);
+        emulate.arg(self.source().join(what)).arg(&times).arg(self.key());
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let faithful = output.status.code() != Some(UNFAITHFUL);

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use units::Bytes;
 
 use crate::args::{Demo, PathOptions};
-use crate::home;
+use crate::keys;
 use crate::signals::{self, Signals};
 
 use folder::Folder;
@@ -62,7 +62,7 @@ fn size(options: &Demo) -> anyhow::Result<Bytes> {
 /// The three ways, one after the other, and the comparison.
 async fn show(options: &Demo, site: &Site, folder: &Path) -> anyhow::Result<()> {
     let key = folder.join("key");
-    home::write_key(&key)?;
+    keys::write_shared(&key)?;
     let root = folder.join("far");
     std::fs::create_dir(&root)?;
     let source = source(options, folder).await?;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(90);
 const TICK: Duration = Duration::from_millis(20);
 
-/// A folder for one test, with a key.
+/// A folder for one test, with an identity.
 pub struct Home(TempDir);
 
 impl Home {

@@ -8,9 +8,9 @@ use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use transport::crypto::SharedKey;
+use transport::crypto::{Credentials, PublicKey};
 
-use super::hello::{Connection, Hello, initiate, random};
+use super::hello::{self, Connection, Hello, initiate, random};
 use super::options::{MAX_STREAMS, Options};
 use super::stream::StripedStream;
 use crate::error::NetError;
@@ -26,7 +26,7 @@ pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// listens, or whoever does holds another key or is no such listener.
 pub async fn connect(
     address: SocketAddr,
-    key: &SharedKey,
+    credentials: impl Into<Credentials>,
     streams: usize,
     options: &Options,
 ) -> Result<StripedStream, NetError> {
@@ -35,12 +35,12 @@ pub async fn connect(
             reason: format!("a stream has 1 to {MAX_STREAMS} TCP connections, not {streams}"),
         });
     }
-    let group = random();
+    let (group, credentials) = (random(), credentials.into());
     let mut dials = JoinSet::new();
     for index in 0..streams as u16 {
-        let (key, options) = (key.clone(), options.clone());
+        let (credentials, options) = (credentials.clone(), options.clone());
         let hello = Hello { group, index, count: streams as u16 };
-        dials.spawn(async move { dial(address, &key, hello, &options).await });
+        dials.spawn(async move { dial(address, &credentials, hello, &options).await });
     }
     let mut connections = Vec::with_capacity(streams);
     while let Some(dialled) = dials.join_next().await {
@@ -51,10 +51,22 @@ pub async fn connect(
 
 async fn dial(
     address: SocketAddr,
-    key: &SharedKey,
+    credentials: &Credentials,
     hello: Hello,
     options: &Options,
 ) -> Result<Connection, NetError> {
+    initiate(open(address, options).await?, address, credentials, hello).await
+}
+
+/// Asks the host at `address` for its key; see [`crate::udp::ask`].
+///
+/// # Errors
+/// [`NetError`] when nobody answers, or whoever does is no such listener.
+pub async fn ask(address: SocketAddr) -> Result<PublicKey, NetError> {
+    hello::ask_host(open(address, &Options::default()).await?, address).await
+}
+
+async fn open(address: SocketAddr, options: &Options) -> Result<TcpStream, NetError> {
     let unreachable = |source| NetError::Unreachable { address, source };
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -71,7 +83,7 @@ async fn dial(
     let socket = socket.and_then(refuse_self_connection).map_err(unreachable)?;
     // Again: a route may name a congestion control, which takes effect on connecting.
     options.apply(SockRef::from(&socket))?;
-    initiate(socket, address, key, hello).await
+    Ok(socket)
 }
 
 /// A local port that nobody listens on may be picked as the source port too: TCP's simultaneous

@@ -2,7 +2,8 @@
 //!
 //! On the wire each record is its header in clear, the sealed payload, and the seal, which covers
 //! the header too. The seal's number counts the records of this connection and direction, so a
-//! record that is changed, dropped, repeated or moved to another place does not open.
+//! record that is changed, dropped, repeated or moved to another place does not open. Both ends go
+//! on to the next key after the same number of records.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,6 +24,10 @@ const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD + TAG_LEN;
 /// so a block has room for several.
 const BLOCK: usize = 4 * MAX_RECORD;
 
+/// Records under one key: 2^32 blocks at most.
+const KEY_RECORDS: u64 = 1 << 20;
+
+const _: () = assert!(MAX_PAYLOAD as u64 / 16 * KEY_RECORDS <= 1 << 32);
 const _: () = assert!(TAG_LEN <= TRAILER_ROOM, "the seal must fit behind a record");
 
 /// Why a connection, and with it the stream, ended early.
@@ -42,14 +47,17 @@ enum Lost {
 
 /// Sends records over `connection` until its fin is sent or the stream fails.
 pub(super) async fn send(shared: Arc<Shared>, connection: usize, sealer: Sealer) {
-    if let Err(lost) = send_records(&shared, connection, &sealer).await {
+    if let Err(lost) = send_records(&shared, connection, sealer).await {
         shared.fail(lost.to_string());
     }
 }
 
-async fn send_records(shared: &Shared, connection: usize, sealer: &Sealer) -> Result<(), Lost> {
+async fn send_records(shared: &Shared, connection: usize, mut sealer: Sealer) -> Result<(), Lost> {
     let socket = &shared.sockets[connection];
     for number in FIRST_RECORD.. {
+        if number % KEY_RECORDS == 0 {
+            sealer = sealer.next();
+        }
         // Asking only when the kernel has room is what makes the assignment dynamic.
         socket.writable().await?;
         let Some(record) = poll_fn(|cx| shared.poll_take(cx, connection)).await else {
@@ -83,18 +91,25 @@ async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 
 /// Receives records over `connection` until its fin comes or the stream fails.
 pub(super) async fn receive(shared: Arc<Shared>, connection: usize, opener: Opener) {
-    if let Err(lost) = receive_records(&shared, connection, &opener).await {
+    if let Err(lost) = receive_records(&shared, connection, opener).await {
         shared.fail(lost.to_string());
     }
 }
 
-async fn receive_records(shared: &Shared, connection: usize, opener: &Opener) -> Result<(), Lost> {
+async fn receive_records(
+    shared: &Shared,
+    connection: usize,
+    mut opener: Opener,
+) -> Result<(), Lost> {
     let socket = &shared.sockets[connection];
     let mut buffer = BytesMut::new();
     for number in FIRST_RECORD.. {
+        if number % KEY_RECORDS == 0 {
+            opener = opener.next();
+        }
         poll_fn(|cx| shared.poll_can_read(cx, connection)).await;
         let (header, payload) = loop {
-            match open(&mut buffer, number, opener)? {
+            match open(&mut buffer, number, &opener)? {
                 Some(record) => break record,
                 None => fill(socket, &mut buffer).await?,
             }

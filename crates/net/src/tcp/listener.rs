@@ -9,7 +9,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
-use transport::crypto::SharedKey;
+use transport::crypto::{Credentials, PublicKey};
 
 use super::hello::{Connection, Hello, respond};
 use super::options::Options;
@@ -31,14 +31,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 type Handshake = Option<(Hello, Connection, SocketAddr)>;
 
-/// Accepts striped streams from clients that hold the key.
+/// Accepts striped streams from clients whom its credentials let in.
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    key: SharedKey,
+    credentials: Credentials,
     options: Options,
     handshakes: JoinSet<Handshake>,
-    groups: HashMap<[u8; 16], Group>,
+    /// By their clients too: nobody joins a stream that somebody else began.
+    groups: HashMap<(Option<PublicKey>, [u8; 16]), Group>,
     sweep: Interval,
 }
 
@@ -65,7 +66,11 @@ impl Listener {
     /// # Errors
     /// [`NetError::Bind`] when the address cannot be listened on, [`NetError::Option`] when an
     /// option is not to be had.
-    pub fn bind(address: SocketAddr, key: SharedKey, options: Options) -> Result<Self, NetError> {
+    pub fn bind(
+        address: SocketAddr,
+        credentials: impl Into<Credentials>,
+        options: Options,
+    ) -> Result<Self, NetError> {
         let socket = bind(address).map_err(|source| NetError::Bind { address, source })?;
         options.apply(SockRef::from(&socket))?;
         let listen = || -> io::Result<_> {
@@ -79,7 +84,7 @@ impl Listener {
         Ok(Self {
             socket,
             address,
-            key,
+            credentials: credentials.into(),
             options,
             handshakes: JoinSet::new(),
             groups: HashMap::new(),
@@ -122,10 +127,10 @@ impl Listener {
 
     fn begin(&mut self, socket: TcpStream, address: SocketAddr) {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let (key, options) = (self.key.clone(), self.options.clone());
+        let (credentials, options) = (self.credentials.clone(), self.options.clone());
         self.handshakes.spawn(async move {
             options.apply(SockRef::from(&socket)).ok()?;
-            let (hello, connection) = respond(socket, &key).await?;
+            let (hello, connection) = respond(socket, &credentials).await?;
             Some((hello, connection, address))
         });
     }
@@ -133,10 +138,11 @@ impl Listener {
     /// Adds a connection to its group; the stream, when that is now complete.
     fn join(&mut self, done: Result<Handshake, JoinError>) -> Option<(StripedStream, SocketAddr)> {
         let (hello, connection, address) = done.expect("a handshake does not panic")?;
-        if self.groups.len() == MAX_PENDING_GROUPS && !self.groups.contains_key(&hello.group) {
+        let name = (connection.keys.peer, hello.group);
+        if self.groups.len() == MAX_PENDING_GROUPS && !self.groups.contains_key(&name) {
             return None;
         }
-        let group = self.groups.entry(hello.group);
+        let group = self.groups.entry(name);
         let group = group.or_insert_with(|| Group::new(hello.count));
         let count = group.connections.len();
         let place = group.connections.get_mut(usize::from(hello.index))?;
@@ -147,7 +153,7 @@ impl Listener {
         if !group.is_complete() {
             return None;
         }
-        let group = self.groups.remove(&hello.group)?;
+        let group = self.groups.remove(&name)?;
         let connections = group.connections.into_iter().flatten().collect();
         let stream = StripedStream::new(connections, address, self.options.buffer);
         Some((stream, address))

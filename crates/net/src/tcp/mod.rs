@@ -17,7 +17,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{CONNECT_TIME, connect};
+pub use connect::{CONNECT_TIME, ask, connect};
 pub use hello::HANDSHAKE_TIME;
 pub use info::{Limit, Stats};
 pub use listener::{GROUP_TIME, Listener, MAX_HALF_OPEN, MAX_PENDING_GROUPS};

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use transport::crypto::PublicKey;
 use units::Instant;
 
 use super::hello::Connection;
@@ -32,25 +33,32 @@ pub struct StripedStream {
     /// Two for each connection; dropped with the stream, they stop.
     tasks: JoinSet<()>,
     since: Instant,
+    peer: Option<PublicKey>,
 }
 
 impl StripedStream {
     /// Makes a stream of connections whose handshakes are done. To be called within a runtime.
     pub(super) fn new(
         connections: Vec<Connection>,
-        peer: SocketAddr,
+        address: SocketAddr,
         buffer: units::Bytes,
     ) -> Self {
+        let peer = connections.first().and_then(|connection| connection.keys.peer);
         let (sockets, keys): (Vec<_>, Vec<_>) =
             connections.into_iter().map(|c| (c.socket, c.keys)).unzip();
-        let shared = Arc::new(Shared::new(sockets, peer, buffer));
+        let shared = Arc::new(Shared::new(sockets, address, buffer));
         let mut tasks = JoinSet::new();
         for (connection, keys) in keys.into_iter().enumerate() {
             tasks.spawn(lane::send(shared.clone(), connection, keys.sealer));
             tasks.spawn(lane::receive(shared.clone(), connection, keys.opener));
         }
         let since = clock::now();
-        Self { shared, tasks, since }
+        Self { shared, tasks, since, peer }
+    }
+
+    /// Who the other end has proved to be, if both are known by static keys.
+    pub fn peer(&self) -> Option<PublicKey> {
+        self.peer
     }
 
     /// What the stream has done so far.

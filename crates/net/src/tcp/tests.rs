@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, split};
 use tokio::net::{TcpListener, TcpStream};
-use transport::crypto::SharedKey;
+use transport::crypto::{Credentials, Identity, SharedKey};
 use units::Bytes;
 
 use super::*;
@@ -291,6 +292,27 @@ async fn another_key_is_told_apart() {
     serving.abort();
 }
 
+#[tokio::test]
+async fn identities_are_asked_for_proved_and_let_in() {
+    let [host, guest] = [2, 3].map(|byte| Identity::from_bytes([byte; 32]));
+    let name = guest.public();
+    let credentials = Credentials::server(host.clone(), Arc::new(move |key| *key == name));
+    let options = Options::default();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let mut listener = Listener::bind(any, &credentials, options.clone()).unwrap();
+    let address = listener.address();
+    let serving = tokio::spawn(async move { listener.accept().await.unwrap().0.peer() });
+    let key = within(ask(address)).await.unwrap();
+    assert_eq!(key, host.public());
+    let refused = within(connect(address, Credentials::client(host, key), 2, &options)).await;
+    assert!(matches!(refused.err(), Some(NetError::NotAllowed { .. })));
+    let refused = within(connect(address, &self::key(1), 2, &options)).await.err().unwrap();
+    assert!(matches!(refused, NetError::OtherKind { .. }), "{refused}");
+    let credentials = Credentials::client(guest, key);
+    let stream = within(connect(address, credentials, 2, &options)).await.unwrap();
+    assert_eq!((stream.peer(), within(serving).await.unwrap()), (Some(key), Some(name)));
+}
+
 /// Sends `bytes` and gives the socket, still open, and the first byte of the answer if any.
 async fn peer_sending(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Option<u8>) {
     let mut peer = TcpStream::connect(address).await.unwrap();
@@ -307,7 +329,7 @@ async fn garbage_silence_and_replay_are_dropped_and_others_served() {
     let (_, answer) = peer_sending(address, b"GET / HTTP/1.1\r\n\r\n").await;
     assert_eq!(answer, None);
     // An eavesdropper repeats somebody's first message: it is answered, but cannot confirm.
-    let recorded = hello::tests::recorded(&key(1));
+    let recorded = hello::tests::recorded(&key(1).into());
     let (mut replay, answer) = peer_sending(address, &recorded).await;
     assert_eq!(answer, Some(0));
     replay.write_all(&[0; 16]).await.unwrap();
@@ -356,7 +378,7 @@ async fn an_incomplete_group_yields_no_stream() {
     let hello = hello::Hello { group: [1; 16], index: 0, count: 2 };
     let join = |hello| async move {
         let socket = TcpStream::connect(address).await.unwrap();
-        hello::initiate(socket, address, &key(1), hello).await.unwrap()
+        hello::initiate(socket, address, &key(1).into(), hello).await.unwrap()
     };
     let _first = join(hello).await;
     // The same place again, and another idea of the count, are no second connection.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use transport::crypto::PublicKey;
 use transport::wire::Refusal;
 use transport::{CloseReason, OpenError};
 
@@ -46,6 +47,8 @@ impl Handle {
                 NetError::Unreachable { address, source: io::ErrorKind::ConnectionRefused.into() }
             }
             Some(CloseReason::Refused(Refusal::WrongKey)) => NetError::WrongKey { address },
+            Some(CloseReason::Refused(Refusal::NotAllowed)) => NetError::NotAllowed { address },
+            Some(CloseReason::Refused(Refusal::Pattern)) => NetError::OtherKind { address },
             Some(CloseReason::Refused(refusal)) => {
                 NetError::Refused { address, reason: refusal.to_string() }
             }
@@ -87,6 +90,16 @@ impl UdpConnection {
     /// The address of the other end.
     pub fn address(&self) -> SocketAddr {
         self.handle.address
+    }
+
+    /// Who the other end has proved to be, if both are known by static keys.
+    pub fn peer(&self) -> Option<PublicKey> {
+        self.handle.lock().connection.peer()
+    }
+
+    /// Sends no faster than this from now on, nor than the configuration says.
+    pub fn limit_rate(&self, rate: units::Rate) {
+        self.handle.lock().connection.limit_rate(rate);
     }
 
     /// The connection's figures.

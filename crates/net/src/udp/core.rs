@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use transport::{Endpoint, Routed, Side};
+use transport::{Endpoint, Refusals, Routed, Side};
 
 use super::shared::{Alarm, Inner, Shared, lock};
 use crate::clock;
@@ -119,6 +119,7 @@ impl Core {
             }
         } else {
             let mut inner = shared.lock();
+            state.endpoint.on_established(number, &inner.connection);
             let full = state.accepted.len() >= MAX_BACKLOG;
             if inner.connection.side() == Side::Initiator {
                 // Whoever connected waits for it.
@@ -145,6 +146,10 @@ impl Core {
         }
         state.wait(waker);
         Ok(None)
+    }
+
+    pub(super) fn refusals(&self) -> Refusals {
+        lock(&self.state).endpoint.refusals()
     }
 
     /// Whether every connection has ended.

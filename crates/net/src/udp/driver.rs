@@ -128,7 +128,7 @@ impl Driver {
                     }
                 }
                 Taken::Answered(reply) => {
-                    let transmit = Transmit { to: first.from, segment: reply.len() };
+                    let transmit = Transmit { to: first.from, segment: reply.len(), ecn: false };
                     // As likely to be lost on the network as here.
                     let _ = self.socket.send(&transmit, &reply);
                 }

@@ -3,8 +3,10 @@
 //! `socket` sends and receives batches, `driver` is the thread that moves them between the socket
 //! and the connections, of which its `roster` tells who has something to do; `core` and `shared`
 //! are what it has in common with the application, which holds an [`UdpEndpoint`],
-//! [`UdpConnection`]s and [`UdpStream`]s. `errors` reads what the network reports.
+//! [`UdpConnection`]s and [`UdpStream`]s. `errors` reads what the network reports. [`ask`] asks a
+//! host for its key.
 
+mod ask;
 mod connection;
 mod core;
 mod driver;
@@ -21,9 +23,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::{io, thread};
 
-use transport::crypto::SharedKey;
-use transport::{Config, Endpoint};
+use transport::crypto::Credentials;
+use transport::{Config, Endpoint, Refusals};
 
+pub use ask::ask;
 pub use connection::UdpConnection;
 pub use stream::UdpStream;
 
@@ -42,12 +45,16 @@ pub struct UdpEndpoint {
 }
 
 impl UdpEndpoint {
-    /// Listens on `address`, for connections from all who hold `key`.
+    /// Listens on `address`, for connections from all whom `credentials` let in.
     ///
     /// # Errors
     /// [`NetError::Bind`].
-    pub fn listen(address: SocketAddr, key: SharedKey, config: Config) -> Result<Self, NetError> {
-        Self::listen_on_cores(address, key, config, NonZeroUsize::MIN)
+    pub fn listen(
+        address: SocketAddr,
+        credentials: impl Into<Credentials>,
+        config: Config,
+    ) -> Result<Self, NetError> {
+        Self::listen_on_cores(address, credentials, config, NonZeroUsize::MIN)
     }
 
     /// As [`Self::listen`], with so many threads that share the connections.
@@ -56,28 +63,32 @@ impl UdpEndpoint {
     /// [`NetError::Bind`].
     pub fn listen_on_cores(
         address: SocketAddr,
-        key: SharedKey,
+        credentials: impl Into<Credentials>,
         config: Config,
         cores: NonZeroUsize,
     ) -> Result<Self, NetError> {
-        Self::bind(address, key, config, Some(cores))
+        Self::bind(address, credentials.into(), config, Some(cores))
     }
 
     /// An endpoint that connects to hosts of `remote`'s address family.
     ///
     /// # Errors
     /// [`NetError::Bind`].
-    pub fn client(remote: SocketAddr, key: SharedKey, config: Config) -> Result<Self, NetError> {
+    pub fn client(
+        remote: SocketAddr,
+        credentials: impl Into<Credentials>,
+        config: Config,
+    ) -> Result<Self, NetError> {
         let any = match remote {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        Self::bind(any, key, config, None)
+        Self::bind(any, credentials.into(), config, None)
     }
 
     fn bind(
         address: SocketAddr,
-        key: SharedKey,
+        credentials: Credentials,
         config: Config,
         listens: Option<NonZeroUsize>,
     ) -> Result<Self, NetError> {
@@ -91,8 +102,8 @@ impl UdpEndpoint {
                 sockets.push(BatchSocket::bind(address, true)?);
             }
             let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
-            let endpoint = Endpoint::new(key, config, listens.is_some(), seed);
-            let core = Arc::new(Core::new(endpoint, drivers)?);
+            let endpoint = Endpoint::new(credentials, config, listens.is_some(), seed);
+            let core = Arc::new(Core::new(endpoint.at(&place(address)), drivers)?);
             for (index, socket) in sockets.iter().enumerate() {
                 let driver = Driver::new(core.clone(), index, socket.clone());
                 thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run())?;
@@ -139,6 +150,11 @@ impl UdpEndpoint {
         Ok(UdpConnection::new(self.core.clone(), shared, self.config))
     }
 
+    /// What was refused so far without being any connection's.
+    pub fn refusals(&self) -> Refusals {
+        self.core.refusals()
+    }
+
     /// Waits until every connection has ended, so that the last packets have gone out.
     pub async fn idle(&self) {
         poll_fn(|cx| match self.core.poll_idle(cx.waker()) {
@@ -147,6 +163,14 @@ impl UdpEndpoint {
         })
         .await;
     }
+}
+
+/// The host's name and the port: the same after a restart, and another one for each endpoint that
+/// shares its keys with this one, as over a shared home directory.
+fn place(address: SocketAddr) -> Vec<u8> {
+    let mut place = address.port().to_be_bytes().to_vec();
+    place.extend_from_slice(rustix::system::uname().nodename().to_bytes());
+    place
 }
 
 impl Drop for UdpEndpoint {

@@ -75,7 +75,7 @@ impl BatchSocket {
         for piece in contents.chunks(at_once) {
             let transmit = quinn_udp::Transmit {
                 destination: transmit.to,
-                ecn: None,
+                ecn: transmit.ecn.then_some(EcnCodepoint::Ect0),
                 contents: piece,
                 segment_size: Some(transmit.segment),
                 src_ip: None,

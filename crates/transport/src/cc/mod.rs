@@ -29,6 +29,8 @@ pub struct AckSample {
     pub acked_sent: Option<(Instant, Instant)>,
     /// The same of those that it settled as lost.
     pub lost_sent: Option<(Instant, Instant)>,
+    /// Packets newly known to have arrived marked "congestion experienced".
+    pub ce: u64,
     /// Bytes received in all, and the arrival of the latest of them on the receiver's clock.
     pub received: (Bytes, Instant),
     /// The round-trip time, without the receiver's own delay, when the report gave one.

@@ -5,13 +5,16 @@
 //! ([`Connection::poll_transmit`], [`Connection::poll_event`]) until
 //! [`Connection::poll_timeout`] tells when to come again.
 //!
-//! `receive` takes datagrams in, `transmit` makes them, `timers` says when.
+//! `opening` is its beginning; then `receive` takes datagrams in, `transmit` makes them, `timers`
+//! says when, and `path` sees to it when the other end moves.
 //!
 //! ```text
 //! Opening --reply--> Established --close, lost, violation--> Closing --answered or late--> Closed
 //!    +------refused, no answer----------------------------------------------------------> Closed
 //! ```
 
+mod opening;
+mod path;
 mod receive;
 mod timers;
 mod transmit;
@@ -21,11 +24,13 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
 use units::{Bytes, Instant, Rate};
 
 use crate::cc::Controller;
 use crate::config::Config;
-use crate::crypto::{Initiator, Keys};
+use crate::crypto::{EpochOpener, EpochSealer, Keys, PublicKey, TOKEN_LEN, Token};
 use crate::feedback::Feedback;
 use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
@@ -33,10 +38,14 @@ use crate::recovery::{Content, SentLog, Settled};
 use crate::rtt::Rtt;
 use crate::stats::{Limit, LimitTimes, Stats};
 use crate::streams::{Delivery, OpenError, Piece, Priority, ReadOutcome, Streams, WriteOutcome};
-use crate::wire::{Close, Parameters, Refusal};
+use crate::wire::{Challenge, Close, Parameters, Refusal};
 
+pub(crate) use opening::{Greeting, prologue};
 pub use receive::Received;
 pub use transmit::Transmit;
+
+use opening::Opening;
+use path::{Candidate, Ecn};
 
 /// Times that a close is sent before its answer is given up.
 const CLOSES: u32 = 4;
@@ -90,6 +99,9 @@ pub enum CloseReason {
     /// Nothing authentic arrived for the idle time-out.
     #[error("the path went silent: nothing arrived for {} s", .0.as_secs())]
     Silent(Duration),
+    /// The other end says that it does not know the connection.
+    #[error("the other side was restarted and knows nothing of it any more")]
+    Gone,
     /// The other end broke the protocol.
     #[error("the other side broke the protocol: {0}")]
     Violation(&'static str),
@@ -107,16 +119,19 @@ enum Phase {
     Closed,
 }
 
-/// The initiator before the reply.
-struct Opening {
-    initiator: Initiator,
-    hello: Vec<u8>,
-    next_hello: Instant,
-    wait: Duration,
-    first_at: Option<Instant>,
-    hellos: u32,
-    refusals: u32,
-    give_up: Instant,
+/// Seals what this end sends and opens what the other one sent.
+struct Seals {
+    sealer: EpochSealer,
+    opener: EpochOpener,
+    /// The largest of our numbers that the other end has told of.
+    told: Option<u64>,
+}
+
+impl Seals {
+    fn new(now: Instant, keys: Keys) -> Self {
+        let (sealer, opener) = (EpochSealer::new(now, keys.sealer), EpochOpener::new(keys.opener));
+        Self { sealer, opener, told: None }
+    }
 }
 
 /// One end of a connection.
@@ -126,7 +141,17 @@ pub struct Connection {
     local: u32,
     remote: u32,
     address: SocketAddr,
-    keys: Option<Keys>,
+    candidate: Option<Candidate>,
+    /// Answers to the other end's challenges, and where they go.
+    answers: VecDeque<(SocketAddr, Challenge)>,
+    /// What was sent before says nothing of the path in use.
+    path_since: Instant,
+    ecn: Ecn,
+    seals: Option<Seals>,
+    peer: Option<PublicKey>,
+    remote_token: Token,
+    idle_timeout: Duration,
+    random: ChaCha20Rng,
     side: Side,
     /// Of a responder: the reply, and whether it must be sent (again).
     reply: Vec<u8>,
@@ -169,13 +194,27 @@ impl core::fmt::Debug for Connection {
 }
 
 impl Connection {
-    fn new(now: Instant, config: Config, side: Side, local: u32, address: SocketAddr) -> Self {
+    fn new(
+        now: Instant,
+        config: Config,
+        side: Side,
+        (local, address): (u32, SocketAddr),
+        random: ChaCha20Rng,
+    ) -> Self {
         Self {
             phase: Phase::Established,
             local,
             remote: 0,
             address,
-            keys: None,
+            candidate: None,
+            answers: VecDeque::new(),
+            path_since: Instant::ZERO,
+            ecn: Ecn::default(),
+            seals: None,
+            peer: None,
+            remote_token: [0; TOKEN_LEN],
+            idle_timeout: config.idle_timeout,
+            random,
             side,
             reply: Vec::new(),
             reply_due: false,
@@ -206,40 +245,32 @@ impl Connection {
         }
     }
 
-    /// The initiator's end: `hello` is the packet that `initiator` made.
+    /// The initiator's end.
     pub(crate) fn initiate(
         now: Instant,
         config: Config,
         local: u32,
         address: SocketAddr,
-        (initiator, hello): (Initiator, Vec<u8>),
+        mut greeting: Greeting,
     ) -> Self {
-        let mut connection = Self::new(now, config, Side::Initiator, local, address);
-        connection.phase = Phase::Opening(Box::new(Opening {
-            initiator,
-            hello,
-            next_hello: now,
-            wait: Duration::from_secs(1),
-            first_at: None,
-            hellos: 0,
-            refusals: 0,
-            give_up: now + config.connect_timeout,
-        }));
+        let random = ChaCha20Rng::from_rng(&mut greeting.random);
+        let mut connection = Self::new(now, config, Side::Initiator, (local, address), random);
+        let opening = Opening::new(now, greeting, config.connect_timeout);
+        connection.phase = Phase::Opening(Box::new(opening));
         connection
     }
 
-    /// The responder's end, with its reply made.
+    /// The responder's end, with its reply made. `seed` must be fresh randomness.
     pub(crate) fn respond(
         now: Instant,
         config: Config,
-        local: u32,
-        address: SocketAddr,
+        (local, address): (u32, SocketAddr),
+        seed: [u8; 32],
         (theirs, keys, reply): (Parameters, Keys, Vec<u8>),
     ) -> Self {
-        let mut connection = Self::new(now, config, Side::Responder, local, address);
-        connection.remote = theirs.connection;
-        connection.keys = Some(keys);
-        connection.on_parameters(&theirs);
+        let random = ChaCha20Rng::from_seed(seed);
+        let mut connection = Self::new(now, config, Side::Responder, (local, address), random);
+        connection.on_keys(now, &theirs, keys);
         connection.reply = reply;
         connection.reply_due = true;
         connection
@@ -248,6 +279,21 @@ impl Connection {
     /// The address of the other end.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Who the other end has proved to be, if both are known by static keys and it has.
+    pub fn peer(&self) -> Option<PublicKey> {
+        self.peer.filter(|_| self.validated)
+    }
+
+    /// Sends no faster than this from now on, nor than the configuration says.
+    pub fn limit_rate(&mut self, rate: Rate) {
+        self.config.rate_limit = Some(self.config.rate_limit.map_or(rate, |old| old.min(rate)));
+    }
+
+    /// What the other end would say if it did not know the connection any more.
+    pub(crate) fn reset_token(&self) -> &Token {
+        &self.remote_token
     }
 
     /// Which end this is.
@@ -370,7 +416,7 @@ impl Connection {
             return;
         }
         self.events.push_back(Event::Closed(reason));
-        self.phase = if self.keys.is_none() || close.is_none() {
+        self.phase = if self.seals.is_none() || close.is_none() {
             Phase::Closed
         } else {
             self.close_due = true;

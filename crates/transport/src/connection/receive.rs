@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
+use super::path::Ecn;
 use super::unreachable::Hints;
 use super::{CloseReason, Connection, Event, Phase};
 use crate::cc::AckSample;
@@ -12,8 +13,8 @@ use crate::feedback::Packet;
 use crate::recovery::{Content, NeverSent, Sent, Settled};
 use crate::streams::StreamError;
 use crate::wire::{
-    Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Piece, Refusal, Report, State,
-    StreamSignal, WireError,
+    Challenge, Close, Data, HEADER_LEN, Header, Kind, Opening, Piece, Report, State, StreamSignal,
+    WireError,
 };
 
 /// A datagram as it came from the network.
@@ -27,6 +28,16 @@ pub struct Received<'a> {
     pub ce: bool,
     /// The datagram; decrypted in place.
     pub bytes: &'a mut [u8],
+}
+
+/// Why a datagram is refused: see [`crate::Refused`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refuse {
+    Malformed,
+    Replayed,
+    Unauthentic,
+    Untimely,
+    Forged,
 }
 
 /// Why an authentic packet ends the connection.
@@ -83,73 +94,18 @@ impl Connection {
         } else {
             self.handle_sealed(now, received)
         };
-        if taken.is_none() {
-            self.stats.refused += 1;
+        let refused = &mut self.stats.refused;
+        match taken {
+            Ok(()) => {}
+            Err(Refuse::Malformed) => refused.malformed += 1,
+            Err(Refuse::Replayed) => refused.replayed += 1,
+            Err(Refuse::Unauthentic) => refused.unauthentic += 1,
+            Err(Refuse::Untimely) => refused.untimely += 1,
+            Err(Refuse::Forged) => refused.forged += 1,
         }
     }
 
-    /// A reply or refusal to our hello, or the same hello again.
-    fn handle_opening(&mut self, now: Instant, datagram: &[u8]) -> Option<()> {
-        match Opening::decode(datagram).ok()? {
-            Opening::Hello { .. } => {
-                self.reply_due = !self.validated;
-                Some(())
-            }
-            Opening::Reply { noise, .. } => self.on_reply(now, noise),
-            Opening::Refused { refusal, echo, .. } => self.on_refused(now, refusal, echo),
-        }
-    }
-
-    /// The reply makes the keys. One that is not authentic was damaged on the way, or forged: the
-    /// true one may still come.
-    fn on_reply(&mut self, now: Instant, noise: &[u8]) -> Option<()> {
-        let Phase::Opening(opening) = &mut self.phase else {
-            return Some(()); // a repeated reply
-        };
-        let (payload, keys) = opening.initiator.finish(noise).ok()?;
-        let theirs = Parameters::decode(&payload).ok()?;
-        // With one hello sent it is clear which one the reply answers.
-        let rtt = opening.first_at.filter(|_| opening.hellos == 1).map(|sent| now.since(sent));
-        self.phase = Phase::Established;
-        self.keys = Some(keys);
-        self.remote = theirs.connection;
-        self.on_parameters(&theirs);
-        self.last_received = now;
-        if let Some(rtt) = rtt {
-            self.on_rtt_sample(now, rtt);
-        }
-        self.ping_due = true;
-        self.events.push_back(Event::Established);
-        Some(())
-    }
-
-    /// The other end's first grants.
-    pub(super) fn on_parameters(&mut self, theirs: &Parameters) {
-        let Parameters { connection_credit, stream_credit, streams, .. } = *theirs;
-        let credit = (connection_credit, stream_credit, streams);
-        self.streams.on_parameters(credit, &mut self.events);
-    }
-
-    /// A hello that was damaged on the way is refused like one under another key: the first
-    /// refusal only makes us repeat it.
-    fn on_refused(&mut self, now: Instant, refusal: Refusal, echo: &[u8]) -> Option<()> {
-        let Phase::Opening(opening) = &mut self.phase else {
-            return None;
-        };
-        // The hello's fixed part is as long as the refusal's.
-        if echo != opening.hello.get(8..8 + Opening::ECHO_LEN)? {
-            return None;
-        }
-        opening.refusals += 1;
-        if refusal == Refusal::WrongKey && opening.refusals == 1 {
-            opening.next_hello = now;
-        } else {
-            self.begin_closing(now, None, CloseReason::Refused(refusal));
-        }
-        Some(())
-    }
-
-    fn on_rtt_sample(&mut self, now: Instant, sample: Duration) {
+    pub(super) fn on_rtt_sample(&mut self, now: Instant, sample: Duration) {
         let first = self.rtt.smoothed().is_none();
         self.rtt.on_sample(now, sample);
         if let Some(rtt) = self.rtt.smoothed() {
@@ -160,20 +116,22 @@ impl Connection {
         }
     }
 
-    fn handle_sealed(&mut self, now: Instant, received: Received<'_>) -> Option<()> {
-        let header = Header::decode(received.bytes).ok()?;
+    fn handle_sealed(&mut self, now: Instant, received: Received<'_>) -> Result<(), Refuse> {
+        let header = Header::decode(received.bytes).map_err(|_| Refuse::Malformed)?;
         let size = received.bytes.len();
         if !self.feedback.is_fresh(header.number) {
-            return None;
+            return Err(Refuse::Replayed);
         }
+        let seals = self.seals.as_mut().ok_or(Refuse::Untimely)?;
         let (associated, sealed) = received.bytes.split_at_mut(HEADER_LEN);
-        let body = self.keys.as_ref()?.opener.open(header.number, associated, sealed).ok()?;
+        let opened = seals.opener.open(now, header.epoch, header.number, associated, sealed);
+        let body = opened.map_err(|_| Refuse::Unauthentic)?;
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
         self.last_received = now;
         self.hints = Hints::default();
         if self.feedback.is_newest(header.number) {
-            self.address = received.from;
+            self.on_source(now, received.from, size);
         }
         if !self.validated {
             self.validated = true;
@@ -182,7 +140,7 @@ impl Connection {
         }
         if let Phase::Closing { .. } = self.phase {
             self.on_packet_while_closing(header.kind);
-            return Some(());
+            return Ok(());
         }
         let packet = Packet {
             at: received.arrived.min(now),
@@ -193,13 +151,15 @@ impl Connection {
         };
         if self.feedback.has_room_for(header.number) {
             self.feedback.on_packet(header.number, &packet);
-        } else if header.kind.wants_report() {
-            return None; // as if lost: reports and states will make room
+            self.stats.ce.0 += u64::from(received.ce);
+        } else if !matches!(header.kind, Kind::Report | Kind::State) {
+            // As if lost. Only what makes room is taken unremembered, and once more does no harm.
+            return Err(Refuse::Untimely);
         }
-        if let Err(violation) = self.on_body(now, &header, body) {
+        if let Err(violation) = self.on_body(now, received.from, &header, body) {
             self.violation(now, violation.name());
         }
-        Some(())
+        Ok(())
     }
 
     fn on_packet_while_closing(&mut self, kind: Kind) {
@@ -210,7 +170,13 @@ impl Connection {
         }
     }
 
-    fn on_body(&mut self, now: Instant, header: &Header, body: &[u8]) -> Result<(), Violation> {
+    fn on_body(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), Violation> {
         let events = &mut self.events;
         match header.kind {
             Kind::Data => {
@@ -232,6 +198,8 @@ impl Connection {
                 self.streams.on_sender_state(state.queued, &state.blocked);
             }
             Kind::Ping => {}
+            Kind::PathChallenge => self.on_challenge(from, Challenge::decode(body)?),
+            Kind::PathResponse => self.on_path_response(now, from, Challenge::decode(body)?),
             Kind::Reset => {
                 let signal = StreamSignal::decode(body)?;
                 self.streams.on_reset((signal.stream, signal.code, signal.end), events)?;
@@ -266,7 +234,12 @@ impl Connection {
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
         let mut settled = core::mem::take(&mut self.settled);
         self.log.on_report(report, rtt, &mut settled).map_err(|NeverSent| Violation::NeverSent)?;
-        let sample_rtt = settled.largest_sent_at.map(|sent| {
+        if let Some(seals) = &mut self.seals {
+            seals.told = seals.told.max(Some(report.largest));
+        }
+        let ce = self.on_marks(report.ecn_ce);
+        let of_this_path = settled.largest_sent_at.filter(|&sent| sent >= self.path_since);
+        let sample_rtt = of_this_path.map(|sent| {
             let held = report.made_at.saturating_sub(report.largest_arrival);
             now.since(sent).saturating_sub(Duration::from_nanos(held))
         });
@@ -284,6 +257,7 @@ impl Connection {
         }
         if acked.bytes > 0 {
             self.progress_at = now;
+            self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };
         }
         self.settled = settled;
         let sample = AckSample {
@@ -292,6 +266,7 @@ impl Connection {
             lost: Bytes(lost.bytes),
             acked_sent: acked.sent,
             lost_sent: lost.sent,
+            ce,
             capacity: Some(Rate::from_bits_per_sec(report.capacity))
                 .filter(|&rate| rate > Rate::ZERO),
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
@@ -309,8 +284,11 @@ impl Connection {
     }
 
     fn notice_black_hole(&mut self, settled: &Settled) {
-        let data =
-            |sent: &&Sent| matches!(sent.content, Content::Piece { .. } | Content::Pieces(_));
+        let since = self.path_since;
+        let data = |sent: &&Sent| {
+            let is_data = matches!(sent.content, Content::Piece { .. } | Content::Pieces(_));
+            is_data && sent.at >= since
+        };
         let acked = settled.acked.iter().filter(data).map(|sent| (sent.size, sent.at));
         let lost = settled.lost.iter().filter(data).map(|sent| (sent.size, sent.at));
         self.mtu.on_settled(acked, lost);
@@ -327,8 +305,8 @@ impl Connection {
                 }
             }
             Content::Reset { stream, .. } => self.streams.on_reset_acked(stream),
-            Content::MtuProbe => self.mtu.on_acked(sent.size),
-            Content::Stop { .. } | Content::Ping => {}
+            Content::MtuProbe if sent.at >= self.path_since => self.mtu.on_acked(sent.size),
+            Content::MtuProbe | Content::Stop { .. } | Content::Ping => {}
         }
     }
 
@@ -351,6 +329,6 @@ impl Connection {
         }
         self.stats.lost.0 += 1;
         self.stats.lost.1 += Bytes(u64::from(sent.size));
-        u64::from(sent.size)
+        self.lost_here(sent.at, u64::from(sent.size))
     }
 }

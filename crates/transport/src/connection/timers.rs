@@ -6,6 +6,7 @@ use core::time::Duration;
 use units::Instant;
 
 use super::{CloseReason, Connection, Phase};
+use crate::admission::HALF_OPEN_TIME;
 use crate::recovery::margin;
 
 /// What the other end's report may be put off by, beyond the round trip.
@@ -32,6 +33,7 @@ impl Connection {
                     self.state_at(),
                     self.mtu_at(),
                     self.keep_alive_at(),
+                    self.candidate.as_ref().map(|candidate| candidate.next),
                 ];
                 times.into_iter().flatten().min()
             }
@@ -60,7 +62,7 @@ impl Connection {
 
     fn handle_established_timeout(&mut self, now: Instant) {
         if now >= self.idle_at() {
-            let silent = CloseReason::Silent(self.config.idle_timeout);
+            let silent = CloseReason::Silent(self.idle_timeout);
             return self.begin_closing(now, None, silent);
         }
         if self.unreachable_at().is_some_and(|at| now >= at) {
@@ -78,12 +80,14 @@ impl Connection {
     }
 
     fn idle_at(&self) -> Instant {
-        self.last_received + self.config.idle_timeout
+        let patience = if self.validated { self.idle_timeout } else { HALF_OPEN_TIME };
+        self.last_received + patience
     }
 
     fn keep_alive_at(&self) -> Option<Instant> {
         let idle = self.validated && !self.ping_due;
-        idle.then(|| self.last_sent.max(self.last_received) + self.config.keep_alive)
+        let wait = self.config.keep_alive.min(self.idle_timeout / 3);
+        idle.then(|| self.last_sent.max(self.last_received) + wait)
     }
 
     /// The tail probe: something is in flight, or held back for want of credit, and nothing more

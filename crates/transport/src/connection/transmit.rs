@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use units::{Bytes, Instant};
 
-use super::{Connection, Phase};
-use crate::crypto::{Keys, TAG_LEN};
+use super::{Connection, Phase, Seals};
+use crate::crypto::{EpochSealer, TAG_LEN};
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
@@ -31,6 +31,8 @@ pub struct Transmit {
     pub to: SocketAddr,
     /// Size of each datagram.
     pub segment: usize,
+    /// Whether to mark them for ECN, as ECT(0).
+    pub ecn: bool,
 }
 
 impl Connection {
@@ -38,16 +40,22 @@ impl Connection {
     /// is nothing to send before [`Connection::poll_timeout`].
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         out.clear();
+        let mut to = self.address;
         let segment = match &mut self.phase {
             Phase::Closed => return None,
             Phase::Opening(_) => self.hello(now, out)?,
             Phase::Closing { .. } => self.closing(out)?,
-            Phase::Established => self.established(now, out)?,
+            Phase::Established => match self.path_packet(now, out) {
+                Some(other) => {
+                    to = other;
+                    out.len()
+                }
+                None => self.established(now, out)?,
+            },
         };
-        self.last_sent = now;
-        self.stats.sent.0 += out.len().div_ceil(segment) as u64;
-        self.stats.sent.1 += Bytes(out.len() as u64);
-        Some(Transmit { to: self.address, segment })
+        self.count_sent(now, out.len().div_ceil(segment) as u64, out.len() as u64);
+        let ecn = self.seals.is_some() && self.marks_for_ecn();
+        Some(Transmit { to, segment, ecn })
     }
 
     fn hello(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
@@ -57,10 +65,7 @@ impl Connection {
         if now < opening.next_hello {
             return None;
         }
-        opening.first_at.get_or_insert(now);
-        opening.hellos += 1;
-        opening.next_hello = now + opening.wait;
-        opening.wait = (opening.wait * 2).min(Duration::from_secs(2));
+        opening.on_sent(now);
         out.extend_from_slice(&opening.hello);
         Some(out.len())
     }
@@ -85,6 +90,7 @@ impl Connection {
         if !self.validated {
             return None;
         }
+        self.update_key(now);
         if self.feedback.due().is_some_and(|due| now >= due) {
             self.report(now, out);
         } else if self.state_at().is_some_and(|at| now >= at) {
@@ -99,6 +105,16 @@ impl Connection {
             return self.data(now, out);
         }
         Some(out.len())
+    }
+
+    /// Changes the key in time. A ping makes sure that the other end will tell of the new one.
+    fn update_key(&mut self, now: Instant) {
+        let (next, packets) = (self.log.next(), self.config.key_packets);
+        let Some(Seals { sealer, told, .. }) = &mut self.seals else { return };
+        if sealer.update(now, packets, next, *told) {
+            self.stats.key_updates += 1;
+            self.ping_due = true;
+        }
     }
 
     fn mtu_probe(&mut self, now: Instant) -> Option<usize> {
@@ -157,15 +173,15 @@ impl Connection {
         self.last_eliciting = now;
     }
 
-    fn packet(
+    pub(super) fn packet(
         &mut self,
         out: &mut Vec<u8>,
         kind: Kind,
         sent: Option<Sent>,
         fill: impl FnOnce(&mut Vec<u8>),
     ) {
-        if let Some(keys) = &self.keys {
-            seal(&mut self.log, (keys, self.remote), out, (kind, false, sent), fill);
+        if let Some(seals) = &mut self.seals {
+            seal(&mut self.log, (&mut seals.sealer, self.remote), out, (kind, false, sent), fill);
         }
     }
 
@@ -243,8 +259,8 @@ impl Connection {
     /// that it can stand anywhere in a batch.
     fn seal_pieces(&mut self, now: Instant, out: &mut Vec<u8>, segment: usize) {
         let follows = !out.is_empty();
-        let Some(keys) = &self.keys else { return };
-        let to = (keys, self.remote);
+        let Some(seals) = &mut self.seals else { return };
+        let to = (&mut seals.sealer, self.remote);
         let streams = &self.streams;
         if let [(stream, piece)] = self.pieces[..] {
             let size = (HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN) as u32;
@@ -288,7 +304,7 @@ impl Connection {
 /// Appends one sealed packet, whose body `fill` writes, under the next number.
 fn seal(
     log: &mut SentLog,
-    (keys, connection): (&Keys, u32),
+    (sealer, connection): (&mut EpochSealer, u32),
     out: &mut Vec<u8>,
     (kind, follows, sent): (Kind, bool, Option<Sent>),
     fill: impl FnOnce(&mut Vec<u8>),
@@ -296,9 +312,10 @@ fn seal(
     let fin = matches!(sent, Some(Sent { content: Content::Piece { piece, .. }, .. }) if piece.fin);
     let number = log.push(sent);
     let start = out.len();
-    Header { kind, fin, follows, connection, number }.encode(out);
+    let epoch = sealer.epoch();
+    Header { kind, fin, follows, epoch, connection, number }.encode(out);
     fill(out);
     let (associated, body) = out[start..].split_at_mut(HEADER_LEN);
-    let tag = keys.sealer.seal(number, associated, body);
+    let tag = sealer.seal(number, associated, body);
     out.extend_from_slice(&tag);
 }

@@ -1,32 +1,64 @@
-//! AES-256-GCM with the packet (or record) number as nonce.
+//! AES-256-GCM with the packet (or record) number as nonce, under keys that a ratchet makes: from a
+//! secret come the key and the next secret, and neither leads back to it.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use ring::hkdf;
 
-use super::CryptoError;
+use super::{CryptoError, PublicKey};
 
 /// Bytes that sealing adds.
 pub const TAG_LEN: usize = 16;
 
-/// The two directions' keys of one end.
+/// The two directions' keys of one end, and who holds the other ones.
 #[derive(Debug)]
 pub struct Keys {
     /// Seals what this end sends.
     pub sealer: Sealer,
     /// Opens what the other end sent.
     pub opener: Opener,
+    /// What the other end has proved to be, if both are known by static keys.
+    pub peer: Option<PublicKey>,
 }
 
 /// Seals one direction. The caller must never use a number twice: packet and record numbers are
 /// 64 bits wide and never reused.
 #[derive(Debug)]
-pub struct Sealer(LessSafeKey);
+pub struct Sealer(Ratchet);
 
 /// Opens one direction.
 #[derive(Debug)]
-pub struct Opener(LessSafeKey);
+pub struct Opener(Ratchet);
 
-fn aead_key(key: &[u8; 32]) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("AES-256 takes 32 bytes"))
+/// A key, and the secret from which the next one comes.
+struct Ratchet {
+    key: LessSafeKey,
+    secret: hkdf::Prk,
+}
+
+impl core::fmt::Debug for Ratchet {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Ratchet(secret)")
+    }
+}
+
+impl Ratchet {
+    fn new(secret: &[u8; 32]) -> Self {
+        let secret = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret);
+        let key = UnboundKey::new(&AES_256_GCM, &expand(&secret, b"longhaul key"));
+        Self { key: LessSafeKey::new(key.expect("AES-256 takes 32 bytes")), secret }
+    }
+
+    fn next(&self) -> Self {
+        Self::new(&expand(&self.secret, b"longhaul next"))
+    }
+}
+
+/// HKDF-Expand (RFC 5869) with SHA-256, to 32 bytes.
+fn expand(secret: &hkdf::Prk, label: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    let filled = secret.expand(&[label], hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut out));
+    filled.expect("HKDF gives up to 255 hashes");
+    out
 }
 
 fn nonce(number: u64) -> Nonce {
@@ -36,21 +68,33 @@ fn nonce(number: u64) -> Nonce {
 }
 
 impl Sealer {
-    pub(super) fn new(key: &[u8; 32]) -> Self {
-        Self(aead_key(key))
+    /// Seals under the first key that comes from `secret`.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(Ratchet::new(secret))
+    }
+
+    /// What seals under the next key.
+    pub fn next(&self) -> Self {
+        Self(self.0.next())
     }
 
     /// Encrypts `body` in place and returns the tag that authenticates it and `associated`.
     pub fn seal(&self, number: u64, associated: &[u8], body: &mut [u8]) -> [u8; TAG_LEN] {
-        let tag = self.0.seal_in_place_separate_tag(nonce(number), Aad::from(associated), body);
+        let tag = self.0.key.seal_in_place_separate_tag(nonce(number), Aad::from(associated), body);
         let tag = tag.expect("a packet is far below the cipher's limit of 64 GiB");
         tag.as_ref().try_into().expect("the tag has 16 bytes")
     }
 }
 
 impl Opener {
-    pub(super) fn new(key: &[u8; 32]) -> Self {
-        Self(aead_key(key))
+    /// Opens what was sealed under the first key that comes from `secret`.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(Ratchet::new(secret))
+    }
+
+    /// What opens under the next key.
+    pub fn next(&self) -> Self {
+        Self(self.0.next())
     }
 
     /// Decrypts `sealed`, a body with its tag behind it, in place and returns the body.
@@ -67,6 +111,7 @@ impl Opener {
         let (body, tag) = sealed.split_at_mut(split);
         let tag = Tag::try_from(&*tag).map_err(|_| CryptoError::Malformed)?;
         self.0
+            .key
             .open_in_place_separate_tag(nonce(number), Aad::from(associated), tag, body, 0..)
             .map_err(|_| CryptoError::Unauthentic)
     }
@@ -94,5 +139,16 @@ mod tests {
             assert_eq!(open(9, b"header", changed), Err(CryptoError::Unauthentic));
         }
         assert_eq!(open(9, b"header", vec![0; 15]), Err(CryptoError::Malformed));
+    }
+
+    #[test]
+    fn each_step_of_the_ratchet_is_another_key() {
+        let (sealer, opener) = (Sealer::new(&[1; 32]).next(), Opener::new(&[1; 32]));
+        let mut sealed = b"body".to_vec();
+        let tag = sealer.seal(9, b"", &mut sealed);
+        sealed.extend(tag);
+        assert!(opener.open(9, b"", &mut sealed.clone()).is_err());
+        assert!(opener.next().next().open(9, b"", &mut sealed.clone()).is_err());
+        assert_eq!(opener.next().open(9, b"", &mut sealed).unwrap(), b"body");
     }
 }

@@ -1,17 +1,19 @@
 //! The packets, each of a fixed format (paper 5): every field has its fixed place, numbers are
 //! big-endian. `docs/spec/transport.md` is the same in prose.
 //!
-//! Three kinds travel before there are keys: hello, reply and refusal (`opening`). All others have
-//! one 16-byte header, authenticated in clear, and a sealed body (`sealed`, `report`).
+//! Those before there are keys, and the reset, have no seal (`opening`). All others have one 16-byte
+//! header, authenticated in clear, and a sealed body (`sealed`, `report`).
 
 mod opening;
 mod report;
 mod sealed;
 
-pub use opening::{Opening, Parameters, Refusal, VERSION};
+pub(crate) use opening::hello;
+pub use opening::{Echo, Opening, Parameters, Refusal, Versions};
 pub use report::{MAX_CREDITS, Report, Run, StreamCredit};
 pub use sealed::{
-    Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State, StreamSignal,
+    Challenge, Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State,
+    StreamSignal,
 };
 
 /// Why a datagram could not be read. Such a datagram is counted and otherwise ignored.

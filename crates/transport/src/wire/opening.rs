@@ -1,44 +1,96 @@
-//! The packets before there are keys.
+//! The packets without a seal: those before there are keys, and the reset when there are none any
+//! more.
+
+use core::fmt;
+use core::time::Duration;
 
 use bytes::{Buf, BufMut};
 
 use super::WireError;
-
-/// The protocol's version. Bound into the handshake, so it cannot be changed on the way.
-pub const VERSION: u8 = 1;
+use crate::crypto::{Pattern, PublicKey, TOKEN_LEN, Token};
 
 const HELLO: u8 = 1;
 const REPLY: u8 = 2;
 const REFUSED: u8 = 3;
+const RETRY: u8 = 4;
+const GONE: u8 = 5;
+const WHO: u8 = 6;
+const HOST: u8 = 7;
+
+/// Versions of the protocol, from the oldest to the newest that one end speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The oldest.
+    pub oldest: u8,
+    /// The newest.
+    pub newest: u8,
+}
+
+impl Versions {
+    /// What this program speaks.
+    pub const SPOKEN: Self = Self { oldest: 1, newest: 1 };
+
+    /// The version that two ends use: the newest that both speak.
+    pub fn common(self, other: Self) -> Option<u8> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.oldest == self.newest {
+            write!(f, "version {}", self.newest)
+        } else {
+            write!(f, "versions {} to {}", self.oldest, self.newest)
+        }
+    }
+}
 
 /// Why a hello was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The responder holds another key.
+    /// The hello is not for the key that the responder holds.
     #[error("the other side holds a different key")]
     WrongKey,
-    /// The responder speaks another version of the protocol.
-    #[error("the other side speaks version {0} of the protocol, this side {VERSION}")]
-    Version(u8),
+    /// The responder does not speak this version of the protocol.
+    #[error("the other side speaks {0} of the protocol")]
+    Version(Versions),
     /// The responder has no room for another connection.
     #[error("the other side has no room for another connection; try again later")]
     Busy,
+    /// The initiator's own key is not let in.
+    #[error("the other side does not let this key in")]
+    NotAllowed,
+    /// The responder proves itself in another way.
+    #[error("the other side does not take this kind of key")]
+    Pattern,
 }
 
-/// A packet of the opening: `kind u8, version u8, detail u16, connection u32, rest`.
+/// What an answer repeats of its question: of a hello, the initiator's ephemeral key.
+pub type Echo = [u8; 32];
+
+/// A packet without a seal: `kind u8, version u8, oldest u8, detail u8, connection u32, rest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening<'a> {
-    /// Initiator to responder: a Noise message, padded so that no answer is larger.
+    /// Initiator to responder: a cookie (zeros if it was given none) and a Noise message, padded
+    /// so that no answer is larger.
     Hello {
-        /// The version the initiator speaks.
+        /// The version of the protocol that follows.
         version: u8,
+        /// The kind of handshake, a [`Pattern`].
+        pattern: u8,
         /// The connection's number at the initiator.
         connection: u32,
+        /// What a [`Opening::Retry`] gave.
+        cookie: &'a Token,
         /// The Noise message.
         noise: &'a [u8],
     },
     /// Responder to initiator.
     Reply {
+        /// The version of the hello.
+        version: u8,
         /// The connection's number at the initiator.
         connection: u32,
         /// The Noise message.
@@ -51,43 +103,110 @@ pub enum Opening<'a> {
         connection: u32,
         /// Why.
         refusal: Refusal,
-        /// The first [`Opening::ECHO_LEN`] bytes of the hello's Noise message.
-        echo: &'a [u8],
+        /// The first bytes of the hello's Noise message.
+        echo: &'a Echo,
+    },
+    /// Responder to initiator, without any state kept: say it again with this cookie, to prove
+    /// that you are where you say. Believed as a refusal is.
+    Retry {
+        /// The connection's number at the initiator.
+        connection: u32,
+        /// The first bytes of the hello's Noise message.
+        echo: &'a Echo,
+        /// To be put into the hello.
+        cookie: &'a Token,
+    },
+    /// The answer to a sealed packet of a connection that the responder does not know, as after a
+    /// restart.
+    Gone {
+        /// The number in the packet.
+        connection: u32,
+        /// Believed when it is the one of the handshake.
+        token: &'a Token,
+    },
+    /// Anybody to responder: what is your key? Padded as a hello is.
+    Who {
+        /// A number of the asker's choice.
+        connection: u32,
+        /// Random.
+        nonce: &'a Echo,
+    },
+    /// The answer. It proves nothing; a handshake with that key does.
+    Host {
+        /// The number of the question.
+        connection: u32,
+        /// The nonce of the question.
+        nonce: &'a Echo,
+        /// The responder's key.
+        key: PublicKey,
     },
 }
 
 impl<'a> Opening<'a> {
-    /// How much of a hello a refusal repeats: the initiator's ephemeral key.
+    /// How much of a hello an answer repeats: the initiator's ephemeral key.
     pub const ECHO_LEN: usize = 32;
+    /// Hellos and questions are exactly so long: no answer is larger, and every path carries it.
+    pub const HELLO_LEN: usize = 1200;
+    /// What stands before a hello's Noise message.
+    pub const HELLO_PREFIX_LEN: usize = Self::FIXED_LEN + TOKEN_LEN;
     const FIXED_LEN: usize = 8;
 
-    /// Whether the datagram's first byte says that it belongs to the opening.
+    /// Whether the datagram's first byte says that it has no seal.
     pub fn is_opening(datagram: &[u8]) -> bool {
-        matches!(datagram.first(), Some(&(HELLO | REPLY | REFUSED)))
+        matches!(datagram.first(), Some(HELLO..=HOST))
     }
 
     /// Appends the packet to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, version, detail, connection, rest) = match *self {
-            Self::Hello { version, connection, noise } => (HELLO, version, 0, connection, noise),
-            Self::Reply { connection, noise } => (REPLY, VERSION, 0, connection, noise),
-            Self::Refused { connection, refusal, echo } => {
-                let (detail, version) = match refusal {
-                    Refusal::WrongKey => (1, VERSION),
-                    Refusal::Version(version) => (2, version),
-                    Refusal::Busy => (3, VERSION),
-                };
-                (REFUSED, version, detail, connection, echo)
-            }
+        let start = out.len();
+        let mut begin = |kind, version, oldest, detail, connection| {
+            out.put_slice(&[kind, version, oldest, detail]);
+            out.put_u32(connection);
         };
-        out.put_u8(kind);
-        out.put_u8(version);
-        out.put_u16(detail);
-        out.put_u32(connection);
-        out.put_slice(rest);
+        match *self {
+            Self::Hello { version, pattern, connection, cookie, noise } => {
+                begin(HELLO, version, 0, pattern, connection);
+                out.put_slice(cookie);
+                out.put_slice(noise);
+            }
+            Self::Reply { version, connection, noise } => {
+                begin(REPLY, version, 0, 0, connection);
+                out.put_slice(noise);
+            }
+            Self::Refused { connection, refusal, echo } => {
+                let (detail, versions) = match refusal {
+                    Refusal::WrongKey => (1, Versions { oldest: 0, newest: 0 }),
+                    Refusal::Version(versions) => (2, versions),
+                    Refusal::Busy => (3, Versions { oldest: 0, newest: 0 }),
+                    Refusal::NotAllowed => (4, Versions { oldest: 0, newest: 0 }),
+                    Refusal::Pattern => (5, Versions { oldest: 0, newest: 0 }),
+                };
+                begin(REFUSED, versions.newest, versions.oldest, detail, connection);
+                out.put_slice(echo);
+            }
+            Self::Retry { connection, echo, cookie } => {
+                begin(RETRY, 0, 0, 0, connection);
+                out.put_slice(echo);
+                out.put_slice(cookie);
+            }
+            Self::Gone { connection, token } => {
+                begin(GONE, 0, 0, 0, connection);
+                out.put_slice(token);
+            }
+            Self::Who { connection, nonce } => {
+                begin(WHO, 0, 0, 0, connection);
+                out.put_slice(nonce);
+                out.resize(start + Self::HELLO_LEN, 0);
+            }
+            Self::Host { connection, nonce, key } => {
+                begin(HOST, 0, 0, 0, connection);
+                out.put_slice(nonce);
+                out.put_slice(key.as_bytes());
+            }
+        }
     }
 
-    /// Reads a packet of the opening.
+    /// Reads a packet without a seal.
     ///
     /// # Errors
     /// [`WireError`] when it is none.
@@ -97,24 +216,49 @@ impl<'a> Opening<'a> {
         }
         let kind = datagram.get_u8();
         let version = datagram.get_u8();
-        let detail = datagram.get_u16();
+        let oldest = datagram.get_u8();
+        let detail = datagram.get_u8();
         let connection = datagram.get_u32();
+        let rest = &mut datagram;
         match kind {
-            HELLO => Ok(Self::Hello { version, connection, noise: datagram }),
-            REPLY => Ok(Self::Reply { connection, noise: datagram }),
+            HELLO => {
+                let cookie = array(rest)?;
+                Ok(Self::Hello { version, pattern: detail, connection, cookie, noise: rest })
+            }
+            REPLY => Ok(Self::Reply { version, connection, noise: rest }),
             REFUSED => {
                 let refusal = match detail {
                     1 => Refusal::WrongKey,
-                    2 => Refusal::Version(version),
+                    2 => Refusal::Version(Versions { oldest, newest: version }),
                     3 => Refusal::Busy,
+                    4 => Refusal::NotAllowed,
+                    5 => Refusal::Pattern,
                     _ => return Err(WireError::Field("refusal")),
                 };
-                let echo = datagram.get(..Self::ECHO_LEN).ok_or(WireError::Truncated)?;
+                let echo = array(rest)?;
                 Ok(Self::Refused { connection, refusal, echo })
+            }
+            RETRY => {
+                let echo = array(rest)?;
+                Ok(Self::Retry { connection, echo, cookie: array(rest)? })
+            }
+            GONE => Ok(Self::Gone { connection, token: array(rest)? }),
+            WHO => Ok(Self::Who { connection, nonce: array(rest)? }),
+            HOST => {
+                let nonce = array(rest)?;
+                let key = PublicKey::from_bytes(*array(rest)?);
+                Ok(Self::Host { connection, nonce, key })
             }
             other => Err(WireError::Kind(other)),
         }
     }
+}
+
+/// The first bytes, which are cut off.
+fn array<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], WireError> {
+    let (first, after) = rest.split_first_chunk().ok_or(WireError::Truncated)?;
+    *rest = after;
+    Ok(first)
 }
 
 /// What each end tells the other inside the handshake's sealed payload.
@@ -128,11 +272,18 @@ pub struct Parameters {
     pub stream_credit: u64,
     /// Streams that the other end may have open at a time.
     pub streams: u64,
+    /// Without any authentic packet for so long, the end that speaks gives the connection up.
+    /// Whole milliseconds on the wire.
+    pub idle_timeout: Duration,
+    /// What the end that speaks will say when it does not know the connection any more.
+    pub reset_token: Token,
+    /// What the end that speaks speaks.
+    pub versions: Versions,
 }
 
 impl Parameters {
     /// The length of the encoded form.
-    pub const LEN: usize = 28;
+    pub const LEN: usize = 54;
 
     /// The encoded form, with zeros behind it up to `padded` bytes.
     pub fn encode(&self, padded: usize) -> Vec<u8> {
@@ -141,6 +292,9 @@ impl Parameters {
         out.put_u64(self.connection_credit);
         out.put_u64(self.stream_credit);
         out.put_u64(self.streams);
+        out.put_u64(u64::try_from(self.idle_timeout.as_millis()).unwrap_or(u64::MAX));
+        out.put_slice(&self.reset_token);
+        out.put_slice(&[self.versions.oldest, self.versions.newest]);
         out.resize(padded.max(Self::LEN), 0);
         out
     }
@@ -150,11 +304,23 @@ impl Parameters {
     /// # Errors
     /// [`WireError::Truncated`].
     pub fn decode(mut payload: &[u8]) -> Result<Self, WireError> {
+        let rest = &mut payload;
         Ok(Self {
-            connection: payload.try_get_u32()?,
-            connection_credit: payload.try_get_u64()?,
-            stream_credit: payload.try_get_u64()?,
-            streams: payload.try_get_u64()?,
+            connection: rest.try_get_u32()?,
+            connection_credit: rest.try_get_u64()?,
+            stream_credit: rest.try_get_u64()?,
+            streams: rest.try_get_u64()?,
+            idle_timeout: Duration::from_millis(rest.try_get_u64()?),
+            reset_token: *array(rest)?,
+            versions: Versions { oldest: rest.try_get_u8()?, newest: rest.try_get_u8()? },
         })
     }
+}
+
+/// A hello of the given version and pattern, without a cookie.
+pub(crate) fn hello(version: u8, pattern: Pattern, connection: u32, noise: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(Opening::HELLO_LEN);
+    let (pattern, cookie) = (pattern as u8, &[0; TOKEN_LEN]);
+    Opening::Hello { version, pattern, connection, cookie, noise }.encode(&mut out);
+    out
 }

@@ -27,6 +27,10 @@ pub enum Kind {
     Stop = 21,
     /// The connection ends ([`Close`]).
     Close = 22,
+    /// Asks whether the other end is at the address it is sent to ([`Challenge`]).
+    PathChallenge = 23,
+    /// The answer, from there ([`Challenge`]).
+    PathResponse = 24,
     /// Pieces of several streams ([`Piece`]).
     Pieces = 25,
 }
@@ -35,7 +39,7 @@ impl Kind {
     /// Whether the packet asks for a report. Reports and states do not: a report of reports
     /// would never end.
     pub const fn wants_report(self) -> bool {
-        !matches!(self, Self::Report | Self::State | Self::Close)
+        matches!(self, Self::Data | Self::Pieces | Self::Ping | Self::Reset | Self::Stop)
     }
 }
 
@@ -50,6 +54,8 @@ impl TryFrom<u8> for Kind {
             20 => Self::Reset,
             21 => Self::Stop,
             22 => Self::Close,
+            23 => Self::PathChallenge,
+            24 => Self::PathResponse,
             25 => Self::Pieces,
             other => return Err(WireError::Kind(other)),
         })
@@ -65,6 +71,8 @@ pub struct Header {
     pub fin: bool,
     /// Whether the packet was sent in one go with the one numbered before it.
     pub follows: bool,
+    /// Which of the sender's keys sealed the packet.
+    pub epoch: u16,
     /// The connection's number at the end that receives the packet.
     pub connection: u32,
     /// The packet number: one sequence for all kinds, never reused.
@@ -83,7 +91,7 @@ impl Header {
         let fin = if self.fin { Self::FIN } else { 0 };
         let follows = if self.follows { Self::FOLLOWS } else { 0 };
         out.put_u8(fin | follows);
-        out.put_u16(0); // the key's epoch: one so far
+        out.put_u16(self.epoch);
         out.put_u32(self.connection);
         out.put_u64(self.number);
     }
@@ -91,7 +99,7 @@ impl Header {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`WireError`]; unknown flags and epochs are refused, as nothing sends them yet.
+    /// [`WireError`]; unknown flags are refused, as nothing sends them yet.
     pub fn decode(mut packet: &[u8]) -> Result<Self, WireError> {
         if packet.len() < HEADER_LEN {
             return Err(WireError::Truncated);
@@ -101,9 +109,7 @@ impl Header {
         if flags & !(Self::FIN | Self::FOLLOWS) != 0 {
             return Err(WireError::Field("flags"));
         }
-        if packet.get_u16() != 0 {
-            return Err(WireError::Field("epoch"));
-        }
+        let epoch = packet.get_u16();
         let (connection, number) = (packet.get_u32(), packet.get_u64());
         if number > Self::MAX_NUMBER {
             return Err(WireError::Field("number"));
@@ -112,6 +118,7 @@ impl Header {
             kind,
             fin: flags & Self::FIN != 0,
             follows: flags & Self::FOLLOWS != 0,
+            epoch,
             connection,
             number,
         })
@@ -273,6 +280,25 @@ impl StreamSignal {
             code: body.try_get_u64()?,
             end: body.try_get_u64()?,
         })
+    }
+}
+
+/// What proves that a packet sent to an address arrived there: `token u64`, random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Challenge(pub u64);
+
+impl Challenge {
+    /// Appends the body to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.0);
+    }
+
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// [`WireError`].
+    pub fn decode(mut body: &[u8]) -> Result<Self, WireError> {
+        Ok(Self(body.try_get_u64()?))
     }
 }
 

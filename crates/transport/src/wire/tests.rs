@@ -1,6 +1,9 @@
+use core::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::crypto::PublicKey;
 
 fn runs() -> impl Strategy<Value = Vec<Run>> {
     let run =
@@ -26,9 +29,10 @@ proptest! {
     }
 
     #[test]
-    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, fin: bool, follows: bool, connection: u32) {
+    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, epoch: u16, token: [u8; 16]) {
         let mut out = Vec::new();
-        let header = Header { kind: Kind::Data, fin, follows, connection, number: a >> 2 };
+        let (fin, follows, connection) = (b & 1 == 0, c & 1 == 0, d as u32);
+        let header = Header { kind: Kind::Data, fin, follows, epoch, connection, number: a >> 2 };
         header.encode(&mut out);
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
@@ -43,7 +47,19 @@ proptest! {
         signal.encode(&mut out);
         prop_assert_eq!(StreamSignal::decode(&out), Ok(signal));
 
-        let parameters = Parameters { connection, connection_credit: a, stream_credit: b, streams: c };
+        let mut out = Vec::new();
+        Challenge(a).encode(&mut out);
+        prop_assert_eq!(Challenge::decode(&out), Ok(Challenge(a)));
+
+        let parameters = Parameters {
+            connection,
+            connection_credit: a,
+            stream_credit: b,
+            streams: c,
+            idle_timeout: Duration::from_millis(d),
+            reset_token: token,
+            versions: Versions { oldest: token[0], newest: token[1] },
+        };
         prop_assert_eq!(Parameters::decode(&parameters.encode(100)), Ok(parameters));
     }
 
@@ -87,6 +103,7 @@ proptest! {
         let _ = State::decode(&bytes);
         let _ = StreamSignal::decode(&bytes);
         let _ = Close::decode(&bytes);
+        let _ = Challenge::decode(&bytes);
         if let Ok(report) = Report::decode(&bytes) {
             prop_assert!(report.runs.len() <= bytes.len());
         }
@@ -95,14 +112,28 @@ proptest! {
 
 #[test]
 fn openings_round_trip() {
-    let echo = [7; Opening::ECHO_LEN];
+    let echo = &[7; 32];
+    let token = &[9; crate::crypto::TOKEN_LEN];
+    let refusals = [
+        Refusal::WrongKey,
+        Refusal::Version(Versions { oldest: 3, newest: 9 }),
+        Refusal::Busy,
+        Refusal::NotAllowed,
+        Refusal::Pattern,
+    ];
+    let refusals = refusals.map(|refusal| Opening::Refused { connection: 3, refusal, echo });
+    let key = PublicKey::from_bytes([5; 32]);
     for opening in [
-        Opening::Hello { version: 9, connection: 1, noise: b"noise" },
-        Opening::Reply { connection: 2, noise: b"" },
-        Opening::Refused { connection: 3, refusal: Refusal::WrongKey, echo: &echo },
-        Opening::Refused { connection: 3, refusal: Refusal::Version(4), echo: &echo },
-        Opening::Refused { connection: 3, refusal: Refusal::Busy, echo: &echo },
-    ] {
+        Opening::Hello { version: 9, pattern: 2, connection: 1, cookie: token, noise: b"noise" },
+        Opening::Reply { version: 9, connection: 2, noise: b"" },
+        Opening::Retry { connection: 4, echo, cookie: token },
+        Opening::Gone { connection: 4, token },
+        Opening::Who { connection: 4, nonce: echo },
+        Opening::Host { connection: 4, nonce: echo, key },
+    ]
+    .into_iter()
+    .chain(refusals)
+    {
         let mut out = Vec::new();
         opening.encode(&mut out);
         assert!(Opening::is_opening(&out));
@@ -132,4 +163,13 @@ fn overlong_and_overflowing_maps_are_refused() {
     body.truncate(Report::FIXED_LEN);
     body.extend([0xff; 10]);
     assert_eq!(Report::decode(&body), Err(WireError::Field("run")));
+}
+
+#[test]
+fn two_ends_use_the_newest_version_that_both_speak() {
+    let versions = |oldest, newest| Versions { oldest, newest };
+    assert_eq!(versions(1, 3).common(versions(2, 9)), Some(3));
+    assert_eq!(versions(2, 9).common(versions(1, 3)), Some(3));
+    assert_eq!(versions(1, 1).common(versions(1, 1)), Some(1));
+    assert_eq!(versions(1, 1).common(versions(2, 3)), None);
 }

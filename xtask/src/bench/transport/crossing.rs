@@ -39,7 +39,7 @@ impl Cell {
         // Standard output is the report's.
         let near = format!("exec 1>&2; {}", peer.near);
         emulate.args(["--far", peer.far, "--", "sh", "-c", &near]);
-        emulate.current_dir(&folder).env("LONGHAUL_HOME", bed.home());
+        emulate.current_dir(&folder).env("KEY", bed.key());
         emulate.env("LONGHAUL", bed.binary()).env("PEERS", tools).env("SOURCE", bed.source());
         emulate.env("TIME", self.seconds.to_string());
         let output = emulate.output().context("cannot start `longhaul emulate`")?;

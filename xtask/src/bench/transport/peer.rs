@@ -53,8 +53,9 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "ours",
         kernel_cc: "cubic",
-        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --root \"$SOURCE\"",
-        far: "sleep 1; mkdir in; { date +%s%N; \"$LONGHAUL\" cp --json \
+        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --key \"$KEY\" \
+               --root \"$SOURCE\"",
+        far: "sleep 1; mkdir in; { date +%s%N; \"$LONGHAUL\" cp --json --key \"$KEY\" \
               lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \
               done; } >count",
         count: Count::Longhaul,

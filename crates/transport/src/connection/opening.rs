@@ -1,0 +1,239 @@
+//! The opening: hello, and what may come back. And the end of a connection that the other side has
+//! forgotten.
+
+use core::time::Duration;
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+use units::Instant;
+
+use super::receive::Refuse;
+use super::{CloseReason, Connection, Event, Phase, Seals, Side};
+use crate::crypto::{Credentials, Initiator, Keys, Pattern, Token, same};
+use crate::wire::{self, Echo, Opening as Packet, Parameters, Refusal, Versions};
+
+/// The first wait for an answer to a hello; doubled once.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Cookies taken for one connection: each costs the initiator a round trip.
+const MAX_RETRIES: u32 = 4;
+/// The other end's idle time-out is not taken to be shorter.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
+/// Names protocol and version in the handshake, so that none of its messages serves elsewhere.
+pub(crate) fn prologue(version: u8) -> [u8; 14] {
+    let mut prologue = *b"longhaul udp \0";
+    prologue[13] = version;
+    prologue
+}
+
+/// What it takes to make a hello.
+pub(crate) struct Greeting {
+    pub(crate) credentials: Credentials,
+    pub(crate) parameters: Parameters,
+    pub(crate) random: ChaCha20Rng,
+}
+
+impl Greeting {
+    fn hello(&mut self, version: u8) -> (Initiator, Vec<u8>) {
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let mut initiator = Initiator::new(&self.credentials, seed, &prologue(version));
+        let pattern = Pattern::of(&self.credentials);
+        let padded = Packet::HELLO_LEN - Packet::HELLO_PREFIX_LEN - pattern.hello_overhead();
+        let noise = initiator.hello(&self.parameters.encode(padded));
+        (initiator, wire::hello(version, pattern, self.parameters.connection, &noise))
+    }
+}
+
+/// The initiator before the reply.
+pub(super) struct Opening {
+    greeting: Greeting,
+    initiator: Initiator,
+    version: u8,
+    pub(super) hello: Vec<u8>,
+    pub(super) next_hello: Instant,
+    wait: Duration,
+    /// When the first hello went out that is exactly this one.
+    first_at: Option<Instant>,
+    /// How often it did.
+    hellos: u32,
+    refusals: u32,
+    retries: u32,
+    pub(super) give_up: Instant,
+}
+
+impl Opening {
+    pub(super) fn new(now: Instant, mut greeting: Greeting, patience: Duration) -> Self {
+        let version = greeting.parameters.versions.newest;
+        let (initiator, hello) = greeting.hello(version);
+        Self {
+            greeting,
+            initiator,
+            version,
+            hello,
+            next_hello: now,
+            wait: FIRST_WAIT,
+            first_at: None,
+            hellos: 0,
+            refusals: 0,
+            retries: 0,
+            give_up: now + patience,
+        }
+    }
+
+    pub(super) fn on_sent(&mut self, now: Instant) {
+        self.first_at.get_or_insert(now);
+        self.hellos += 1;
+        self.next_hello = now + self.wait;
+        self.wait = (self.wait * 2).min(MAX_WAIT);
+    }
+
+    /// What the other end repeats of the hello.
+    fn echo(&self) -> Option<&Echo> {
+        self.hello[Packet::HELLO_PREFIX_LEN..].first_chunk()
+    }
+
+    /// Another hello is to be sent at once.
+    fn begin_again(&mut self, now: Instant) {
+        self.next_hello = now;
+        self.wait = FIRST_WAIT;
+        self.first_at = None;
+        self.hellos = 0;
+    }
+
+    /// With one hello sent it is clear which one the reply answers.
+    fn rtt(&self, now: Instant) -> Option<Duration> {
+        self.first_at.filter(|_| self.hellos == 1).map(|sent| now.since(sent))
+    }
+}
+
+impl Connection {
+    /// A packet without a seal.
+    pub(super) fn handle_opening(&mut self, now: Instant, datagram: &[u8]) -> Result<(), Refuse> {
+        match Packet::decode(datagram).map_err(|_| Refuse::Malformed)? {
+            // The initiator has not heard the reply.
+            Packet::Hello { .. } if self.side == Side::Responder => {
+                self.reply_due = !self.validated;
+                self.last_received = if self.validated { self.last_received } else { now };
+                Ok(())
+            }
+            Packet::Reply { noise, .. } => self.on_reply(now, noise),
+            Packet::Refused { refusal, echo, .. } => self.on_refused(now, refusal, echo),
+            Packet::Retry { echo, cookie, .. } => self.on_retry(now, echo, cookie),
+            Packet::Gone { token, .. } => self.on_gone(now, token),
+            Packet::Hello { .. } | Packet::Who { .. } | Packet::Host { .. } => Err(Refuse::Forged),
+        }
+    }
+
+    /// The reply makes the keys. One that is not authentic was damaged on the way, or forged: the
+    /// true one may still come.
+    fn on_reply(&mut self, now: Instant, noise: &[u8]) -> Result<(), Refuse> {
+        let Phase::Opening(opening) = &mut self.phase else {
+            return Ok(()); // a repeated reply
+        };
+        let finished = opening.initiator.finish(noise);
+        let (payload, keys) = finished.map_err(|_| Refuse::Unauthentic)?;
+        let theirs = Parameters::decode(&payload).map_err(|_| Refuse::Malformed)?;
+        let (rtt, version) = (opening.rtt(now), opening.version);
+        self.phase = Phase::Established;
+        self.on_keys(now, &theirs, keys);
+        if self.config.versions.common(theirs.versions) != Some(version) {
+            self.violation(now, "somebody on the way asked for an older version");
+            return Ok(());
+        }
+        if let Some(rtt) = rtt {
+            self.on_rtt_sample(now, rtt);
+        }
+        self.ping_due = true;
+        self.events.push_back(Event::Established);
+        Ok(())
+    }
+
+    /// The handshake is done, as far as this end can know.
+    pub(super) fn on_keys(&mut self, now: Instant, theirs: &Parameters, keys: Keys) {
+        self.peer = keys.peer;
+        self.seals = Some(Seals::new(now, keys));
+        self.remote = theirs.connection;
+        self.remote_token = theirs.reset_token;
+        self.idle_timeout = self.config.idle_timeout.min(theirs.idle_timeout.max(MIN_IDLE));
+        let Parameters { connection_credit, stream_credit, streams, .. } = *theirs;
+        let credit = (connection_credit, stream_credit, streams);
+        self.streams.on_parameters(credit, &mut self.events);
+        self.last_received = now;
+    }
+
+    /// The opening, if it was our hello that is repeated.
+    fn opening(&mut self, echo: &Echo) -> Result<&mut Opening, Refuse> {
+        match &mut self.phase {
+            Phase::Opening(opening) if opening.echo() == Some(echo) => Ok(opening),
+            Phase::Opening(_) => Err(Refuse::Forged),
+            _ => Err(Refuse::Untimely),
+        }
+    }
+
+    /// A hello that was damaged on the way is refused like one under another key or of another
+    /// pattern: the first such refusal only makes us repeat it.
+    fn on_refused(&mut self, now: Instant, refusal: Refusal, echo: &Echo) -> Result<(), Refuse> {
+        let spoken = self.config.versions;
+        let opening = self.opening(echo)?;
+        opening.refusals += 1;
+        match refusal {
+            Refusal::WrongKey | Refusal::Pattern if opening.refusals == 1 => {
+                opening.next_hello = now;
+            }
+            Refusal::Version(theirs) => return self.on_other_version(now, spoken, theirs),
+            _ => self.begin_closing(now, None, CloseReason::Refused(refusal)),
+        }
+        Ok(())
+    }
+
+    /// Goes on with the newest version that both speak. That no newer one was hidden on the way
+    /// is checked once there are keys.
+    fn on_other_version(
+        &mut self,
+        now: Instant,
+        spoken: Versions,
+        theirs: Versions,
+    ) -> Result<(), Refuse> {
+        let Phase::Opening(opening) = &mut self.phase else {
+            return Err(Refuse::Untimely);
+        };
+        match spoken.common(theirs) {
+            // They would not have refused that one.
+            Some(version) if version >= opening.version => return Err(Refuse::Forged),
+            Some(version) => {
+                opening.version = version;
+                (opening.initiator, opening.hello) = opening.greeting.hello(version);
+                opening.begin_again(now);
+            }
+            None => {
+                let refusal = Refusal::Version(theirs);
+                self.begin_closing(now, None, CloseReason::Refused(refusal));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_retry(&mut self, now: Instant, echo: &Echo, cookie: &Token) -> Result<(), Refuse> {
+        let opening = self.opening(echo)?;
+        if opening.retries == MAX_RETRIES {
+            return Err(Refuse::Untimely);
+        }
+        opening.retries += 1;
+        let place = Packet::HELLO_PREFIX_LEN - cookie.len()..Packet::HELLO_PREFIX_LEN;
+        opening.hello[place].copy_from_slice(cookie);
+        opening.begin_again(now);
+        Ok(())
+    }
+
+    /// The other end has forgotten the connection, as after a restart.
+    fn on_gone(&mut self, now: Instant, token: &Token) -> Result<(), Refuse> {
+        if self.seals.is_none() || !same(token, &self.remote_token) {
+            return Err(Refuse::Forged);
+        }
+        self.begin_closing(now, None, CloseReason::Gone);
+        self.phase = Phase::Closed;
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! The path: where the other end is, and what happens when it is found elsewhere, because its
+//! address has changed or a translator's mapping has.
+//!
+//! Packets go to the old address until the new one has answered a challenge, so that nobody is
+//! sent more than it asked for, and nobody who copies a packet can draw the connection to itself.
+
+use core::net::SocketAddr;
+
+use rand_chacha::rand_core::Rng;
+use units::{Bytes, Instant};
+
+use super::Connection;
+use crate::crypto::TAG_LEN;
+use crate::mtu::MtuSearch;
+use crate::pacer::Pacer;
+use crate::rtt::Rtt;
+use crate::wire::{Challenge, HEADER_LEN, Kind};
+
+/// Challenges sent to one address before it is left alone, until more comes from there.
+const MAX_TRIES: u32 = 4;
+/// Answers to challenges that wait to be sent.
+const MAX_ANSWERS: usize = 4;
+/// An address that has proved nothing is sent so many times what came from it, at most.
+const AMPLIFICATION: u64 = 3;
+const CHALLENGE_LEN: u64 = (HEADER_LEN + 8 + TAG_LEN) as u64;
+/// Probe time-outs without any answer on a path after which packets are no longer marked for ECN:
+/// some networks drop what is.
+const ECN_PATIENCE: u32 = 3;
+
+/// An address from which the other end was heard and that has not answered yet.
+pub(super) struct Candidate {
+    address: SocketAddr,
+    token: Challenge,
+    /// Bytes that may still be sent there.
+    allowance: u64,
+    tries: u32,
+    sent_at: Instant,
+    pub(super) next: Instant,
+}
+
+/// Of ECN on a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Ecn {
+    /// Packets are marked; none is known to have arrived.
+    #[default]
+    Trying,
+    /// Marked packets arrive.
+    Works,
+    /// They seem not to.
+    Off,
+}
+
+impl Connection {
+    /// The packet with the largest number so far came from there.
+    pub(super) fn on_source(&mut self, now: Instant, from: SocketAddr, size: usize) {
+        if from == self.address {
+            return;
+        }
+        let allowance = size as u64 * AMPLIFICATION;
+        match &mut self.candidate {
+            Some(candidate) if candidate.address == from => candidate.allowance += allowance,
+            _ => {
+                let token = Challenge(self.random.next_u64());
+                let (tries, sent_at, next) = (0, now, now);
+                self.candidate =
+                    Some(Candidate { address: from, token, allowance, tries, sent_at, next });
+            }
+        }
+    }
+
+    /// The other end asks whether we are where its packet found us.
+    pub(super) fn on_challenge(&mut self, from: SocketAddr, challenge: Challenge) {
+        if self.answers.len() < MAX_ANSWERS {
+            self.answers.push_back((from, challenge));
+        }
+    }
+
+    pub(super) fn on_path_response(&mut self, now: Instant, from: SocketAddr, answer: Challenge) {
+        let right = |candidate: &mut Candidate| {
+            candidate.tries > 0 && candidate.address == from && candidate.token == answer
+        };
+        match self.candidate.take_if(right) {
+            Some(candidate) => self.migrate(now, &candidate),
+            None => self.stats.refused.untimely += 1,
+        }
+    }
+
+    /// The new address is proved. Behind another port of the same host lies the same path, as when
+    /// a translator has changed its mapping; behind another host a path of which nothing is known.
+    fn migrate(&mut self, now: Instant, candidate: &Candidate) {
+        let same_host = candidate.address.ip() == self.address.ip();
+        self.address = candidate.address;
+        self.stats.migrations += 1;
+        self.backoff = 0;
+        self.ping_due = true;
+        if same_host {
+            return;
+        }
+        self.path_since = now;
+        self.ecn = Ecn::Trying;
+        self.cc = self.config.congestion.controller();
+        self.rtt = Rtt::default();
+        self.mtu = MtuSearch::new();
+        self.pacer = Pacer::default();
+        if candidate.tries == 1 {
+            self.on_rtt_sample(now, now.since(candidate.sent_at));
+        }
+    }
+
+    /// A challenge or the answer to one, and where it goes.
+    pub(super) fn path_packet(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if let Some((to, answer)) = self.answers.pop_front() {
+            self.packet(out, Kind::PathResponse, None, |out| answer.encode(out));
+            return Some(to);
+        }
+        let wait = self.rtt.patience();
+        let candidate = self.candidate.as_mut().filter(|candidate| now >= candidate.next)?;
+        if candidate.tries == MAX_TRIES || candidate.allowance < CHALLENGE_LEN {
+            self.candidate = None;
+            return None;
+        }
+        candidate.allowance -= CHALLENGE_LEN;
+        candidate.tries += 1;
+        candidate.sent_at = now;
+        candidate.next = now + wait;
+        let (to, token) = (candidate.address, candidate.token);
+        self.packet(out, Kind::PathChallenge, None, |out| token.encode(out));
+        Some(to)
+    }
+
+    /// The other end counts marks in all; gives how many are new.
+    pub(super) fn on_marks(&mut self, marks: u64) -> u64 {
+        let new = marks.saturating_sub(self.stats.ce.1);
+        self.stats.ce.1 += new;
+        new
+    }
+
+    /// Whether what goes out now is marked for ECN.
+    pub(super) fn marks_for_ecn(&mut self) -> bool {
+        if self.ecn == Ecn::Trying && self.backoff >= ECN_PATIENCE {
+            self.ecn = Ecn::Off;
+        }
+        self.ecn != Ecn::Off
+    }
+
+    /// Bytes of a lost packet that say something of the path in use.
+    pub(super) fn lost_here(&self, sent_at: Instant, bytes: u64) -> u64 {
+        if sent_at >= self.path_since { bytes } else { 0 }
+    }
+
+    /// Counts what went out.
+    pub(super) fn count_sent(&mut self, now: Instant, datagrams: u64, bytes: u64) {
+        self.last_sent = now;
+        self.stats.sent.0 += datagrams;
+        self.stats.sent.1 += Bytes(bytes);
+    }
+}

@@ -1,0 +1,568 @@
+//! What strangers, eavesdroppers, floods and restarts can do: two endpoints on a wire that a test
+//! may listen in on, write to, lose from and reorder, in virtual time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use transport::crypto::{Credentials, Identity, SharedKey};
+use transport::wire::{Opening, Refusal, Versions};
+use transport::{
+    CloseReason, Config, Connection, Endpoint, Event, MAX_HALF_OPEN, ReadOutcome, Received,
+    Refusals, Routed, Stats, WriteOutcome,
+};
+use units::Instant;
+
+const DELAY: Duration = Duration::from_millis(20);
+
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+fn at(host: u8, port: u16) -> SocketAddr {
+    ([192, 0, 2, host], port).into()
+}
+
+fn shared(byte: u8) -> Credentials {
+    SharedKey::from_bytes([byte; 32]).into()
+}
+
+fn identity(byte: u8) -> Identity {
+    Identity::from_bytes([byte; 32])
+}
+
+/// Lets in the client with identity 1.
+fn server(of: u8) -> Credentials {
+    let client = identity(1).public();
+    Credentials::server(identity(of), Arc::new(move |key| *key == client))
+}
+
+fn client(of: u8, host: u8) -> Credentials {
+    Credentials::client(identity(of), identity(host).public())
+}
+
+struct Host {
+    address: SocketAddr,
+    endpoint: Endpoint,
+    connections: HashMap<u32, Connection>,
+    /// The latest connection.
+    number: u32,
+    established: bool,
+    closed: Option<CloseReason>,
+    read: Vec<u8>,
+    to_write: Vec<u8>,
+    stream: Option<u64>,
+}
+
+impl Host {
+    fn new(
+        address: SocketAddr,
+        credentials: Credentials,
+        config: Config,
+        listens: bool,
+        seed: u8,
+    ) -> Self {
+        Self {
+            address,
+            endpoint: Endpoint::new(credentials, config, listens, [seed; 32]),
+            connections: HashMap::new(),
+            number: 0,
+            established: false,
+            closed: None,
+            read: Vec::new(),
+            to_write: Vec::new(),
+            stream: None,
+        }
+    }
+
+    fn connection(&mut self) -> &mut Connection {
+        self.connections.get_mut(&self.number).expect("there is one")
+    }
+
+    fn stats(&mut self) -> Stats {
+        self.connection().stats()
+    }
+
+    /// Begins to send so many bytes over one stream.
+    fn send(&mut self, len: usize) {
+        self.stream = Some(self.connection().open().unwrap());
+        self.to_write = pattern(len);
+    }
+
+    fn run_application(&mut self, now: Instant) {
+        let Some(connection) = self.connections.get_mut(&self.number) else { return };
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Established => {
+                    self.endpoint.on_established(self.number, connection);
+                    self.established = true;
+                }
+                Event::Opened(id) => self.stream = Some(id),
+                Event::Closed(reason) => self.closed = Some(reason),
+                Event::Readable(_) | Event::Writable(_) => {}
+            }
+        }
+        let Some(id) = self.stream else { return };
+        while !self.to_write.is_empty() {
+            let WriteOutcome::Written(len) = connection.write(id, &self.to_write) else { break };
+            self.to_write.drain(..len);
+        }
+        let mut buffer = [0; 4096];
+        while let ReadOutcome::Read(len) = connection.read(now, id, &mut buffer) {
+            self.read.extend_from_slice(&buffer[..len]);
+        }
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Pcg64Mcg::seed_from_u64(len as u64).fill_bytes(&mut bytes);
+    bytes
+}
+
+/// A datagram on the wire: from, to, contents.
+type Datagram = (SocketAddr, SocketAddr, Vec<u8>);
+
+struct World {
+    now: Instant,
+    /// Client and server.
+    hosts: [Host; 2],
+    wire: BTreeMap<(Instant, u64), Datagram>,
+    /// All that was ever sent.
+    seen: Vec<Datagram>,
+    count: u64,
+    random: Pcg64Mcg,
+    loss: f64,
+    jitter: Duration,
+    /// What a translator makes of the client's address.
+    mapped: Option<SocketAddr>,
+}
+
+impl World {
+    fn new(near: Credentials, far: Credentials) -> Self {
+        Self::with(near, far, [Config::default(); 2])
+    }
+
+    fn with(near: Credentials, far: Credentials, configs: [Config; 2]) -> Self {
+        let hosts = [
+            Host::new(at(1, 1000), near, configs[0], false, 1),
+            Host::new(at(2, 7272), far, configs[1], true, 2),
+        ];
+        Self {
+            now: Instant::from_nanos(1_000_000_000),
+            hosts,
+            wire: BTreeMap::new(),
+            seen: Vec::new(),
+            count: 0,
+            random: Pcg64Mcg::seed_from_u64(5),
+            loss: 0.0,
+            jitter: Duration::ZERO,
+            mapped: None,
+        }
+    }
+
+    /// Two ends that hold one key and have met.
+    fn connected(config: Config) -> Self {
+        let mut world = Self::with(shared(1), shared(1), [config; 2]);
+        world.connect();
+        assert!(world.run(ms(1000), |world| world.hosts.iter().all(|host| host.established)));
+        world
+    }
+
+    fn connect(&mut self) {
+        let (number, connection) = self.hosts[0].endpoint.connect(self.now, self.hosts[1].address);
+        self.hosts[0].connections.insert(number, connection);
+        self.hosts[0].number = number;
+        self.hosts[0].closed = None;
+        self.hosts[0].established = false;
+    }
+
+    fn put(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        let draw = |random: &mut Pcg64Mcg| random.next_u64() as f64 / u64::MAX as f64;
+        self.seen.push((from, to, bytes.clone()));
+        if bytes.len() <= 1472 && draw(&mut self.random) >= self.loss {
+            let due = self.now + DELAY + self.jitter.mul_f64(draw(&mut self.random));
+            self.count += 1;
+            self.wire.insert((due, self.count), (from, to, bytes));
+        }
+    }
+
+    /// Runs until `done` or until `limit` has passed; whether it was `done`.
+    fn run(&mut self, limit: Duration, done: impl Fn(&mut Self) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            self.deliver();
+            self.serve();
+            if done(self) {
+                return true;
+            }
+            let timeouts = self.hosts.iter().flat_map(|host| host.connections.values());
+            let arrival = self.wire.keys().next().map(|&(due, _)| due);
+            let next = timeouts.filter_map(Connection::poll_timeout).chain(arrival).min();
+            let next = next.unwrap_or(Instant::FAR_FUTURE).max(self.now);
+            if next > end {
+                self.now = end;
+                return false;
+            }
+            self.now = next;
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(entry) = self.wire.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let (from, to, mut bytes) = entry.remove();
+            let outside = [self.mapped.unwrap_or(self.hosts[0].address), self.hosts[1].address];
+            let Some(index) = outside.iter().position(|&address| address == to) else { continue };
+            self.arrive(index, from, &mut bytes);
+        }
+    }
+
+    fn arrive(&mut self, index: usize, from: SocketAddr, bytes: &mut [u8]) {
+        let (now, host) = (self.now, &mut self.hosts[index]);
+        match host.endpoint.route(now, from, bytes) {
+            Routed::Known(number) => {
+                if let Some(connection) = host.connections.get_mut(&number) {
+                    connection.handle(now, Received { from, arrived: now, ce: false, bytes });
+                }
+            }
+            Routed::New(number, connection) => {
+                // The first one is what the test looks at.
+                host.number = if host.number == 0 { number } else { host.number };
+                host.connections.insert(number, *connection);
+            }
+            Routed::Refused(answer) => {
+                assert!(answer.len() <= bytes.len());
+                let own = host.address;
+                self.put(own, from, answer);
+            }
+            Routed::Dropped => {}
+        }
+    }
+
+    fn serve(&mut self) {
+        for index in 0..2 {
+            self.hosts[index].run_application(self.now);
+            let host = &mut self.hosts[index];
+            let own = if index == 0 { self.mapped } else { None }.unwrap_or(host.address);
+            let (mut out, mut sent) = (Vec::new(), Vec::new());
+            for connection in host.connections.values_mut() {
+                connection.handle_timeout(self.now);
+                while let Some(transmit) = connection.poll_transmit(self.now, &mut out) {
+                    let datagrams = out.chunks(transmit.segment).map(<[u8]>::to_vec);
+                    sent.extend(datagrams.map(|bytes| (transmit.to, bytes)));
+                }
+            }
+            for (to, bytes) in sent {
+                self.put(own, to, bytes);
+            }
+            self.hosts[index].run_application(self.now);
+        }
+    }
+
+    fn refusals(&self) -> Refusals {
+        self.hosts[1].endpoint.refusals()
+    }
+
+    /// What the client of a connection that is not to be was told.
+    fn refused(mut self) -> (Refusal, Refusals) {
+        self.connect();
+        assert!(self.run(ms(5000), |world| world.hosts[0].closed.is_some()));
+        assert!(self.hosts[1].connections.is_empty(), "no state is kept of the refused");
+        match &self.hosts[0].closed {
+            Some(CloseReason::Refused(refusal)) => (*refusal, self.refusals()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn ends_meet_by_a_shared_key_or_by_the_identity_of_each() {
+    for (near, far) in [(shared(1), shared(1)), (client(1, 2), server(2))] {
+        let (ours, theirs) = (near.public(), far.public());
+        let mut world = World::new(near, far);
+        world.connect();
+        assert!(world.run(ms(1000), |world| world.hosts.iter().all(|host| host.established)));
+        assert_eq!(world.hosts[0].connection().peer(), theirs);
+        assert_eq!(world.hosts[1].connection().peer(), ours);
+    }
+}
+
+#[test]
+fn strangers_are_refused_with_the_reason_and_counted() {
+    let (refusal, counts) = World::new(shared(2), shared(1)).refused();
+    assert_eq!((refusal, counts.wrong_key), (Refusal::WrongKey, 2));
+    let (refusal, counts) = World::new(client(7, 2), server(2)).refused();
+    assert_eq!((refusal, counts.not_allowed), (Refusal::NotAllowed, 1));
+    let (refusal, counts) = World::new(client(1, 9), server(2)).refused();
+    assert_eq!((refusal, counts.wrong_key), (Refusal::WrongKey, 2));
+    let (refusal, counts) = World::new(shared(1), server(2)).refused();
+    assert_eq!((refusal, counts.pattern), (Refusal::Pattern, 2));
+}
+
+fn speaking(oldest: u8, newest: u8) -> Config {
+    Config { versions: Versions { oldest, newest }, ..Config::default() }
+}
+
+#[test]
+fn two_releases_meet_in_the_newest_version_that_both_speak() {
+    for (near, far) in [((1, 3), (1, 2)), ((1, 2), (1, 2)), ((2, 9), (1, 3))] {
+        let configs = [speaking(near.0, near.1), speaking(far.0, far.1)];
+        let mut world = World::with(shared(1), shared(1), configs);
+        world.connect();
+        assert!(world.run(ms(1000), |world| world.hosts.iter().all(|host| host.established)));
+        let version = |seen: &Datagram| (seen.2[0] == 2).then_some(seen.2[1]);
+        let used = world.seen.iter().find_map(version);
+        assert_eq!(used, Some(near.1.min(far.1)));
+    }
+    let configs = [speaking(3, 4), speaking(1, 2)];
+    let (refusal, counts) = World::with(shared(1), shared(1), configs).refused();
+    assert_eq!(refusal, Refusal::Version(Versions { oldest: 1, newest: 2 }));
+    assert_eq!(counts.version, 1);
+}
+
+#[test]
+fn nobody_on_the_way_can_ask_for_an_older_version() {
+    let configs = [speaking(1, 2), speaking(1, 2)];
+    let mut world = World::with(shared(1), shared(1), configs);
+    world.connect();
+    world.serve();
+    let ((_, _), (_, to, hello)) = world.wire.pop_first().unwrap();
+    let Ok(Opening::Hello { connection, noise, .. }) = Opening::decode(&hello) else {
+        panic!("no hello");
+    };
+    let mut forged = Vec::new();
+    let refusal = Refusal::Version(Versions { oldest: 1, newest: 1 });
+    Opening::Refused { connection, refusal, echo: noise.first_chunk().unwrap() }
+        .encode(&mut forged);
+    world.put(to, at(1, 1000), forged);
+    // The initiator goes on with version 1; the responder knows that both could do better.
+    assert!(!world.run(ms(800), |world| world.hosts.iter().any(|host| host.established)));
+    assert_eq!(world.refusals().tricks, 1);
+}
+
+#[test]
+fn a_reflected_hello_is_no_connection() {
+    let mut world = World::new(shared(1), shared(1));
+    // Both ends of this one listen.
+    world.hosts[0] = Host::new(at(1, 1000), shared(1), Config::default(), true, 1);
+    world.connect();
+    world.serve();
+    let ((_, _), (from, to, mut hello)) = world.wire.pop_first().unwrap();
+    world.arrive(0, to, &mut hello);
+    assert_eq!(world.hosts[0].connections.len(), 1);
+    assert_eq!(world.hosts[0].endpoint.refusals().tricks, 1);
+    world.arrive(1, from, &mut hello);
+    assert!(world.run(ms(2000), |world| world.hosts.iter().all(|host| host.established)));
+}
+
+#[test]
+fn replayed_damaged_and_truncated_packets_change_nothing_and_are_counted() {
+    let mut world = World::connected(Config::default());
+    world.hosts[0].send(300_000);
+    assert!(world.run(ms(5000), |world| world.hosts[1].read.len() == 300_000));
+    world.run(ms(2000), |_| false);
+    let before = world.hosts[1].stats();
+    let sealed: Vec<Datagram> = world
+        .seen
+        .iter()
+        .filter(|(_, to, bytes)| *to == at(2, 7272) && bytes[0] >= 16)
+        .cloned()
+        .collect();
+    for (from, _, bytes) in &sealed {
+        world.arrive(1, *from, &mut bytes.clone());
+        // The number is bound into the seal: a new one makes no new packet.
+        let mut renumbered = bytes.clone();
+        renumbered[8] ^= 1;
+        world.arrive(1, *from, &mut renumbered);
+        world.arrive(1, *from, &mut bytes[..20].to_vec());
+        world.arrive(1, *from, &mut bytes[..3].to_vec());
+    }
+    let after = world.hosts[1].stats();
+    let count = sealed.len() as u64;
+    assert!(count > 100);
+    assert_eq!(after.received, before.received);
+    assert_eq!(after.refused.total() - before.refused.total(), count * 3);
+    assert!(after.refused.replayed >= count && after.refused.unauthentic >= count);
+    assert_eq!(world.hosts[1].read.len(), 300_000);
+    assert!(world.hosts[1].closed.is_none() && world.refusals().malformed >= count);
+}
+
+#[test]
+fn a_restarted_server_ends_its_old_connections_at_once_and_a_forger_does_not() {
+    let mut world = World::connected(Config::default());
+    let number = world.hosts[0].number;
+    for byte in 0..=255 {
+        let mut forged = Vec::new();
+        Opening::Gone { connection: number, token: &[byte; 16] }.encode(&mut forged);
+        world.arrive(0, at(2, 7272), &mut forged);
+    }
+    assert_eq!(world.hosts[0].endpoint.refusals().forged_resets, 256);
+    assert!(world.hosts[0].closed.is_none());
+
+    world.hosts[1] = Host::new(at(2, 7272), shared(1), Config::default(), true, 9);
+    world.hosts[0].send(1000);
+    assert!(world.run(ms(200), |world| world.hosts[0].closed.is_some()));
+    assert_eq!(world.hosts[0].closed, Some(CloseReason::Gone));
+    assert!(world.hosts[0].connection().is_closed());
+    // A server elsewhere, though it has the same key, does not betray the token.
+    let mut world = World::connected(Config::default());
+    let mut elsewhere = Host::new(at(2, 7272), shared(1), Config::default(), true, 9);
+    elsewhere.endpoint = elsewhere.endpoint.at(b"elsewhere");
+    world.hosts[1] = elsewhere;
+    world.hosts[0].send(1000);
+    assert!(!world.run(ms(5000), |world| world.hosts[0].closed.is_some()));
+    assert!(world.hosts[0].endpoint.refusals().forged_resets > 0);
+}
+
+#[test]
+fn a_flood_of_hellos_keeps_little_state_and_lets_others_in() {
+    let mut world = World::connected(Config::default());
+    world.hosts[0].send(20_000_000);
+    assert!(world.run(ms(20_000), |world| world.hosts[1].read.len() > 1_000_000));
+    // Real hellos, recorded from somebody who holds the key, each changed in its clear part, and
+    // the same number that are noise.
+    let mut attacker = Endpoint::new(shared(1), Config::default(), false, [77; 32]);
+    let mut hellos = Vec::new();
+    for _ in 0..500 {
+        let (_, mut connection) = attacker.connect(world.now, at(2, 7272));
+        let mut out = Vec::new();
+        connection.poll_transmit(world.now, &mut out).unwrap();
+        hellos.push(out);
+    }
+    let before = world.hosts[1].read.len();
+    let (start, mut moved) = (world.now, 0);
+    for round in 0..100_000_u32 {
+        let mut hello = hellos[round as usize % hellos.len()].clone();
+        if round % 2 == 0 {
+            hello[24..56].fill_with(|| world.random.next_u64() as u8);
+        }
+        let from = at(100 + (round % 100) as u8, round as u16);
+        world.arrive(1, from, &mut hello);
+        world.wire.retain(|_, (_, to, _)| to.port() == 1000 || to.port() == 7272);
+        if round % 100 == 0 {
+            world.run(ms(1), |_| false);
+        }
+        // In the midst of it somebody comes who is where he says.
+        if round == 50_000 {
+            moved = world.hosts[1].read.len() - before;
+            world.connect();
+        }
+    }
+    assert!(world.hosts[1].connections.len() <= MAX_HALF_OPEN + 2);
+    let counts = world.refusals();
+    assert!(counts.retries > 60_000, "{counts:?}");
+    assert!(moved > 1_000_000 && world.now.since(start) >= ms(1000), "{moved}");
+    let cookies = world.seen.iter().filter(|(_, to, bytes)| *to == at(1, 1000) && bytes[0] == 4);
+    assert!(world.hosts[0].established && cookies.count() > 0, "by a cookie");
+}
+
+#[test]
+fn keys_change_under_loss_and_reordering() {
+    let config = Config { key_packets: 50, ..Config::default() };
+    let mut world = World::connected(config);
+    world.loss = 0.05;
+    world.jitter = ms(30);
+    world.hosts[0].send(3_000_000);
+    assert!(world.run(ms(120_000), |world| world.hosts[1].read.len() == 3_000_000));
+    assert!(world.hosts[1].read == pattern(3_000_000));
+    let updates = world.hosts.each_mut().map(|host| host.stats().key_updates);
+    assert!(updates.iter().all(|&updates| updates >= 5), "{updates:?}");
+    let refused = world.hosts[1].stats().refused;
+    assert_eq!(refused.unauthentic, 0, "no packet is lost for its key");
+}
+
+#[test]
+fn a_new_port_is_followed_once_it_has_answered_and_loses_nothing() {
+    for bulk_from in [0, 1] {
+        let mut world = World::connected(Config::default());
+        let stream = world.hosts[0].connection().open().unwrap();
+        world.hosts[0].stream = Some(stream);
+        world.hosts[0].to_write = vec![1];
+        assert!(world.run(ms(1000), |world| world.hosts[1].read.len() == 1));
+        world.hosts[bulk_from].to_write = pattern(5_000_000);
+        let other = 1 - bulk_from;
+        assert!(world.run(ms(5000), |world| world.hosts[other].read.len() > 500_000));
+        let size = world.hosts[1].stats().datagram;
+        world.mapped = Some(at(1, 2000));
+        assert!(world.run(ms(60_000), |world| world.hosts[other].read.len() >= 5_000_000));
+        assert_eq!(world.hosts[1].connection().address(), at(1, 2000));
+        assert_eq!(world.hosts[1].stats().migrations, 1);
+        assert!(world.hosts[1].stats().datagram >= size, "the same path");
+    }
+}
+
+#[test]
+fn a_new_host_is_a_new_path() {
+    let mut world = World::connected(Config::default());
+    let stream = world.hosts[0].connection().open().unwrap();
+    world.hosts[0].stream = Some(stream);
+    world.hosts[0].to_write = vec![1];
+    assert!(world.run(ms(3000), |world| world.hosts[1].read.len() == 1));
+    world.hosts[1].to_write = pattern(40_000_000);
+    assert!(world.run(ms(5000), |world| world.hosts[0].read.len() > 5_000_000));
+    let before = world.hosts[1].stats();
+    world.mapped = Some(at(3, 1000));
+    assert!(world.run(ms(5000), |world| world.hosts[1].stats().migrations == 1));
+    let after = world.hosts[1].stats();
+    assert!(before.datagram > 1200 && after.datagram == 1200);
+    assert!(after.window < before.window, "{:?} {:?}", after.window, before.window);
+    assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 40_000_000));
+}
+
+#[test]
+fn who_copies_a_packet_does_not_draw_the_connection_to_himself() {
+    let mut world = World::connected(Config::default());
+    world.hosts[0].send(2_000_000);
+    let (thief, mut received, mut sent) = (at(66, 6), 0, 0);
+    for _ in 0..200 {
+        world.run(ms(5), |_| false);
+        // The newest packet on its way arrives from elsewhere, before it arrives by itself.
+        let newest =
+            world.wire.values().rev().find(|(_, to, bytes)| *to == at(2, 7272) && bytes[0] >= 16);
+        if let Some((_, _, bytes)) = newest.cloned() {
+            received += bytes.len();
+            world.arrive(1, thief, &mut bytes.clone());
+        }
+        sent = world.seen.iter().filter(|(_, to, _)| *to == thief).map(|s| s.2.len()).sum();
+        assert!(sent <= 3 * received, "{sent} for {received}");
+    }
+    assert!(sent > 0, "it was challenged");
+    assert_eq!(world.hosts[1].connection().address(), at(1, 1000));
+    assert!(world.run(ms(20_000), |world| world.hosts[1].read.len() == 2_000_000));
+    assert_eq!(world.hosts[1].stats().migrations, 0);
+}
+
+#[test]
+fn the_shorter_idle_time_counts_and_a_ping_in_time_keeps_the_connection() {
+    let short = Config { idle_timeout: ms(3000), ..Config::default() };
+    let mut world = World::with(shared(1), shared(1), [Config::default(), short]);
+    world.connect();
+    assert!(!world.run(ms(60_000), |world| world.hosts.iter().any(|h| h.closed.is_some())));
+    world.loss = 1.0;
+    let start = world.now;
+    assert!(world.run(ms(60_000), |world| world.hosts.iter().all(|h| h.closed.is_some())));
+    assert!(world.now.since(start) <= ms(4000));
+    for host in &world.hosts {
+        assert_eq!(host.closed, Some(CloseReason::Silent(ms(3000))));
+    }
+}
+
+#[test]
+fn anybody_may_ask_a_host_for_its_key() {
+    let mut world = World::new(client(1, 2), server(2));
+    let mut question = Vec::new();
+    Opening::Who { connection: 5, nonce: &[8; 32] }.encode(&mut question);
+    world.arrive(1, at(1, 1000), &mut question);
+    let ((_, _), (_, to, answer)) = world.wire.pop_first().unwrap();
+    let key = identity(2).public();
+    let expected = Ok(Opening::Host { connection: 5, nonce: &[8; 32], key });
+    assert_eq!((to, Opening::decode(&answer)), (at(1, 1000), expected));
+    // Not by a short question, and not one that has no key of its own.
+    world.arrive(1, at(1, 1000), &mut question[..200].to_vec());
+    assert!(world.wire.is_empty());
+}
