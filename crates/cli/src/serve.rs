@@ -76,6 +76,10 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             () = end_of_input(), if service.options.until_eof => return Ok(ExitCode::SUCCESS),
         };
         let _ = tokio::time::timeout(FAREWELL, endpoint.idle()).await;
+        let refused = endpoint.refusals().to_string();
+        if !refused.is_empty() {
+            say(&service.options, format_args!("refused over UDP: {refused}"));
+        }
         if cut == 0 {
             return Ok(ExitCode::SUCCESS);
         }
@@ -174,15 +178,17 @@ async fn serve(
 async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     let mut requests = JoinSet::new();
     let client = service.client(connection.address(), connection.peer());
-    if let Some(rate) = client.grant.as_ref().and_then(|grant| grant.rate) {
+    let granted = client.grant.as_ref().and_then(|grant| grant.rate);
+    if let Some(rate) = granted {
         connection.limit_rate(rate);
     }
+    let limit = granted.into_iter().chain(service.options.rate_limit).min();
     while let Ok(mut stream) = connection.accept().await {
         while requests.try_join_next().is_some() {}
         let (service, client) = (service.clone(), client.clone());
         requests.spawn(async move {
             serve_request(&service, &client, &mut stream, |stream| {
-                Figures::of_udp(&stream.stats(), service.options.rate_limit)
+                Figures::of_udp(&stream.stats(), limit)
             })
             .await;
         });

@@ -114,6 +114,31 @@ pub struct Refusals {
     pub resets_sent: u64,
 }
 
+impl core::fmt::Display for Refusals {
+    /// What was refused, in words; nothing if nothing was.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let counts = [
+            (self.malformed, "malformed"),
+            (self.unknown, "of unknown connections"),
+            (self.wrong_key, "for another key"),
+            (self.not_allowed, "of keys not let in"),
+            (self.pattern, "of another kind of key"),
+            (self.version, "of another version"),
+            (self.busy, "without room"),
+            (self.retries, "sent back for a cookie"),
+            (self.ignored, "without time"),
+            (self.tricks, "reflected or downgraded"),
+            (self.forged_resets, "forged resets"),
+        ];
+        let counts = counts.into_iter().filter(|&(count, _)| count > 0);
+        for (index, (count, what)) in counts.enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{count} {what}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A connection's figures, from its start on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {

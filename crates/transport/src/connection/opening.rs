@@ -1,6 +1,7 @@
 //! The opening: hello, and what may come back. And the end of a connection that the other side has
 //! forgotten.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
@@ -110,12 +111,20 @@ impl Opening {
 
 impl Connection {
     /// A packet without a seal.
-    pub(super) fn handle_opening(&mut self, now: Instant, datagram: &[u8]) -> Result<(), Refuse> {
+    pub(super) fn handle_opening(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<(), Refuse> {
         match Packet::decode(datagram).map_err(|_| Refuse::Malformed)? {
             // The initiator has not heard the reply.
             Packet::Hello { .. } if self.side == Side::Responder => {
-                self.reply_due = !self.validated;
-                self.last_received = if self.validated { self.last_received } else { now };
+                if !self.validated {
+                    self.reply_due = true;
+                    self.address = from;
+                    self.last_received = now;
+                }
                 Ok(())
             }
             Packet::Reply { noise, .. } => self.on_reply(now, noise),

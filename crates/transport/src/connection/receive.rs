@@ -90,7 +90,7 @@ impl Connection {
             return;
         }
         let taken = if Opening::is_opening(received.bytes) {
-            self.handle_opening(now, received.bytes)
+            self.handle_opening(now, received.from, received.bytes)
         } else {
             self.handle_sealed(now, received)
         };
