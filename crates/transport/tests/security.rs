@@ -102,7 +102,7 @@ impl Host {
                 }
                 Event::Opened(id) => self.stream = Some(id),
                 Event::Closed(reason) => self.closed = Some(reason),
-                Event::Readable(_) | Event::Writable(_) => {}
+                Event::Readable(_) | Event::Writable(_) | Event::Openable => {}
             }
         }
         let Some(id) = self.stream else { return };
