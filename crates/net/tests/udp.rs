@@ -162,3 +162,60 @@ async fn ipv6_works_and_an_ipv6_listener_takes_ipv4() {
         assert_eq!(&buffer, b"hello");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_port_is_told_at_once() {
+    let port = std::net::UdpSocket::bind(localhost()).unwrap().local_addr().unwrap();
+    let config = Config { connect_timeout: Duration::from_secs(3600), ..Config::default() };
+    let client = UdpEndpoint::client(port, key(1), config).unwrap();
+    let error = client.connect(port).await.err().unwrap();
+    assert!(matches!(error, NetError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_streams_and_several_drivers() {
+    let cores = std::num::NonZeroUsize::new(3).unwrap();
+    let server =
+        UdpEndpoint::listen_on_cores(localhost(), key(1), Config::default(), cores).unwrap();
+    let address = server.address();
+    let sends = async {
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            let client = UdpEndpoint::client(address, key(1), Config::default()).unwrap();
+            tasks.push(tokio::spawn(async move {
+                let connection = client.connect(address).await.unwrap();
+                let mut streams = Vec::new();
+                for _ in 0..2_000 {
+                    let mut stream = connection.open().await.unwrap();
+                    stream.write_all(b"hello").await.unwrap();
+                    streams.push(stream);
+                }
+                for stream in &mut streams {
+                    stream.shutdown().await.unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    let receives = async {
+        let mut readers = Vec::new();
+        for _ in 0..4 {
+            let connection = server.accept().await.unwrap();
+            readers.push(tokio::spawn(async move {
+                for _ in 0..2_000 {
+                    let mut text = String::new();
+                    let mut stream = connection.accept().await.unwrap();
+                    stream.read_to_string(&mut text).await.unwrap();
+                    assert_eq!(text, "hello");
+                }
+            }));
+        }
+        for reader in readers {
+            reader.await.unwrap();
+        }
+    };
+    tokio::join!(sends, receives);
+    assert_eq!(server.socket_drops(), 0);
+}

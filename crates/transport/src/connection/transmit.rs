@@ -18,6 +18,8 @@ use crate::wire::{
 const MAX_BATCH: usize = 65_000;
 /// The most datagrams in a batch: what every kernel with GSO takes.
 const MAX_SEGMENTS: usize = 44;
+/// The length of a reset's or stop's body.
+const SIGNAL_LEN: usize = 24;
 /// In flight at the very end of a transfer: less than this share of the window.
 const TAIL_SHARE: u64 = 8;
 /// The sender's state is told once in this share of a round trip, within bounds.
@@ -99,8 +101,8 @@ impl Connection {
             self.lone(now, out, Content::Ping, 0);
         } else if let Some(size) = self.mtu_probe(now) {
             self.lone(now, out, Content::MtuProbe, size);
-        } else if let Some(signal) = self.signals.pop_front() {
-            self.lone(now, out, signal, 0);
+        } else if !self.signals.is_empty() && now >= self.pacer.next() {
+            return Some(self.resets_and_stops(now, out));
         } else {
             return self.data(now, out);
         }
@@ -147,6 +149,16 @@ impl Connection {
         self.stats.state_bytes += Bytes(out.len() as u64);
     }
 
+    /// A batch of resets and stops, all of one length; gives that.
+    fn resets_and_stops(&mut self, now: Instant, out: &mut Vec<u8>) -> usize {
+        for signal in self.signals.drain(..self.signals.len().min(MAX_SEGMENTS)).collect::<Vec<_>>()
+        {
+            self.lone(now, out, signal, 0);
+        }
+        self.pacer.on_sent(now, Bytes(out.len() as u64), self.rate());
+        HEADER_LEN + SIGNAL_LEN + TAG_LEN
+    }
+
     /// A packet of its own that asks for a report, `size` bytes long if that is more.
     fn lone(&mut self, now: Instant, out: &mut Vec<u8>, content: Content, size: usize) {
         let (kind, signal) = match content {
@@ -160,7 +172,7 @@ impl Connection {
                 (Kind::Ping, None)
             }
         };
-        let body = signal.map_or(0, |_| 24);
+        let body = signal.map_or(0, |_| SIGNAL_LEN);
         let padding = size.saturating_sub(HEADER_LEN + body + TAG_LEN);
         let len = HEADER_LEN + body + padding + TAG_LEN;
         let sent = Sent { at: now, size: len as u32, content };

@@ -58,7 +58,9 @@ struct Stream {
 impl Stream {
     /// How many bytes the stream may hold unsent: what it has credit for, and a little.
     fn most_unsent(&self, limits: &Limits, outlet: &Outlet) -> u64 {
-        let credit = self.send.credit().saturating_add(outlet.loan());
+        // What others have queued may use the loan before.
+        let loan = outlet.loan().saturating_sub(outlet.queued());
+        let credit = self.send.credit().saturating_add(loan);
         let ahead = credit.saturating_sub(self.send.sent()).saturating_add(AHEAD);
         let most = if outlet.queued() < limits.queued { limits.unsent } else { AHEAD };
         ahead.min(most)

@@ -1,0 +1,250 @@
+//! Many streams on one connection, in virtual time: what they owe each other.
+
+mod peer;
+
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+use path::PathConfig;
+use sim::{Faults, World};
+use transport::cc::Algorithm;
+use transport::{Class, CloseReason, Config, OpenError, Priority};
+use units::{Bytes, Rate};
+
+use peer::Peer;
+
+const ENDLESS: u64 = 1 << 40;
+
+fn mbit(rate: u64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1_000_000)
+}
+
+fn secs(time: u64) -> Duration {
+    Duration::from_secs(time)
+}
+
+/// At a fixed rate, so that only what streams do to each other makes a difference.
+fn paced(rate: u64) -> Config {
+    Config { congestion: Algorithm::Fixed(mbit(rate)), ..Config::default() }
+}
+
+fn world(path: &PathConfig, config: Config) -> World<Peer> {
+    let mut hosts = vec![Peer::new(0, config), Peer::new(1, config)];
+    let there = sim::Node::address(&hosts[1]);
+    let start = units::Instant::from_nanos(1_000_000_000);
+    hosts[0].socket.connect(start, there);
+    let mut world = World::of(path, Faults::default(), hosts);
+    let both = |world: &World<Peer>| world.hosts.iter().all(|host| host.established);
+    assert!(world.run_until(secs(60), both));
+    world
+}
+
+fn priority(class: Class, group: u64, weight: u8) -> Priority {
+    Priority { class, group, weight: NonZeroU8::new(weight).unwrap() }
+}
+
+/// What the far host reads of these streams in so much time.
+fn reads(world: &mut World<Peer>, ids: &[u64], time: Duration) -> Vec<u64> {
+    let read = |world: &World<Peer>| -> Vec<u64> {
+        ids.iter().map(|id| world.hosts[1].read.get(id).copied().unwrap_or(0)).collect()
+    };
+    let before = read(world);
+    world.run_until(time, |_| false);
+    assert!(world.hosts.iter().all(|host| host.closed.is_none()));
+    read(world).iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+#[test]
+fn a_hundred_stalled_readers_take_nothing_from_the_others() {
+    let path = PathConfig::new(mbit(50), Duration::from_millis(300)).with_seed(1);
+    let run = |stalled: u64| {
+        let mut world = world(&path, paced(45));
+        world.hosts[1].stalled = (0..stalled).map(|index| index * 2).collect();
+        for _ in 0..stalled {
+            world.hosts[0].send(ENDLESS, Priority::default());
+        }
+        let live: Vec<u64> =
+            (0..4).map(|_| world.hosts[0].send(ENDLESS, Priority::default())).collect();
+        world.run_until(secs(15), |_| false);
+        let rate: u64 = reads(&mut world, &live, secs(20)).iter().sum();
+        let held = (0..stalled).map(|index| world.hosts[0].written[&(index * 2)]).sum::<u64>();
+        (rate as f64, held)
+    };
+    let (alone, _) = run(0);
+    let (beside, held) = run(100);
+    assert!(beside > 0.98 * alone, "{:.3}", beside / alone);
+    // 32 MB at each end.
+    assert!(held < 64_000_000, "{held}");
+}
+
+#[test]
+fn readers_that_stall_once_their_windows_have_grown_do_no_harm_either() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(2);
+    let mut world = world(&path, paced(90));
+    let ids: Vec<u64> =
+        (0..20).map(|_| world.hosts[0].send(ENDLESS, Priority::default())).collect();
+    let all: u64 = reads(&mut world, &ids, secs(10)).iter().sum();
+    world.hosts[1].stalled = ids[..16].iter().copied().collect();
+    world.run_until(secs(5), |_| false);
+    let rest: u64 = reads(&mut world, &ids[16..], secs(10)).iter().sum();
+    assert!(rest as f64 > 0.98 * all as f64, "{:.3}", rest as f64 / all as f64);
+}
+
+#[test]
+fn weights_are_kept_and_late_joiners_get_their_share() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(3);
+    let mut world = world(&path, paced(90));
+    let mut ids: Vec<u64> = [1, 2, 4]
+        .map(|weight| world.hosts[0].send(ENDLESS, priority(Class::Bulk, 0, weight)))
+        .to_vec();
+    world.run_until(secs(5), |_| false);
+    for late in [false, true] {
+        if late {
+            ids.push(world.hosts[0].send(ENDLESS, priority(Class::Bulk, 0, 2)));
+            world.run_until(secs(3), |_| false);
+        }
+        let shares = reads(&mut world, &ids, secs(10));
+        for (share, weight) in shares.iter().zip([1.0, 2.0, 4.0, 2.0]) {
+            let ratio = *share as f64 / shares[0] as f64 / weight;
+            assert!((ratio - 1.0).abs() < 0.05, "{shares:?}");
+        }
+    }
+}
+
+#[test]
+fn groups_share_equally_and_classes_go_in_order() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(40)).with_seed(4);
+    let mut world = world(&path, paced(90));
+    let mut send = |class, group| world.hosts[0].send(ENDLESS, priority(class, group, 1));
+    let lone = send(Class::Bulk, 1);
+    let many: Vec<u64> = (0..9).map(|_| send(Class::Bulk, 2)).collect();
+    let background = send(Class::Background, 1);
+    world.run_until(secs(5), |_| false);
+    let alone = reads(&mut world, &[lone, background], secs(5));
+    let rest: u64 = reads(&mut world, &many, secs(5)).iter().sum();
+    assert!((alone[0] as f64 / rest as f64 - 1.0).abs() < 0.05, "{alone:?} {rest}");
+    assert_eq!(alone[1], 0);
+    let small = world.hosts[0].send(20_000, priority(Class::Interactive, 3, 1));
+    let soon = |world: &World<Peer>| world.hosts[1].ended.contains_key(&small);
+    assert!(world.run_until(Duration::from_millis(60), soon), "interactive bytes wait");
+}
+
+#[test]
+fn ten_thousand_streams_at_a_time_share_packets() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(5);
+    let mut world = world(&path, paced(90));
+    world.hosts[1].stalled = (0..10_000).map(|index| index * 2).collect();
+    world.hosts[0].wanted = (10_000, 200);
+    let sent = |world: &mut World<Peer>| world.hosts[0].socket.connection().unwrap().stats().sent.0;
+    let before = sent(&mut world);
+    assert!(world.run_until(secs(5), |world| world.hosts[1].read.len() == 10_000));
+    world.run_until(secs(1), |_| false);
+    let packets = sent(&mut world) - before;
+    assert!(packets < 2_500, "{packets} packets for 10,000 messages");
+    assert_eq!(world.hosts[1].most_open, 10_000);
+    assert!(world.hosts.iter().all(|host| host.closed.is_none()));
+}
+
+#[test]
+fn whoever_opens_too_many_waits_and_goes_on_in_spite_of_loss() {
+    for seed in 0..3 {
+        let path = PathConfig::new(mbit(100), Duration::from_millis(50))
+            .with_loss(0.05)
+            .with_loss_back(0.05)
+            .with_seed(seed);
+        let config = Config { max_streams: 300, ..paced(90) };
+        let mut world = world(&path, config);
+        world.hosts[0].wanted = (5_000, 1_000);
+        let all = |world: &World<Peer>| world.hosts[1].ended.len() == 5_000;
+        assert!(world.run_until(secs(60), all), "seed {seed}: {}", world.hosts[1].ended.len());
+        assert!(world.hosts[0].waits > 0 && world.hosts[1].most_open <= 300);
+        assert!(world.hosts[1].read.values().all(|&read| read == 1_000));
+    }
+}
+
+#[test]
+fn credit_that_is_lost_on_the_way_comes_again() {
+    for seed in 0..3 {
+        let path = PathConfig::new(mbit(100), Duration::from_millis(50))
+            .with_loss(0.1)
+            .with_loss_back(0.3)
+            .with_seed(seed);
+        let mut world = world(&path, paced(90));
+        // More than their first credit and what the connection lends: each needs some of its own.
+        world.hosts[0].wanted = (300, 300_000);
+        let all = |world: &World<Peer>| world.hosts[1].ended.len() == 300;
+        assert!(world.run_until(secs(40), all), "seed {seed}: {}", world.hosts[1].ended.len());
+        assert!(world.hosts[1].read.values().all(|&read| read == 300_000));
+    }
+}
+
+#[test]
+fn resets_and_stops_in_the_middle_end_their_own_streams_only() {
+    let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_loss(0.02).with_seed(6);
+    let mut world = world(&path, paced(45));
+    let ids: Vec<u64> =
+        (0..60).map(|_| world.hosts[0].send(1_000_000, Priority::default())).collect();
+    world.run_until(secs(2), |_| false);
+    for (index, &id) in ids.iter().enumerate() {
+        match index % 3 {
+            0 => world.hosts[0].socket.connection().unwrap().reset(id, 7),
+            1 => world.hosts[1].socket.connection().unwrap().stop(id, 9),
+            _ => {}
+        }
+    }
+    let rest: Vec<u64> = ids.iter().copied().skip(2).step_by(3).collect();
+    let whole =
+        |world: &World<Peer>| rest.iter().all(|id| world.hosts[1].ended.get(id) == Some(&None));
+    assert!(world.run_until(secs(20), whole));
+    for (index, id) in ids.iter().enumerate() {
+        match index % 3 {
+            0 => assert_eq!(world.hosts[1].ended[id], Some(7)),
+            1 => assert!(world.hosts[1].read[id] < 1_000_000),
+            _ => assert_eq!(world.hosts[1].read[id], 1_000_000),
+        }
+    }
+}
+
+#[test]
+fn what_is_queued_decides_on_admission() {
+    let path = PathConfig::new(mbit(10), Duration::from_millis(50)).with_seed(7);
+    let config = Config { admission: Some(Bytes(1_000_000)), ..paced(9) };
+    let mut world = world(&path, config);
+    let bulk = world.hosts[0].send(4_000_000, Priority::default());
+    let connection = world.hosts[0].socket.connection().unwrap();
+    assert!(matches!(connection.open(), Err(OpenError::Overloaded { limit: 1_000_000, .. })));
+    world.run_until(secs(1), |_| false);
+    let (_, there) = world.hosts[1].socket.connection().unwrap().queued();
+    assert!(there.0 > 1_000_000, "the other end does not know: {there:?}");
+    assert!(world.run_until(secs(10), |world| world.hosts[1].ended.contains_key(&bulk)));
+    assert!(world.hosts[0].socket.connection().unwrap().open().is_ok());
+}
+
+#[test]
+fn forged_reports_of_unreachability_do_not_end_a_living_connection() {
+    let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_seed(8);
+    let mut world = world(&path, paced(45));
+    for _ in 0..200 {
+        let now = world.now;
+        world.hosts[0].socket.connection().unwrap().on_unreachable(now);
+        world.run_until(Duration::from_millis(50), |_| false);
+        assert_eq!(world.hosts[0].closed, None);
+    }
+}
+
+#[test]
+fn a_host_that_is_reported_unreachable_and_silent_is_given_up_soon() {
+    let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_seed(9);
+    let dark = Faults { blackout: Some((secs(5), secs(1000))), ..Faults::default() };
+    let mut hosts = vec![Peer::new(0, paced(45)), Peer::new(1, paced(45))];
+    let there = sim::Node::address(&hosts[1]);
+    hosts[0].socket.connect(units::Instant::from_nanos(1_000_000_000), there);
+    let mut world = World::of(&path, dark, hosts);
+    world.run_until(secs(6), |_| false);
+    for _ in 0..3 {
+        let now = world.now;
+        world.hosts[0].socket.connection().unwrap().on_unreachable(now);
+    }
+    assert!(world.run_until(secs(2), |world| world.hosts[0].closed.is_some()));
+    assert_eq!(world.hosts[0].closed, Some(CloseReason::Unreachable));
+}
