@@ -6,6 +6,7 @@
 //! `window` is a stream's, `lender` the connection's.
 
 mod lender;
+mod limits;
 mod numbers;
 mod outlet;
 mod recv;
@@ -17,9 +18,10 @@ mod window;
 
 use crate::wire::StreamCredit;
 
+pub(crate) use limits::Limits;
 pub(crate) use numbers::EARLY_STREAMS;
 pub(crate) use send::Piece;
-pub(crate) use table::{Limits, Streams};
+pub(crate) use table::Streams;
 pub use turns::{Class, Priority};
 
 /// All credit that one report tells.

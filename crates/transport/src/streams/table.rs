@@ -13,30 +13,9 @@ use super::send::SendHalf;
 use super::store::Pool;
 use super::turns::Priority;
 use super::window::Window;
-use super::{Delivery, Grant, OpenError, Piece, ReadOutcome, StreamError, WriteOutcome};
+use super::{Delivery, Grant, Limits, OpenError, Piece, ReadOutcome, StreamError, WriteOutcome};
 use crate::wire::{MAX_BLOCKED, MAX_CREDITS, StreamCredit};
 use crate::{Event, Side};
-
-/// Bounds of a connection's buffers, in bytes where not said otherwise.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// The first credit of each stream.
-    pub(crate) stream_credit: u64,
-    /// The first credit of all streams together, which they may use beyond their own, once.
-    pub(crate) connection_credit: u64,
-    /// The most that waits for readers.
-    pub(crate) receive_memory: u64,
-    /// Streams that the other end may have open at a time.
-    pub(crate) streams: u64,
-    /// Written but not sent, of a stream.
-    pub(crate) unsent: u64,
-    /// Written but not sent, of all streams; each may have [`AHEAD`] nevertheless.
-    pub(crate) queued: u64,
-    /// Written but not acknowledged, of a stream.
-    pub(crate) held: u64,
-    /// With more than this written and not sent, no further stream is opened.
-    pub(crate) admission: Option<u64>,
-}
 
 /// Bytes that a stream takes beyond what it has credit for.
 const AHEAD: u64 = 64 << 10;
