@@ -188,10 +188,10 @@ async fn thousands_of_streams_and_several_drivers() {
                 for _ in 0..2_000 {
                     let mut stream = connection.open().await.unwrap();
                     stream.write_all(b"hello").await.unwrap();
-                    streams.push(stream);
+                    streams.push(tokio::spawn(async move { stream.shutdown().await }));
                 }
-                for stream in &mut streams {
-                    stream.shutdown().await.unwrap();
+                for stream in streams {
+                    stream.await.unwrap().unwrap();
                 }
             }));
         }
@@ -210,12 +210,16 @@ async fn thousands_of_streams_and_several_drivers() {
                     stream.read_to_string(&mut text).await.unwrap();
                     assert_eq!(text, "hello");
                 }
+                connection
             }));
         }
+        let mut connections = Vec::new();
         for reader in readers {
-            reader.await.unwrap();
+            connections.push(reader.await.unwrap());
         }
+        connections
     };
-    tokio::join!(sends, receives);
+    // Whoever sends must hear that all has arrived before the other end goes.
+    let ((), _connections) = tokio::join!(sends, receives);
     assert_eq!(server.socket_drops(), 0);
 }
