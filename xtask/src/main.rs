@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod command;
+mod fuzz;
 mod test;
 mod tidy;
 mod tools;
@@ -24,6 +25,8 @@ enum Task {
     Test(test::Args),
     /// The rules of the house that no compiler checks.
     Tidy,
+    /// Fuzzes parsers and sequences of operations.
+    Fuzz(fuzz::Args),
     /// Measurements over emulated paths, by the product's own commands.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -50,6 +53,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Ci(args) => ci::run(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run().map(|()| true),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(bench) => bench::run(&bench),
     }
 }
