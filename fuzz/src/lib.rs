@@ -7,8 +7,10 @@
 //! ordinary tests run it again.
 #![forbid(unsafe_code)]
 
+mod gather;
 mod link;
 mod spelling;
+mod wire;
 
 /// Something to be fuzzed.
 pub struct Target {
@@ -30,6 +32,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "loss-trace", run: spelling::loss_trace, seeds: spelling::loss_trace_seeds },
     Target { name: "spelling", run: spelling::configs, seeds: spelling::config_seeds },
     Target { name: "link", run: link::run, seeds: link::seeds },
+    Target { name: "packet", run: wire::run, seeds: wire::seeds },
+    Target { name: "record", run: gather::header, seeds: gather::header_seeds },
+    Target { name: "gather", run: gather::records, seeds: gather::record_seeds },
 ];
 
 /// The target of this name.

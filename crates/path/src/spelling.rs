@@ -75,7 +75,21 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text).map_err(|error| format!("'{text}' is no time: {error}"))
+    duration(text).map_err(|reason| format!("'{text}' is no time: {reason}"))
+}
+
+/// The longest time that is read, and the most digits of its numbers: `humantime` panics where a
+/// sum of parts passes the last second that a `Duration` has, and so much cannot reach it.
+const MAX_TIME: usize = 64;
+const MAX_DIGITS: usize = 11;
+
+/// Reads `50ms` or `1s 500us`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    if text.len() > MAX_TIME || numbers.any(|number| number.len() > MAX_DIGITS) {
+        return Err("it is too long".into());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
 /// Writes the `key=value` that differ from the default, behind a name.
@@ -107,4 +121,18 @@ impl<'a, 'b> Pairs<'a, 'b> {
 /// `yes` or `no`.
 pub(crate) fn word(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_beyond_all_measure_are_refused() {
+        assert_eq!(time("1s 500us"), Ok(Duration::from_micros(1_000_500)));
+        assert_eq!(time("10000000000ns"), Ok(Duration::from_secs(10)));
+        for bad in ["18446744073709551615s1.5s", &"99999999999y".repeat(6), &"1s".repeat(40)] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -6,6 +6,8 @@ use core::time::Duration;
 
 use units::{Bytes, Rate};
 
+use crate::spelling::duration;
+
 /// The size of packet with which packets and bytes are turned into each other.
 pub(crate) const FULL_PACKET: Bytes = Bytes(1500);
 
@@ -51,7 +53,7 @@ impl FromStr for Limit {
         if let Ok(bytes) = text.parse() {
             return Ok(Self::Bytes(bytes));
         }
-        humantime::parse_duration(text).map(Self::Time).map_err(|_| error())
+        duration(text).map(Self::Time).map_err(|_| error())
     }
 }
 

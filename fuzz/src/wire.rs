@@ -1,0 +1,109 @@
+//! The transport's packets: what is read, is written again as it was.
+
+use transport::wire::{
+    Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Report, Run, State,
+    StreamCredit, StreamSignal,
+};
+
+/// The first byte names the parser, the rest is what it reads.
+pub fn run(input: &[u8]) {
+    let Some((parser, bytes)) = input.split_first() else { return };
+    let mut again = Vec::new();
+    match parser % 8 {
+        0 => {
+            let Ok(header) = Header::decode(bytes) else { return };
+            header.encode(&mut again);
+            assert_eq!(again, bytes[..HEADER_LEN]);
+        }
+        1 => {
+            let Ok(opening) = Opening::decode(bytes) else { return };
+            assert!(Opening::is_opening(bytes));
+            opening.encode(&mut again);
+            // Which version a hello speaks is its own business; other fields repeat or are fixed.
+            assert_eq!(Opening::decode(&again), Ok(opening));
+            assert!(again.len() <= bytes.len());
+        }
+        2 => {
+            let Ok(report) = Report::decode(bytes) else { return };
+            assert!(report.credits.len() <= MAX_CREDITS && report.runs.len() <= bytes.len());
+            report.encode(&mut again);
+            // A number may be spelled with needless zeros: never longer than it was read.
+            assert!(again.len() <= bytes.len());
+            assert_eq!(Report::decode(&again), Ok(report));
+        }
+        3 => {
+            let Ok(data) = Data::decode(bytes) else { return };
+            Data::encode_prefix(&mut again, data.stream, data.offset);
+            again.extend_from_slice(data.payload);
+            assert_eq!(again, bytes);
+        }
+        4 => {
+            let Ok(state) = State::decode(bytes) else { return };
+            state.encode(&mut again);
+            assert!(state.lower <= state.upper && bytes.starts_with(&again));
+        }
+        5 => {
+            let Ok(signal) = StreamSignal::decode(bytes) else { return };
+            signal.encode(&mut again);
+            assert!(bytes.starts_with(&again));
+        }
+        6 => {
+            let Ok(close) = Close::decode(bytes) else { return };
+            assert!(close.reason.chars().all(|c| !c.is_control()));
+            close.encode(&mut again);
+            let second = Close::decode(&again).expect("it was just written");
+            assert!(close.reason.starts_with(&second.reason) && second.code == close.code);
+        }
+        _ => {
+            let Ok(parameters) = Parameters::decode(bytes) else { return };
+            assert!(bytes.starts_with(&parameters.encode(0)));
+        }
+    }
+}
+
+/// One of each, as the transport writes them.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let seed = |parser: u8, fill: &dyn Fn(&mut Vec<u8>)| {
+        let mut seed = vec![parser];
+        fill(&mut seed);
+        seed
+    };
+    let report = Report {
+        lower: 5,
+        largest: 70_000,
+        largest_arrival: 1 << 40,
+        made_at: 1 << 41,
+        bytes: 100_000_000,
+        connection_credit: 1 << 30,
+        capacity: 1_000_000_000,
+        ecn_ce: 3,
+        from: 17,
+        credits: vec![StreamCredit { stream: 4, credit: 1 << 25 }],
+        runs: vec![Run { received: 300, missing: 1 }, Run { received: 70_000, missing: 0 }],
+    };
+    let header =
+        Header { kind: Kind::Data, fin: true, follows: true, connection: 0xabcd, number: 77 };
+    let close = Close { code: 42, reason: "enough".into() };
+    vec![
+        seed(0, &|out| header.encode(out)),
+        seed(1, &|out| Opening::Hello { version: 1, connection: 2, noise: &[7; 60] }.encode(out)),
+        seed(1, &|out| Opening::Reply { connection: 2, noise: &[7; 60] }.encode(out)),
+        seed(2, &|out| report.encode(out)),
+        seed(3, &|out| {
+            Data::encode_prefix(out, 8, 1 << 33);
+            out.extend([1; 40]);
+        }),
+        seed(4, &|out| State { lower: 1, upper: 9, queued: 4, rtt: 5 }.encode(out)),
+        seed(5, &|out| StreamSignal { stream: 2, code: 7, end: 1000 }.encode(out)),
+        seed(6, &|out| close.encode(out)),
+        seed(7, &|out| {
+            let parameters = Parameters {
+                connection: 1,
+                connection_credit: 1 << 26,
+                stream_credit: 1 << 25,
+                streams: 1024,
+            };
+            out.extend(parameters.encode(40));
+        }),
+    ]
+}
