@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod command;
 mod fuzz;
+mod swarm;
 mod test;
 mod tidy;
 mod tools;
@@ -27,6 +28,8 @@ enum Task {
     Tidy,
     /// Fuzzes parsers and sequences of operations.
     Fuzz(fuzz::Args),
+    /// Random runs of the transport in virtual time, with faults.
+    Swarm(swarm::Args),
     /// Measurements over emulated paths, by the product's own commands.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -54,6 +57,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run().map(|()| true),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Swarm(args) => swarm::run(&args),
         Task::Bench(bench) => bench::run(&bench),
     }
 }

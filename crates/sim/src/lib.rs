@@ -27,9 +27,10 @@
 mod host;
 mod node;
 mod socket;
+pub mod swarm;
 mod world;
 
 pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;
-pub use world::{Faults, World, pattern};
+pub use world::{Faults, Struck, World, pattern};

@@ -37,11 +37,12 @@ impl Socket {
         self.address
     }
 
-    /// Begins a connection to `there`.
-    pub fn connect(&mut self, now: Instant, there: SocketAddr) {
+    /// Begins a connection to `there`; its number.
+    pub fn connect(&mut self, now: Instant, there: SocketAddr) -> u32 {
         let (number, connection) = self.endpoint.connect(now, there);
         self.connections.insert(number, connection);
         self.latest = number;
+        number
     }
 
     /// The connection that was begun last, if there is one.
@@ -54,6 +55,17 @@ impl Socket {
         if let Some(connection) = self.connections.get(&self.latest) {
             self.endpoint.on_established(self.latest, connection);
         }
+    }
+
+    /// Every connection with its number.
+    pub fn connections(&mut self) -> impl Iterator<Item = (u32, &mut Connection)> {
+        self.connections.iter_mut().map(|(&number, connection)| (number, connection))
+    }
+
+    /// Forgets the connections that have ended, as a driver does once their events are read.
+    pub fn forget_closed(&mut self) {
+        let closed = self.connections.extract_if(.., |_, connection| connection.is_closed());
+        closed.for_each(|(number, _)| self.endpoint.forget(number));
     }
 
     /// A datagram arrived.

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use path::{DropCause, Fate, Link, PathConfig};
 use rand_pcg::Pcg64Mcg;
@@ -16,6 +16,8 @@ use crate::{Datagram, Host, Node};
 const HEADERS: u64 = 28;
 /// The largest UDP payload under Ethernet's MTU.
 const LARGEST: usize = 1472;
+/// Datagrams that wait at a host which stands still.
+const RECEIVE_BUFFER: usize = 1000;
 /// When every world begins: late enough that times before it exist.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -34,9 +36,46 @@ pub struct Faults {
     pub blackout: Option<(Duration, Duration)>,
     /// From this time on, longer datagrams vanish without a word.
     pub narrow: Option<(Duration, usize)>,
+    /// At this time every near host gets another address (a NAT forgot it): what is sent to the
+    /// old one vanishes.
+    pub rebind: Option<Duration>,
+    /// How far the far hosts' clocks are ahead from the start on.
+    pub ahead: Duration,
+    /// At the first time the clock of this host jumps ahead by the second.
+    pub jump: Option<(Duration, usize, Duration)>,
+    /// From the first time on this host stands still for the second; what arrives meanwhile waits.
+    pub freeze: Option<(Duration, usize, Duration)>,
+}
+
+/// How often each kind of fault has struck.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Struck {
+    /// Datagrams lost on the line or dropped by the queue.
+    pub lost: u64,
+    /// Datagrams that were sent twice.
+    pub duplicated: u64,
+    /// Datagrams with a bit changed.
+    pub corrupted: u64,
+    /// Datagrams that were held back.
+    pub held: u64,
+    /// Datagrams that met the blackout.
+    pub dark: u64,
+    /// Datagrams that were too long.
+    pub narrow: u64,
+    /// Addresses changed, clocks jumped, hosts frozen.
+    pub events: u64,
+}
+
+impl Struck {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self { lost, duplicated, corrupted, held, dark, narrow, events } = self;
+        lost + duplicated + corrupted + held + dark + narrow + events
+    }
 }
 
 /// A datagram under way.
+#[derive(Clone)]
 struct Parcel {
     from: SocketAddr,
     datagram: Datagram,
@@ -57,10 +96,17 @@ pub struct World<N = Host> {
     touched: Vec<bool>,
     /// Whose datagrams arrive under which address.
     routes: HashMap<SocketAddr, usize>,
+    /// The address that others see.
+    public: Vec<SocketAddr>,
+    /// How far each host's clock is ahead.
+    ahead: Vec<Duration>,
+    /// What arrived at a host that stands still.
+    frozen: VecDeque<Parcel>,
     links: [Link<Parcel>; 2],
     /// Datagrams held back by reordering, by the time they are due and the order they came in.
     late: BTreeMap<(Instant, u64), Parcel>,
     faults: Faults,
+    struck: Struck,
     random: Pcg64Mcg,
     count: u64,
     out: Vec<Datagram>,
@@ -105,10 +151,14 @@ impl<N: Node> World<N> {
             now: START,
             touched: vec![true; hosts.len()],
             routes: routes.collect(),
+            public: hosts.iter().map(Node::address).collect(),
+            ahead: (0..hosts.len()).map(|index| faults.ahead * (index as u32 % 2)).collect(),
+            frozen: VecDeque::new(),
             hosts,
             links: [forward, back],
             late: BTreeMap::new(),
             faults,
+            struck: Struck::default(),
             random: Pcg64Mcg::seed_from_u64(path.seed),
             count: 0,
             out: Vec::new(),
@@ -125,12 +175,23 @@ impl<N: Node> World<N> {
         self.links[0].counters().dropped(DropCause::Queue).packets
     }
 
+    /// How often each kind of fault has struck so far.
+    pub fn struck(&self) -> Struck {
+        self.struck
+    }
+
+    /// A host's clock.
+    pub fn clock(&self, host: usize) -> Instant {
+        self.now + self.ahead[host]
+    }
+
     /// Runs until `done` or until `limit` has passed; whether it was `done`.
     pub fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         // Whoever calls may have changed any host.
         self.touched.fill(true);
         loop {
+            self.change();
             self.deliver();
             for index in 0..self.hosts.len() {
                 self.serve(index);
@@ -150,9 +211,45 @@ impl<N: Node> World<N> {
     fn next_event(&self) -> Instant {
         let links = self.links.iter().filter_map(Link::next_exit);
         let late = self.late.keys().next().map(|&(due, _)| due);
-        let hosts = self.hosts.iter().filter_map(Node::next);
+        let hosts = (0..self.hosts.len()).filter_map(|index| {
+            let thaw = self.thaw(index);
+            thaw.or_else(|| self.hosts[index].next().map(|at| at - self.ahead[index]))
+        });
         let next = links.chain(late).chain(hosts).min().unwrap_or(Instant::FAR_FUTURE);
         next.max(self.now)
+    }
+
+    /// Makes the changes whose time has come.
+    fn change(&mut self) {
+        let elapsed = self.elapsed();
+        if self.faults.rebind.take_if(|at| *at <= elapsed).is_some() {
+            self.struck.events += 1;
+            for (index, public) in self.public.iter_mut().enumerate().step_by(2) {
+                self.routes.remove(public);
+                public.set_port(public.port() + 1);
+                self.routes.insert(*public, index);
+            }
+        }
+        if let Some((_, host, by)) = self.faults.jump.take_if(|(at, ..)| *at <= elapsed) {
+            self.struck.events += 1;
+            self.ahead[host] += by;
+            self.touched[host] = true;
+        }
+        if let Some((_, host, _)) = self.faults.freeze.filter(|(at, ..)| *at <= elapsed)
+            && self.thaw(host).is_none()
+        {
+            self.struck.events += 1;
+            self.faults.freeze = None;
+            let waiting = core::mem::take(&mut self.frozen);
+            waiting.into_iter().for_each(|parcel| self.arrive(parcel));
+        }
+    }
+
+    /// When a host that stands still goes on.
+    fn thaw(&self, index: usize) -> Option<Instant> {
+        let (at, host, length) = self.faults.freeze?;
+        let end = START + at + length;
+        (host == index && self.elapsed() >= at && self.now < end).then_some(end)
     }
 
     fn deliver(&mut self) {
@@ -160,9 +257,11 @@ impl<N: Node> World<N> {
         for direction in 0..2 {
             while let Some(exit) = self.links[direction].poll(now) {
                 if exit.fate != Fate::Delivered {
+                    self.struck.lost += 1;
                     continue;
                 }
                 if exit.item.held {
+                    self.struck.held += 1;
                     let wait = self.random.next_u64() % (self.faults.jitter.as_nanos() as u64 + 1);
                     self.count += 1;
                     self.late.insert((now + Duration::from_nanos(wait), self.count), exit.item);
@@ -180,24 +279,35 @@ impl<N: Node> World<N> {
     }
 
     fn arrive(&mut self, parcel: Parcel) {
-        let Parcel { from, mut datagram, .. } = parcel;
-        let Some(&index) = self.routes.get(&datagram.to) else {
+        let Some(&index) = self.routes.get(&parcel.datagram.to) else {
             return;
         };
+        if self.thaw(index).is_some() {
+            if self.frozen.len() < RECEIVE_BUFFER {
+                self.frozen.push_back(parcel);
+            }
+            return;
+        }
+        let Parcel { from, mut datagram, .. } = parcel;
         self.touched[index] = true;
+        let now = self.now + self.ahead[index];
         let mut out = core::mem::take(&mut self.out);
-        self.hosts[index].receive(self.now, from, &mut datagram.bytes, &mut out);
+        self.hosts[index].receive(now, from, &mut datagram.bytes, &mut out);
         self.put_all(index, out);
     }
 
     fn serve(&mut self, index: usize) {
+        if self.thaw(index).is_some() {
+            return;
+        }
+        let now = self.now + self.ahead[index];
         let host = &mut self.hosts[index];
-        let due = host.next().is_some_and(|at| at <= self.now);
+        let due = host.next().is_some_and(|at| at <= now);
         if !core::mem::take(&mut self.touched[index]) && !due {
             return;
         }
         let mut out = core::mem::take(&mut self.out);
-        host.run(self.now, &mut out);
+        host.run(now, &mut out);
         self.put_all(index, out);
     }
 
@@ -210,22 +320,33 @@ impl<N: Node> World<N> {
     }
 
     fn put(&mut self, index: usize, mut datagram: Datagram) {
-        if datagram.bytes.len() > self.largest() || self.is_dark() {
+        if self.is_dark() {
+            self.struck.dark += 1;
+            return;
+        }
+        if datagram.bytes.len() > self.largest() {
+            // No path carries jumbo frames: that one is lost is no fault.
+            self.struck.narrow += u64::from(datagram.bytes.len() <= LARGEST);
             return;
         }
         if self.chance(self.faults.corrupt) {
+            self.struck.corrupted += 1;
             let place = self.random.next_u64() as usize % datagram.bytes.len();
             datagram.bytes[place] ^= 1 << (self.random.next_u64() % 8);
         }
         let held = self.chance(self.faults.reorder);
-        let copies = 1 + u32::from(self.chance(self.faults.duplicate));
-        let from = self.hosts[index].address();
-        let size = Bytes(datagram.bytes.len() as u64 + HEADERS);
-        for _ in 0..copies {
-            let parcel = Parcel { from, datagram: datagram.clone(), held };
-            // What the queue refuses, the link counts.
-            let _ = self.links[index % 2].send(self.now, size, parcel);
+        let parcel = Parcel { from: self.public[index], datagram, held };
+        if self.chance(self.faults.duplicate) {
+            self.struck.duplicated += 1;
+            self.send(index, parcel.clone());
         }
+        self.send(index, parcel);
+    }
+
+    fn send(&mut self, index: usize, parcel: Parcel) {
+        let size = Bytes(parcel.datagram.bytes.len() as u64 + HEADERS);
+        let sent = self.links[index % 2].send(self.now, size, parcel);
+        self.struck.lost += u64::from(sent.is_err());
     }
 
     fn chance(&mut self, probability: f64) -> bool {

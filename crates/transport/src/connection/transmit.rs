@@ -135,9 +135,11 @@ impl Connection {
     }
 
     fn state(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let rtt = self.rtt.smoothed().unwrap_or_default();
         let (least, most) = STATE_INTERVAL;
-        self.next_state = now + (rtt / STATE_SHARE).clamp(least, most);
+        // Slowly while it is unknown: at the other pace states alone would fill a thin path.
+        let interval = self.rtt.smoothed().map_or(most, |rtt| rtt / STATE_SHARE);
+        self.next_state = now + interval.clamp(least, most);
+        let rtt = self.rtt.smoothed().unwrap_or_default();
         let state = State {
             lower: self.log.lower(),
             upper: self.log.next(),

@@ -65,6 +65,7 @@ fn random_paths_and_faults_deliver_every_byte_once_in_order() {
             jitter: ms(below(50)),
             blackout: (below(3) == 0).then(|| (ms(below(3000)), ms(below(8000)))),
             narrow: (below(4) == 0).then(|| (ms(below(3000)), 1300)),
+            ..Faults::default()
         };
         let sizes: Vec<usize> = (0..below(6) + 1).map(|_| below(200_000) as usize).collect();
         transfer(&path, faults, &sizes, Duration::from_secs(120));
@@ -186,6 +187,30 @@ fn a_path_that_becomes_narrower_is_survived() {
     let faults = Faults { narrow: Some((ms(1000), 1300)), ..Faults::default() };
     let mut world = transfer(&path, faults, &[40_000_000], ms(30_000));
     assert_eq!(world.stats(0).datagram, 1200);
+}
+
+#[test]
+fn an_address_that_changes_before_the_reply_or_later_is_followed() {
+    for at in [200, 1400] {
+        let path = PathConfig::new(mbit(10), ms(316)).with_seed(6);
+        let faults = Faults { rebind: Some(ms(at)), ..Faults::default() };
+        transfer(&path, faults, &[2_000_000], ms(20_000));
+    }
+}
+
+#[test]
+fn a_return_path_of_64_kbit_carries_reports_and_data() {
+    let mut path = PathConfig::new(mbit(10), ms(450)).with_seed(7);
+    path.back.rate = Rate::from_bits_per_sec(64_000);
+    path.back.queue = "20packets".parse().unwrap();
+    let mut world = World::new(&path, Faults::default(), Config::default());
+    assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
+    let there = world.hosts[0].send(pattern(1, 1_000_000));
+    let back = world.hosts[1].send(pattern(2, 40_000));
+    let whole = |world: &World, host: usize, id| {
+        world.hosts[host].incoming.get(&id).is_some_and(|(_, ended)| *ended)
+    };
+    assert!(world.run_until(ms(60_000), |world| whole(world, 1, there) && whole(world, 0, back)));
 }
 
 #[test]

@@ -1,0 +1,229 @@
+//! Thousands of random runs of the transport, each fixed by its seed, with faults of every kind,
+//! and what must hold in all of them.
+//!
+//! - Every byte of every stream arrives once, in order and unchanged; streams end as their writer
+//!   or reader ended them, and no connection ends that nobody ended.
+//! - Everything is done within [`SLOWEST`] times the ideal time ([`Plan::ideal`]), [`PATIENCE`] and
+//!   the time in which nothing could move ([`Plan::standstill`]). So there is no deadlock.
+//! - What was written and not read is bounded by the memory that both ends were given.
+//! - State traffic (reports and states) is at most 1% of what was sent and received, and so much a
+//!   second as the longest put-off of a report allows ([`check_state`]).
+//! - Nothing is taken for lost that was only held back for less than the reorder margin.
+//! - Figures agree with each other, nothing is left behind when both sides have closed, and
+//!   nothing panics.
+
+mod part;
+mod peer;
+mod plan;
+mod session;
+
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use transport::{CloseReason, Stats};
+use units::Instant;
+
+use crate::{Struck, World};
+pub use part::Part;
+use peer::Peer;
+pub use plan::{End, Kill, LEAST, Plan, Reader, Stream};
+
+/// Everything is done in this many times the ideal time,
+pub const SLOWEST: u32 = 8;
+/// and this: losses at the very beginning and end, each of which costs a time-out.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// After both sides have closed, everything has ended within this and the idle time-out.
+const LINGER: Duration = Duration::from_secs(30);
+/// Bytes of state that are sent whatever arrives.
+const STATE_ALLOWANCE: u64 = 16 << 10;
+/// The reorder margin is RTT/8 within 1 and 25 ms (docs/spec/transport.md, "Recovery").
+const MARGIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
+/// Reports, put off by 100 ms at most, and states, each RTT/4 or 100 ms, as long as a datagram.
+const STATE_A_SECOND: u64 = 2 * 10 * 1472;
+
+/// What a run that held came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Virtual time until everything was done.
+    pub took: Duration,
+    /// `took`, less the time in which nothing could move, as a multiple of the ideal in percent.
+    pub percent_of_ideal: u64,
+    /// Faults that struck.
+    pub struck: Struck,
+    /// Bytes that applications read.
+    pub moved: u64,
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// What did not hold.
+pub fn run(plan: &Plan) -> Result<Outcome, String> {
+    catch_unwind(AssertUnwindSafe(|| run_unguarded(plan))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+fn run_unguarded(plan: &Plan) -> Result<Outcome, String> {
+    let mut world = World::new_pair(plan);
+    let limit = plan.ideal() * SLOWEST + plan.standstill() + PATIENCE;
+    let over = |world: &World<Peer>| {
+        let [near, far] = &world.hosts[..] else { return true };
+        let survivors_know = |dead: &Peer, other: &Peer| dead.is_dead() && other.is_quiet();
+        near.wrong().or(far.wrong()).is_some()
+            || (near.is_done() && far.is_done())
+            || survivors_know(near, far)
+            || survivors_know(far, near)
+    };
+    let in_time = world.run_until(limit, over);
+    check_right(&world)?;
+    if !in_time {
+        return Err(format!("not done after {limit:?}: {}", describe(&mut world)));
+    }
+    let took = world.elapsed();
+    check_figures(plan, &mut world)?;
+    let outcome = Outcome {
+        took,
+        percent_of_ideal: percent(took.saturating_sub(plan.standstill()), plan.ideal()),
+        struck: world.struck(),
+        moved: world.hosts.iter().map(|host| host.moved().0).sum(),
+    };
+    check_end(plan, &mut world)?;
+    Ok(outcome)
+}
+
+fn percent(part: Duration, of: Duration) -> u64 {
+    (part.as_nanos() * 100 / of.as_nanos().max(1)) as u64
+}
+
+impl World<Peer> {
+    fn new_pair(plan: &Plan) -> Self {
+        let start = Instant::from_nanos(1_000_000_000);
+        let far = Peer::new(plan, 1, start + plan.faults.ahead);
+        Self::of(&plan.path, plan.faults, vec![Peer::new(plan, 0, start), far])
+    }
+}
+
+fn check_right(world: &World<Peer>) -> Result<(), String> {
+    for (side, host) in world.hosts.iter().enumerate() {
+        if let Some(wrong) = host.wrong() {
+            return Err(format!("side {side}: {wrong}"));
+        }
+    }
+    Ok(())
+}
+
+/// What each side's figures must agree on.
+fn check_figures(plan: &Plan, world: &mut World<Peer>) -> Result<(), String> {
+    let elapsed = world.elapsed().as_secs() + 1;
+    let mut all = Vec::new();
+    for host in &mut world.hosts {
+        let stats = host.stats();
+        for stats in &stats {
+            check_state(stats, elapsed)?;
+            if stats.lost.0 > stats.sent.0 || stats.in_flight > stats.sent.1 {
+                return Err(format!("more lost or in flight than sent: {stats:?}"));
+            }
+        }
+        all.push(stats);
+    }
+    check_losses(plan, &all, &world.struck())?;
+    // Nobody receives what was not sent; an end that died has taken its figures along.
+    if plan.kill.is_none() {
+        let sum = |side: usize, of: fn(&Stats) -> u64| all[side].iter().map(of).sum::<u64>();
+        for side in [0, 1] {
+            let (sent, received) = (sum(side, |s| s.sent.0), sum(1 - side, |s| s.received.0));
+            if received > sent {
+                return Err(format!("{received} packets received of {sent} sent"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// As many packets are taken for lost as were. Only where nothing but loss strikes: who dies,
+/// stands still or moves loses more than the path.
+fn check_losses(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), String> {
+    let (least, most) = MARGIN;
+    let held =
+        plan.faults.reorder == 0.0 || plan.faults.jitter < (plan.path.rtt() / 8).clamp(least, most);
+    if plan.kill.is_some() || struck.events > 0 || !held {
+        return Ok(());
+    }
+    let taken: u64 = all.iter().flatten().map(|stats| stats.lost.0).sum();
+    let lost = struck.lost + struck.corrupted + struck.dark + struck.narrow;
+    if taken > lost {
+        return Err(format!("{taken} packets taken for lost, {lost} were: {struck:?}"));
+    }
+    Ok(())
+}
+
+/// State traffic stays small beside what it tells of.
+fn check_state(stats: &Stats, seconds: u64) -> Result<(), String> {
+    let traffic = stats.received.1.0 + stats.sent.1.0;
+    let most = traffic / 100 + STATE_ALLOWANCE + STATE_A_SECOND * seconds;
+    if stats.state_bytes.0 > most {
+        return Err(format!("{} of state in {seconds} s: {stats:?}", stats.state_bytes));
+    }
+    Ok(())
+}
+
+/// Closes, and looks for anything that was left behind.
+fn check_end(plan: &Plan, world: &mut World<Peer>) -> Result<(), String> {
+    for side in [0, 1] {
+        let now = world.clock(side);
+        // The near side ends the connection; a far side that was left by a dead one ends its own.
+        if side == 0 || plan.kill.is_some() {
+            world.hosts[side].close(now);
+        }
+    }
+    let quiet = |world: &World<Peer>| world.hosts.iter().all(Peer::is_quiet);
+    if !world.run_until(LINGER + plan.config.idle_timeout, quiet) {
+        return Err(format!("something is left after the end: {}", describe(world)));
+    }
+    check_right(world)?;
+    if plan.kill.is_some() {
+        return Ok(());
+    }
+    for (side, host) in world.hosts.iter().enumerate() {
+        for reason in host.endings() {
+            // The last close, and all its repeats, may be lost.
+            let fine = match reason {
+                CloseReason::Local => side == 0,
+                CloseReason::Remote(close) => side == 1 && close.code == 0,
+                CloseReason::Silent(_) => side == 1,
+                _ => false,
+            };
+            if !fine {
+                return Err(format!("side {side} ended with '{reason}'"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn describe(world: &mut World<Peer>) -> String {
+    let mut text = format!("{:?}", world.struck());
+    for (side, host) in world.hosts.iter_mut().enumerate() {
+        let endings: Vec<_> = host.endings().collect();
+        text += &format!("\nside {side}: moved {:?}, ended {endings:?}", host.moved());
+        for stats in host.stats() {
+            text += &format!("\n  {stats:?}");
+        }
+    }
+    text
+}
+
+/// The parts that a failing plan can do without, each of them left out in turn.
+pub fn needless(plan: &Plan) -> Vec<Part> {
+    let mut left_out = Vec::new();
+    for part in Part::ALL {
+        let fewer = [left_out.as_slice(), &[part]].concat();
+        if run(&plan.clone().without(&fewer)).is_err() {
+            left_out = fewer;
+        }
+    }
+    left_out
+}

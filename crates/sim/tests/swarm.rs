@@ -1,0 +1,33 @@
+//! A few seeds of the swarm in every test run; `cargo xtask swarm` runs thousands.
+
+use sim::swarm::{LEAST, Part, Plan, needless, run};
+
+#[test]
+fn the_first_seeds_hold_and_each_moves_a_mebibyte_through_a_fault() {
+    for seed in 0..40 {
+        let plan = Plan::draw(seed);
+        let outcome = run(&plan).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(outcome.struck.total() > 0, "seed {seed}");
+        let dies = plan.kill.is_some_and(|kill| kill.restart.is_none());
+        assert!(dies || outcome.moved >= LEAST, "seed {seed}: {}", outcome.moved);
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in [3, 14, 15] {
+        assert_eq!(run(&Plan::draw(seed)), run(&Plan::draw(seed)));
+    }
+}
+
+/// A path that loses nearly everything from the start on cannot hold.
+#[test]
+fn a_failure_is_found_and_shortened() {
+    let mut plan = Plan::draw(1).without(&Part::ALL);
+    plan.path = plan.path.with_loss(0.9999);
+    let error = run(&plan).unwrap_err();
+    assert!(error.starts_with("not done after"), "{error}");
+    // Without its loss the plan holds, so loss is what the failure needs.
+    let left_out = needless(&plan);
+    assert!(!left_out.contains(&"loss".parse().unwrap()) && left_out.len() == Part::ALL.len() - 1);
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask swarm`: random runs of the transport in virtual time, and bugs planted to show
+//! that they would be found.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::command::{cargo, run as run_command};
+
+/// Bugs to be planted, one a file.
+const MUTANTS: &str = "xtask/mutants";
+/// Each is to be found within so many seeds.
+const MUTANT_SEEDS: u64 = 1000;
+/// The copy of the sources in which they are planted, and what is built from it.
+const COPY: &str = "target/mutants/source";
+const COPY_BUILT: &str = "target/mutants/built";
+
+/// The choices of `cargo xtask swarm`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many seeds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// This seed alone.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Leave these parts of the plans out, as a failure's last lines name them.
+    #[arg(long, value_name = "PART,...", default_value = "")]
+    without: String,
+    /// Plant each bug of xtask/mutants in turn and find it.
+    #[arg(long, conflicts_with_all = ["seeds", "from", "seed", "without"])]
+    mutants: bool,
+}
+
+/// Runs the seeds, or the mutants. False: something did not hold, or was not found.
+pub fn run(args: &Args) -> Result<bool> {
+    if args.mutants {
+        return mutants();
+    }
+    let mut swarm = built(None)?;
+    let (from, seeds) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
+    let start = now();
+    swarm.args([from.to_string(), seeds.to_string(), "10".into(), args.without.clone()]);
+    let held = swarm.status()?.success();
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{seconds:.1} s, {:.0} seeds/s", seeds as f64 / seconds);
+    Ok(held)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the swarm's own speed is measured, not the protocol"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The command that runs the swarm, built from these sources or, without a root, from our own.
+fn built(root: Option<&Path>) -> Result<Command> {
+    let command = |task: &str| {
+        let mut command = cargo(&[task, "--quiet", "--release", "--package", "longhaul-sim"]);
+        command.args(["--bin", "swarm"]);
+        if let Some(root) = root {
+            command.arg("--manifest-path").arg(root.join("Cargo.toml"));
+            command.args(["--target-dir", COPY_BUILT]);
+        }
+        command
+    };
+    run_command(&mut command("build"))?;
+    let mut swarm = command("run");
+    swarm.arg("--");
+    Ok(swarm)
+}
+
+/// Plants every bug and prints which seed found it. Seeds that fail without any do not count.
+fn mutants() -> Result<bool> {
+    let mut patches: Vec<_> =
+        std::fs::read_dir(MUTANTS)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    patches.sort();
+    let known = failures(built(None)?, u64::MAX)?;
+    println!("{:<28}{:>12}  what was seen", "planted", "found by");
+    let mut found = 0;
+    for patch in &patches {
+        let failures = failures(planted(patch)?, known.len() as u64 + 1)?;
+        let first = failures.iter().find(|(seed, _)| known.iter().all(|(other, _)| other != seed));
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy();
+        match first {
+            Some((seed, seen)) => {
+                found += 1;
+                println!("{name:<28}{:>12}  {seen}", format!("seed {seed}"));
+            }
+            None => println!("{name:<28}{:>12}", "NOBODY"),
+        }
+    }
+    println!("{found} of {} found within {MUTANT_SEEDS} seeds", patches.len());
+    Ok(found == patches.len())
+}
+
+/// The swarm over sources with one bug more.
+fn planted(patch: &Path) -> Result<Command> {
+    let copy = Path::new(COPY);
+    if copy.exists() {
+        std::fs::remove_dir_all(copy)?;
+    }
+    std::fs::create_dir_all(copy)?;
+    let mut copying = Command::new("cp");
+    copying.args(["-R", "Cargo.toml", "Cargo.lock", "crates", "fuzz", "xtask", "scenarios"]);
+    run_command(copying.arg(copy))?;
+    let mut planting = Command::new("patch");
+    planting.args(["--quiet", "--strip=1", "--directory", COPY, "--input"]);
+    run_command(planting.arg(std::path::absolute(patch)?))
+        .with_context(|| format!("{} does not apply: mend it", patch.display()))?;
+    built(Some(copy))
+}
+
+/// The seeds that fail, up to so many, with the first words of what was seen.
+fn failures(mut swarm: Command, most: u64) -> Result<Vec<(u64, String)>> {
+    swarm.args(["0".into(), MUTANT_SEEDS.to_string(), most.to_string()]);
+    let output = swarm.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+    ensure!(output.status.code().is_some_and(|code| code < 2), "the swarm broke off");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("FAILED: seed "));
+    let mut failures: Vec<_> = lines
+        .filter_map(|line| line.split_once(": "))
+        .filter_map(|(seed, seen)| Some((seed.parse().ok()?, seen.chars().take(60).collect())))
+        .collect();
+    failures.sort();
+    Ok(failures)
+}
