@@ -141,7 +141,8 @@ pub fn check_counters<T>(link: &Link<T>) {
     let drops = DropCause::ALL.map(|cause| counters.dropped(cause).packets);
     let gone = counters.delivered.packets + drops.iter().sum::<u64>();
     assert_eq!(counters.offered.packets, gone + link.held() as u64);
-    assert!(link.queued_packets() <= link.held() && link.held() <= link.capacity());
+    let queued = link.backlog().packets as usize;
+    assert!(queued <= link.held() && link.held() <= link.capacity());
 }
 
 /// Packets of a flow do not overtake each other on a line that keeps the order.

@@ -34,7 +34,7 @@ pub fn scenario(input: &[u8]) {
     let rtt = scenario.path.rtt();
     let (forward, back) = scenario.path.links().expect("what was read is checked");
     for (config, link) in [(&scenario.path.forward, forward), (&scenario.path.back, back)] {
-        assert!(config.most_held(rtt) > Bytes::ZERO);
+        assert!(config.most_held(rtt, Bytes(1500)) > Bytes::ZERO);
         exercise(link);
     }
     for side in [&scenario.near, &scenario.far] {

@@ -1,8 +1,11 @@
 //! The transport's packets: what is read, is written again as it was.
 
+use std::time::Duration;
+
+use transport::crypto::PublicKey;
 use transport::wire::{
-    Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Report, Run, State,
-    StreamCredit, StreamSignal,
+    Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Refusal, Report, Run,
+    State, StreamCredit, StreamSignal, Versions,
 };
 
 /// The first byte names the parser, the rest is what it reads.
@@ -75,25 +78,46 @@ pub fn seeds() -> Vec<Vec<u8>> {
         made_at: 1 << 41,
         bytes: 100_000_000,
         connection_credit: 1 << 30,
+        streams: 16_384,
         capacity: 1_000_000_000,
         ecn_ce: 3,
         from: 17,
         credits: vec![StreamCredit { stream: 4, credit: 1 << 25 }],
         runs: vec![Run { received: 300, missing: 1 }, Run { received: 70_000, missing: 0 }],
     };
-    let header =
-        Header { kind: Kind::Data, fin: true, follows: true, connection: 0xabcd, number: 77 };
+    let header = Header {
+        kind: Kind::Data,
+        fin: true,
+        follows: true,
+        epoch: 3,
+        connection: 0xabcd,
+        number: 77,
+    };
+    let (echo, token) = (&[7; 32], &[9; 16]);
+    let (connection, noise) = (2, &[7; 60][..]);
+    let refused = |refusal| Opening::Refused { connection, refusal, echo };
+    let openings = [
+        Opening::Hello { version: 1, pattern: 2, connection, cookie: token, noise },
+        Opening::Reply { version: 1, connection, noise },
+        refused(Refusal::WrongKey),
+        refused(Refusal::Version(Versions { oldest: 2, newest: 5 })),
+        Opening::Retry { connection, echo, cookie: token },
+        Opening::Gone { connection, token },
+        Opening::Who { connection, nonce: echo },
+        Opening::Host { connection, nonce: echo, key: PublicKey::from_bytes([5; 32]) },
+    ];
     let close = Close { code: 42, reason: "enough".into() };
-    vec![
+    let mut seeds = vec![
         seed(0, &|out| header.encode(out)),
-        seed(1, &|out| Opening::Hello { version: 1, connection: 2, noise: &[7; 60] }.encode(out)),
-        seed(1, &|out| Opening::Reply { connection: 2, noise: &[7; 60] }.encode(out)),
         seed(2, &|out| report.encode(out)),
         seed(3, &|out| {
             Data::encode_prefix(out, 8, 1 << 33);
             out.extend([1; 40]);
         }),
-        seed(4, &|out| State { lower: 1, upper: 9, queued: 4, rtt: 5 }.encode(out)),
+        seed(4, &|out| {
+            let blocked = vec![StreamCredit { stream: 6, credit: 1 << 20 }];
+            State { lower: 1, upper: 9, queued: 4, rtt: 5, blocked }.encode(out);
+        }),
         seed(5, &|out| StreamSignal { stream: 2, code: 7, end: 1000 }.encode(out)),
         seed(6, &|out| close.encode(out)),
         seed(7, &|out| {
@@ -102,8 +126,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 connection_credit: 1 << 26,
                 stream_credit: 1 << 25,
                 streams: 1024,
+                idle_timeout: Duration::from_secs(30),
+                reset_token: *token,
+                versions: Versions::SPOKEN,
             };
             out.extend(parameters.encode(40));
         }),
-    ]
+    ];
+    seeds.extend(openings.iter().map(|opening| seed(1, &|out| opening.encode(out))));
+    seeds
 }

@@ -110,7 +110,7 @@ impl Session {
                 Event::Established => self.established = true,
                 Event::Opened(id) => self.on_opened(now, id),
                 Event::Closed(reason) => self.closed = Some(reason),
-                Event::Readable(_) | Event::Writable(_) => {}
+                Event::Readable(_) | Event::Writable(_) | Event::Openable => {}
             }
         }
         if self.closed.is_some() || !self.established {
@@ -118,7 +118,9 @@ impl Session {
         }
         for index in 0..self.flows.len() {
             if self.flows[index].id.is_none() && self.flows[index].plan.opener == self.side {
-                self.flows[index].id = connection.open().ok();
+                // Refused for now, it is tried again when something has happened.
+                let Ok(id) = connection.open() else { continue };
+                self.flows[index].id = Some(id);
                 self.flows[index].begin(now);
             }
             if !self.flows[index].released && self.flows[index].id.is_some() {

@@ -220,6 +220,7 @@ fn example_report() -> Report {
         made_at: 1_001_000_000,
         bytes: 240_000,
         connection_credit: 1 << 26,
+        streams: 16_384,
         capacity: 1_000_000_000,
         ecn_ce: 1,
         from: 10,
