@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use units::{Bytes, Rate};
 
-use crate::cc::Algorithm;
+use crate::cc::{Algorithm, Remembered};
 use crate::crypto::KEY_PACKETS;
 use crate::streams::{EARLY_STREAMS, Limits};
 use crate::wire::Versions;
@@ -14,6 +14,8 @@ use crate::wire::Versions;
 pub struct Config {
     /// The congestion controller.
     pub congestion: Algorithm,
+    /// What an earlier connection learnt of the path (see [`Remembered`]).
+    pub remembered: Option<Remembered>,
     /// Never send faster than this.
     pub rate_limit: Option<Rate>,
     /// The most memory for what arrived and was not read, of all streams together, and for what
@@ -45,6 +47,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             congestion: Algorithm::default(),
+            remembered: None,
             rate_limit: None,
             receive_memory: Bytes::mib(512),
             send_memory: Bytes::mib(512),

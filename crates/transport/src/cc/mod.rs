@@ -13,7 +13,7 @@ use units::{Bytes, Instant, Rate};
 
 use cubic::Cubic;
 pub use fixed::Fixed;
-pub use longhaul::Longhaul;
+pub use longhaul::{Level, Longhaul};
 use newreno::NewReno;
 
 /// What a report said of packets that arrived, and of the path.
@@ -45,8 +45,25 @@ pub struct AckSample {
     pub in_flight: Bytes,
     /// Size of full datagrams.
     pub datagram: Bytes,
+    /// Packets that newly arrived with a mark of congestion (RFC 3168).
+    pub marked: u64,
     /// The application, or credit, held the sender back: rates are lower bounds only.
     pub limited: bool,
+}
+
+/// What a connection has learnt of a path, for the next one over it (careful resume,
+/// draft-ietf-tsvwg-careful-resume). Whoever keeps it forgets it after [`Remembered::LIFETIME`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The most that arrived.
+    pub rate: Rate,
+    /// The round-trip time without a queue.
+    pub rtt: Duration,
+}
+
+impl Remembered {
+    /// A path is not the same for ever.
+    pub const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 }
 
 /// Decides how fast, and how much, may be in flight.
@@ -61,6 +78,12 @@ pub trait Controller: Send + core::fmt::Debug {
     fn window(&self) -> Bytes;
     /// How fast they may go out.
     fn pacing_rate(&self) -> Rate;
+    /// An earlier connection over this path has found this; comes before the start.
+    fn resume(&mut self, _remembered: Remembered) {}
+    /// What the next connection over this path should know.
+    fn remembered(&self) -> Option<Remembered> {
+        None
+    }
     /// Datagrams that should go out in one go at least.
     fn train(&self) -> usize {
         1
@@ -74,6 +97,8 @@ pub enum Algorithm {
     /// the queue short.
     #[default]
     Longhaul,
+    /// The same at the background level: it yields to everything.
+    Background,
     /// RFC 9438: what most of the world's hosts use.
     Cubic,
     /// RFC 6582 with selective recovery.
@@ -86,8 +111,9 @@ impl Algorithm {
     /// A controller for a new connection.
     pub fn controller(self) -> Box<dyn Controller> {
         match self {
-            Self::Longhaul => Box::new(Longhaul::new()),
+            Self::Longhaul => Box::new(Longhaul::new(Level::Normal)),
             Self::Cubic => Box::new(Cubic::new()),
+            Self::Background => Box::new(Longhaul::new(Level::Background)),
             Self::NewReno => Box::new(NewReno::new()),
             Self::Fixed(rate) => Box::new(Fixed::new(rate)),
         }

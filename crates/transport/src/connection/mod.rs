@@ -28,7 +28,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use units::{Bytes, Instant, Rate};
 
-use crate::cc::Controller;
+use crate::cc::{Controller, Remembered};
 use crate::config::Config;
 use crate::crypto::{EpochOpener, EpochSealer, Keys, PublicKey, TOKEN_LEN, Token};
 use crate::feedback::Feedback;
@@ -134,6 +134,14 @@ impl Seals {
     }
 }
 
+fn controller(config: &Config) -> Box<dyn Controller> {
+    let mut controller = config.congestion.controller();
+    if let Some(remembered) = config.remembered {
+        controller.resume(remembered);
+    }
+    controller
+}
+
 /// One end of a connection.
 pub struct Connection {
     config: Config,
@@ -179,6 +187,8 @@ pub struct Connection {
     last_eliciting: Instant,
     last_received: Instant,
     next_state: Instant,
+    /// Marks of congestion that reports have told of.
+    marked: u64,
     /// When the tail last came nearer to being settled.
     progress_at: Instant,
     /// Until then, reports tell of times when the application or credit held the sender back.
@@ -224,7 +234,7 @@ impl Connection {
             feedback: Feedback::new(),
             streams: Streams::new(side, config.limits()),
             rtt: Rtt::default(),
-            cc: config.congestion.controller(),
+            cc: controller(&config),
             pacer: Pacer::default(),
             mtu: MtuSearch::new(),
             hints: unreachable::Hints::default(),
@@ -237,6 +247,7 @@ impl Connection {
             last_eliciting: now,
             last_received: now,
             next_state: now,
+            marked: 0,
             progress_at: now,
             limited_until: now,
             events: VecDeque::new(),
@@ -390,6 +401,18 @@ impl Connection {
     /// The next thing the application should know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Tells a connection that has not begun to send what an earlier one learnt of the path: a
+    /// responder knows only now who is at the other end.
+    pub fn resume(&mut self, remembered: Remembered) {
+        self.cc.resume(remembered);
+    }
+
+    /// What the next connection to the same address should know of the path, once anything is
+    /// known.
+    pub fn remembered(&self) -> Option<Remembered> {
+        self.cc.remembered()
     }
 
     /// The connection's figures.

@@ -260,6 +260,8 @@ impl Connection {
             self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };
         }
         self.settled = settled;
+        let marked = report.ecn_ce.saturating_sub(self.marked);
+        self.marked += marked;
         let sample = AckSample {
             now,
             acked: Bytes(acked.bytes),
@@ -275,6 +277,7 @@ impl Connection {
             patience: self.rtt.patience(),
             in_flight: Bytes(self.log.in_flight()),
             datagram: Bytes(self.mtu.size() as u64),
+            marked,
             limited: now < self.limited_until,
         };
         if self.rtt.smoothed().is_some() {

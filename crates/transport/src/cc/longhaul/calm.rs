@@ -1,0 +1,173 @@
+//! Alone, or among flows of our own kind: the pace keeps a short queue.
+//!
+//! Pacing at the rate that arrives, corrected in proportion to how far the queue is from a small
+//! target, keeps the pipe full. What a flow lacks of the link it tries to win at a rate in
+//! proportion to that: small flows win more than large ones, so that all become equal.
+
+use core::time::Duration;
+
+use super::model::{Model, Round};
+
+/// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
+/// there is no overshoot.
+pub(super) const QUEUE_GAIN: f64 = 0.35;
+/// The pace dips below the capacity, uncompensated, for [`DIP_ROUNDS`] of so many rounds: the
+/// queue drains, the least round-trip time shows, and so does loss that is not our doing.
+const DIP_PERIOD: u32 = 32;
+/// See [`DIP_PERIOD`].
+const DIP_ROUNDS: u32 = 3;
+/// The pace of a dip, as a share of the capacity.
+const DIP: f64 = 0.95;
+/// A round that loses so much more than the path's own share has overrun something that does not
+/// queue: the capacity is what arrived.
+const EXCESS_LOSS: f64 = 0.05;
+/// The same while the path's own share is not known.
+const MAX_EXCESS: f64 = 0.5;
+/// Rounds without any queue after which the pace probes upwards faster.
+const QUIET_ROUNDS: u32 = 2;
+/// Factors of the pace while probing, each for two quiet rounds: one to act, one to hear of it.
+const PROBE_GAINS: [f64; 6] = [1.02, 1.05, 1.12, 1.25, 1.5, 2.0];
+/// The pace of a drain, as a share of what arrives, and of what arrived when it began.
+const DRAIN: f64 = 0.7;
+const LEAST_DRAIN: f64 = 0.5;
+/// Rounds until a drain shows: one to act, one to hear of it.
+const BLIND_ROUNDS: u32 = 2;
+/// When all drain, the queue shrinks in a round by 1 - [`DRAIN`] of it. Less than this share of
+/// a round, for [`STUCK_ROUNDS`], and somebody does not.
+const SHRINKS: f64 = 0.1;
+/// See [`SHRINKS`].
+const STUCK_ROUNDS: u32 = 3;
+/// How far beyond what our own kind keeps a queue must be.
+const CLEARLY: f64 = 1.25;
+/// So many times its own target the background level does not bear.
+const BACKGROUND_MOST: f64 = 2.5;
+/// Who had this share of the link when a drain began was alone.
+const ALONE: f64 = 0.85;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Calm {
+    rounds: u32,
+    /// Rounds in a row without a queue though the sender was not held back.
+    quiet: u32,
+    drain: Option<Drain>,
+    /// The background level: any queue is somebody else's.
+    yields: bool,
+}
+
+/// The queue is far too long: the pace falls until it is gone. All flows of our kind see the
+/// same and do the same, so that each of them sees the path without a queue then.
+#[derive(Debug)]
+struct Drain {
+    /// Our share when it began.
+    share: f64,
+    rounds: u32,
+    stuck: u32,
+    queue: Duration,
+}
+
+impl Calm {
+    /// The first dip drains what the start left, unless nothing is queued: then it can wait.
+    pub(super) fn new(nothing_queued: bool, yields: bool) -> Self {
+        let rounds = if nothing_queued { DIP_PERIOD - 2 } else { 0 };
+        Self { rounds, quiet: 0, drain: None, yields }
+    }
+
+    /// A longer queue is drained.
+    fn most_queue(&self, model: &Model) -> Duration {
+        if self.yields {
+            return model.path.target().mul_f64(BACKGROUND_MOST);
+        }
+        model.calm_queue(QUEUE_GAIN).mul_f64(CLEARLY)
+    }
+
+    /// A report came; true when others fill the queue.
+    pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> bool {
+        let queue = model.path.queue;
+        let long = queue > self.most_queue(model);
+        if self.drain.is_none() && long && model.queued > 1 {
+            self.drain = Some(Drain { share: model.share, rounds: 0, stuck: 0, queue });
+        }
+        if self.drain.is_some() && queue < model.path.target() / 2 {
+            self.drain = None;
+        }
+        round.is_some_and(|round| self.end_round(model, round))
+    }
+
+    fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
+        self.rounds += 1;
+        let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
+        let excess = round.loss() > usual;
+        if self.was_dipping() {
+            let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
+            model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
+        }
+        let no_queue = round.least_queue.is_some_and(|queue| queue < model.path.target() / 4);
+        self.quiet = if no_queue && !round.limited { self.quiet + 1 } else { 0 };
+        if excess && !round.limited {
+            let elapsed = (round.ends.since(round.started)).as_secs_f64();
+            model.share = model.share.min(round.acked as f64 * 8.0 / elapsed.max(1e-3));
+            self.quiet = 0;
+        }
+        let Some(queue) = round.least_queue else { return false };
+        self.is_stuck(model, queue)
+    }
+
+    fn is_stuck(&mut self, model: &mut Model, queue: Duration) -> bool {
+        let link = model.link();
+        let Some(drain) = &mut self.drain else { return false };
+        drain.rounds += 1;
+        let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);
+        if drain.rounds > BLIND_ROUNDS && queue + enough > drain.queue {
+            drain.stuck += 1;
+        }
+        drain.queue = queue;
+        if drain.stuck < STUCK_ROUNDS || self.yields {
+            return false;
+        }
+        let alone = drain.share > link * ALONE;
+        self.drain = None;
+        if alone {
+            model.path.becomes_longer(queue);
+        }
+        !alone
+    }
+
+    /// Whether what the ended round reported was sent during a dip, with the queue drained.
+    fn was_dipping(&self) -> bool {
+        (2..=DIP_ROUNDS).contains(&(self.rounds % DIP_PERIOD))
+    }
+
+    fn is_dipping(&self) -> bool {
+        self.rounds % DIP_PERIOD < DIP_ROUNDS
+    }
+
+    /// The pace, in bits a second.
+    pub(super) fn pace(&self, model: &Model) -> f64 {
+        if let Some(drain) = self.drain.as_ref().filter(|_| !self.yields) {
+            let least = (drain.share * LEAST_DRAIN).min(model.share * 0.9);
+            return (model.share * DRAIN).max(least);
+        }
+        if self.drain.is_some() {
+            return model.share * DRAIN;
+        }
+        let target = model.path.target().as_secs_f64();
+        let rtt = model.path.base.as_secs_f64().max(0.001);
+        let excess = target - model.path.queue.as_secs_f64();
+        let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);
+        let lacks = (model.link() - model.share).max(0.0);
+        let wins = if self.yields {
+            0.0
+        } else {
+            (lacks * model.share).sqrt() * model.fair_gain(QUEUE_GAIN)
+        };
+        if self.is_dipping() {
+            return model.share * gain.min(DIP) + wins;
+        }
+        if self.quiet >= QUIET_ROUNDS {
+            let index = ((self.quiet - QUIET_ROUNDS) as usize / 2).min(PROBE_GAINS.len() - 1);
+            return model.compensated(model.share * PROBE_GAINS[index] + wins);
+        }
+        model.compensated(model.share * gain + wins)
+    }
+}

@@ -1,0 +1,164 @@
+//! What is known of the path and of our part in it.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant};
+
+use super::super::AckSample;
+use super::arrivals::Arrivals;
+use super::own_loss::OwnLoss;
+use super::path::Path;
+
+/// A round lasts at least so long, to hold enough reports.
+const MIN_ROUND: Duration = Duration::from_millis(10);
+/// The most that arrived is remembered for this long to twice as long.
+const LINK_MEMORY: Duration = Duration::from_secs(15);
+/// Convergence of flows that share a path: within so long, each comes e times nearer to its share.
+const FAIR_TIME: f64 = 2.5;
+/// The queue, in seconds, that this costs at most for each flow.
+const FAIR_QUEUE: f64 = 0.002;
+/// Flows that may share a path before their queue looks like somebody else's.
+const FLOWS: f64 = 16.0;
+
+/// Sums over a round trip.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) started: Instant,
+    pub(super) ends: Instant,
+    pub(super) acked: u64,
+    pub(super) lost: u64,
+    pub(super) marked: u64,
+    pub(super) limited: bool,
+    pub(super) least_queue: Option<Duration>,
+}
+
+impl Round {
+    /// The share of what was settled that was lost.
+    pub(super) fn loss(&self) -> f64 {
+        self.lost as f64 / (self.acked + self.lost).max(1) as f64
+    }
+}
+
+/// Shared by all modes.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) path: Path,
+    /// Our part of the bottleneck's rate, in bits a second as received.
+    pub(super) share: f64,
+    pub(super) own_loss: OwnLoss,
+    /// What trains told of the bottleneck's rate, in bits a second.
+    pub(super) trains: Option<f64>,
+    /// Size of a packet.
+    pub(super) packet: Bytes,
+    arrivals: Arrivals,
+    /// The most that arrived in this and in the last [`LINK_MEMORY`].
+    most: [f64; 2],
+    most_ends: Instant,
+    round: Round,
+    /// Reports in a row that showed a queue.
+    pub(super) queued: u32,
+    /// The rate only grows: the start.
+    pub(super) growing: bool,
+}
+
+impl Model {
+    pub(super) fn new(path: Path) -> Self {
+        Self {
+            path,
+            share: 0.0,
+            own_loss: OwnLoss::default(),
+            trains: None,
+            packet: Bytes(1200),
+            arrivals: Arrivals::default(),
+            most: [0.0; 2],
+            most_ends: Instant::ZERO,
+            round: Round::default(),
+            queued: 0,
+            growing: true,
+        }
+    }
+
+    /// Takes in a report; gives the round that it ended.
+    pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
+        if let Some(rtt) = sample.rtt {
+            self.path.on_rtt(sample.now, rtt, self.share);
+            let queue = self.path.queue;
+            let least = &mut self.round.least_queue;
+            *least = Some(least.map_or(queue, |least| least.min(queue)));
+        }
+        self.packet = sample.datagram;
+        self.round.acked += sample.acked.0;
+        self.round.lost += sample.lost.0;
+        self.round.marked += sample.marked;
+        self.round.limited |= sample.limited;
+        self.trains = sample.capacity.map(|rate| rate.as_bits_per_sec() as f64).or(self.trains);
+        let (received, at) = sample.received;
+        if let Some(rate) = self.arrivals.rate(received.0, at, self.span()) {
+            self.on_arrival_rate(sample.now, rate, sample.limited);
+        }
+        if sample.now < self.round.ends {
+            return None;
+        }
+        let ends = sample.now + self.path.rtt().max(MIN_ROUND);
+        let next = Round { started: sample.now, ends, ..Round::default() };
+        let round = core::mem::replace(&mut self.round, next);
+        self.path.on_marks(round.marked > 0);
+        Some(round)
+    }
+
+    /// The time over which arrivals are counted: long enough to smooth over late wake-ups.
+    fn span(&self) -> Duration {
+        let shortest = if self.growing { 10 } else { 25 };
+        (self.path.base / 4).clamp(Duration::from_millis(shortest), Duration::from_millis(50))
+    }
+
+    fn on_arrival_rate(&mut self, now: Instant, rate: f64, limited: bool) {
+        if now >= self.most_ends {
+            self.most = [0.0, self.most[0]];
+            self.most_ends = now + LINK_MEMORY;
+        }
+        let queued = self.path.queue > self.path.target();
+        self.queued = if queued { self.queued + 1 } else { 0 };
+        if self.growing || !queued {
+            self.share = self.share.max(rate);
+        } else if !limited || rate > self.share {
+            // Smoothed over about a span's reports, against bunched arrivals.
+            self.share += (rate - self.share) / 8.0;
+        }
+        self.most[0] = self.most[0].max(self.share);
+    }
+
+    /// What is past says nothing any more.
+    pub(super) fn forget_arrivals(&mut self) {
+        self.arrivals.clear();
+    }
+
+    /// The most that arrived lately.
+    pub(super) fn most(&self) -> f64 {
+        self.most[0].max(self.most[1])
+    }
+
+    /// The bottleneck's rate: the most that arrived lately, or what trains tell.
+    pub(super) fn link(&self) -> f64 {
+        self.most().max(self.trains.unwrap_or(0.0))
+    }
+
+    /// What must be sent so that `rate` arrives.
+    pub(super) fn compensated(&self, rate: f64) -> f64 {
+        rate / (1.0 - self.own_loss.ratio())
+    }
+
+    /// The part of the link that others have which a flow tries to win in a round trip.
+    pub(super) fn fair_gain(&self, queue_gain: f64) -> f64 {
+        let rtt = self.path.base.as_secs_f64().max(1e-3);
+        (rtt / FAIR_TIME).min(queue_gain * FAIR_QUEUE / rtt)
+    }
+
+    /// The longest queue that flows of our own kind keep between them.
+    pub(super) fn calm_queue(&self, queue_gain: f64) -> Duration {
+        let rtt = self.path.base.as_secs_f64().max(1e-3);
+        let each = self.fair_gain(queue_gain) * rtt / queue_gain;
+        let target = self.path.target();
+        (target + Duration::from_secs_f64((FLOWS - 1.0).sqrt() * each)).max(target * 4)
+    }
+}

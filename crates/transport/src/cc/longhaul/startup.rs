@@ -1,0 +1,117 @@
+//! The start: the rate multiplies each round trip until trains of packets that arrive (packet
+//! pairs, drawn out to trains) agree on a capacity; then it goes there at once.
+
+use core::time::Duration;
+
+use units::Bytes;
+
+use super::super::Remembered;
+
+use super::model::{Model, Round};
+
+/// In flight at the start.
+pub(super) const INITIAL_WINDOW: Bytes = Bytes::kib(64);
+/// Growth of the rate in a round trip.
+const GAIN: f64 = 2.885;
+/// The start is over when the estimate grew less than this in [`STILL_ROUNDS`] rounds.
+const GROWTH: f64 = 1.25;
+/// See [`GROWTH`].
+const STILL_ROUNDS: u32 = 3;
+/// The share of the capacity that trains have told at which the start goes on.
+const JUMP: f64 = 0.8;
+
+/// Datagrams sent in one go, so that their spacing on arrival tells the capacity: the fewest,
+/// the first, the most; and how long one may take at the rate that is known, in seconds.
+const TRAINS: (usize, usize, usize) = (10, 16, 32);
+const TRAIN_TIME: f64 = 0.01;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Startup {
+    /// Rounds in which the estimate stood still, and the estimate before them.
+    still: (u32, f64),
+    /// Rounds in which something arrived.
+    rounds: u32,
+    /// What an earlier connection found, in bits a second.
+    remembered: Option<f64>,
+    /// The background level: trains tell of no rate that is free.
+    yields: bool,
+}
+
+/// Losing so much of a round, the start has overrun something that does not queue.
+const MAX_LOSS: f64 = 0.5;
+/// A path is the same when its round trip is not more than so many times shorter, or longer (Careful
+/// Resume, draft-ietf-tsvwg-careful-resume).
+const SAME_PATH: (u32, u32) = (2, 10);
+/// The share of what was remembered that is sent before the path has confirmed it (ibid.).
+const RESUMED: f64 = 0.5;
+
+/// How the start ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Trains told the capacity, and there is no queue.
+    Told,
+    /// A queue grew, or nothing grew any more.
+    Full,
+}
+
+impl Startup {
+    pub(super) fn new(yields: bool) -> Self {
+        Self { yields, ..Self::default() }
+    }
+
+    /// The first round trip took `rtt`: goes on where an earlier connection was, if the path
+    /// still looks like the same.
+    pub(super) fn resume(&mut self, remembered: Remembered, rtt: Duration) {
+        let (shorter, longer) = SAME_PATH;
+        if rtt > remembered.rtt / shorter && rtt < remembered.rtt * longer && !self.yields {
+            self.remembered = Some(remembered.rate.as_bits_per_sec() as f64);
+        }
+    }
+
+    /// Goes straight to what trains tell when it is what was remembered.
+    fn jump(&self, told: f64) -> f64 {
+        let confirmed = self.remembered.is_some_and(|rate| (0.8..1.25).contains(&(told / rate)));
+        if confirmed { told } else { told * JUMP }
+    }
+
+    pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> Option<Ended> {
+        self.rounds += u32::from(round.is_some() && model.share > 0.0);
+        if round.is_some_and(|round| !round.limited) {
+            let (still, before) = self.still;
+            let grew = model.share > before * GROWTH;
+            self.still = if grew { (0, model.share) } else { (still + 1, before) };
+        }
+        let queue = model.path.queue > model.path.target() * 2 && model.queued >= 2;
+        let overrun = round.is_some_and(|round| round.loss() > MAX_LOSS);
+        let told =
+            !self.yields && model.trains.is_some_and(|told| model.share >= told * JUMP * 0.9);
+        if model.share == 0.0 || !(queue || told || overrun || self.still.0 >= STILL_ROUNDS) {
+            return None;
+        }
+        if told && !queue && !overrun {
+            model.share = model.trains.unwrap_or(model.share).max(model.share);
+            return Some(Ended::Told);
+        }
+        Some(Ended::Full)
+    }
+
+    /// Datagrams to be sent in one go.
+    pub(super) fn train(&self, model: &Model) -> usize {
+        let train = model.share * TRAIN_TIME / (model.packet.0 as f64 * 8.0);
+        if model.share > 0.0 { (train as usize).clamp(TRAINS.0, TRAINS.2) } else { TRAINS.1 }
+    }
+
+    /// The pace in bits a second.
+    pub(super) fn pace(&self, model: &Model) -> f64 {
+        let rtt = model.path.base.as_secs_f64().max(0.001);
+        let least = INITIAL_WINDOW.0 as f64 * 8.0 / rtt;
+        let grown = (model.compensated(model.share) * GAIN).max(least);
+        if let Some(told) = model.trains.filter(|_| !self.yields) {
+            return self.jump(told);
+        }
+        // Half of what was remembered, until the first of it has been heard of.
+        let resumed = self.remembered.filter(|_| self.rounds == 0);
+        grown.max(resumed.unwrap_or(0.0) * RESUMED)
+    }
+}
