@@ -16,6 +16,6 @@ pub fn now() -> Instant {
 
 /// Wall-clock time since 1970, in which the kernel stamps what it receives.
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn wall() -> Duration {
+pub fn wall() -> Duration {
     time::SystemTime::now().duration_since(time::UNIX_EPOCH).unwrap_or_default()
 }

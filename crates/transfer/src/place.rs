@@ -17,7 +17,7 @@ const RACES_MAX: usize = 64;
 
 /// What named paths are relative to.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub enum Place {
     /// The user's own host: every path, links followed, as any program does.
     Local,
     /// A served folder: links are followed as long as they stay inside.
@@ -37,6 +37,9 @@ impl Place {
     }
 
     /// Opens what the user named.
+    ///
+    /// # Errors
+    /// As `openat2`; a path that leads out of a served folder is an error of its own.
     pub fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let Self::Rooted(root, stay) = self else {

@@ -54,19 +54,23 @@ impl Progress {
         (self.0.files.load(Relaxed), self.0.bytes.load(Relaxed))
     }
 
-    pub(crate) fn set_bytes(&self, bytes: u64) {
+    /// So many bytes are at the destination.
+    pub fn set_bytes(&self, bytes: u64) {
         self.0.bytes.store(bytes, Relaxed);
     }
 
-    pub(crate) fn set_files(&self, files: u64) {
+    /// So many files are installed there.
+    pub fn set_files(&self, files: u64) {
         self.0.files.store(files, Relaxed);
     }
 
-    pub(crate) fn set_totals(&self, files: u64, bytes: u64) {
+    /// There is so much in all.
+    pub fn set_totals(&self, files: u64, bytes: u64) {
         *self.0.totals.lock().unwrap_or_else(PoisonError::into_inner) = Some((files, bytes));
     }
 
-    pub(crate) fn set_current(&self, path: &[u8]) {
+    /// This file is at work.
+    pub fn set_current(&self, path: &[u8]) {
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clear();
         current.extend_from_slice(path);

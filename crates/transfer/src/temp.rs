@@ -12,12 +12,16 @@ use rustix::io::Errno;
 use crate::relpath::NAME_MAX;
 
 /// Makes temporary names that nobody else makes: a random number a transfer, and a count.
-pub(crate) struct Names {
+pub struct Names {
     transfer: u64,
     made: u64,
 }
 
 impl Names {
+    /// Names of a new transfer.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
     pub fn new() -> io::Result<Self> {
         Ok(Self { transfer: getrandom::u64().map_err(io::Error::other)?, made: 0 })
     }
@@ -81,7 +85,7 @@ pub(crate) fn nameless(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 }
 
 /// A temporary name, removed when dropped unless it was renamed.
-pub(crate) struct Temp {
+pub struct Temp {
     directory: Arc<OwnedFd>,
     name: OsString,
     state: State,
@@ -115,10 +119,12 @@ impl Temp {
         Ok(())
     }
 
+    /// The temporary name.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
+    /// The directory it is in.
     pub fn directory(&self) -> &Arc<OwnedFd> {
         &self.directory
     }

@@ -14,13 +14,14 @@ pub(crate) const DIRECTORY: OFlags =
 
 /// A directory and everything below it. Handles, not names: what somebody else does to the names
 /// above cannot lead a transfer elsewhere.
-pub(crate) struct Tree {
+pub struct Tree {
     top: Arc<OwnedFd>,
     /// The last directory asked for. Files come directory by directory, so this one is enough.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
 }
 
 impl Tree {
+    /// Everything below this directory.
     pub fn new(top: OwnedFd) -> Self {
         Self { top: Arc::new(top), last: None }
     }

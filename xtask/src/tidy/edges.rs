@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("net", &["transport", "stripe"]),
     ("emulator", &["path"]),
     ("transfer", &["net"]),
-    ("ftp", &["net", "transfer"]),
+    ("ftp", &["stripe", "net", "transfer"]),
     ("gateway", &["net"]),
 ];
 

@@ -1,0 +1,241 @@
+//! One file over several connections (paper 3, section 2.3): each record goes to the first connection
+//! that can take it, and the receiver puts them in order in bounded memory.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use stripe::{Gather, Header, MAX_PAYLOAD};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use units::SeqNo;
+
+use super::record::{
+    CLOSING_LEN, NUMBER_LEN, RECORD_LEN, closing, number, read_closing, records, unwrap,
+};
+use super::{Channel, DataError, Moved, PIECE, Sink};
+
+/// Records that wait for one that is missing, at most: 64 MiB, a second of 500 Mbit/s.
+const WINDOW_RECORDS: u64 = 8192;
+
+/// Cuts a source into records, for whichever connection asks.
+struct Scatter<R> {
+    source: BufReader<R>,
+    records: u64,
+    bytes: u64,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Send + Unpin> Scatter<R> {
+    /// Puts the next record into `out` and says how much of it is data; `None` behind the last.
+    async fn next(&mut self, out: &mut [u8; NUMBER_LEN + RECORD_LEN]) -> io::Result<Option<usize>> {
+        let mut filled = 0;
+        while filled < RECORD_LEN && !self.ended {
+            let read = self.source.read(&mut out[NUMBER_LEN + filled..]).await?;
+            self.ended = read == 0;
+            filled += read;
+        }
+        if filled == 0 {
+            return Ok(None);
+        }
+        out[NUMBER_LEN + filled..].fill(0);
+        out[..NUMBER_LEN].copy_from_slice(&number(self.records));
+        self.records += 1;
+        self.bytes += filled as u64;
+        Ok(Some(filled))
+    }
+}
+
+/// Sends everything; see [`super::send`].
+pub async fn send<R: AsyncRead + Send + Unpin>(
+    source: R,
+    channels: Vec<Channel>,
+    moved: &Moved,
+) -> Result<(), DataError> {
+    let source = BufReader::with_capacity(PIECE, source);
+    let scatter = tokio::sync::Mutex::new(Scatter { source, records: 0, bytes: 0, ended: false });
+    all(channels.into_iter().map(|channel| send_lane(channel, &scatter, moved))).await
+}
+
+/// Sends records over one connection for as long as there are any, and its closing record.
+async fn send_lane<R: AsyncRead + Send + Unpin>(
+    mut channel: Channel,
+    scatter: &tokio::sync::Mutex<Scatter<R>>,
+    moved: &Moved,
+) -> Result<(), DataError> {
+    let mut record = Box::new([0; NUMBER_LEN + RECORD_LEN]);
+    loop {
+        let next = scatter.lock().await.next(&mut record).await.map_err(DataError::File)?;
+        let Some(data) = next else { break };
+        channel.write_all(&record[..]).await?;
+        moved.add(data);
+    }
+    let bytes = scatter.lock().await.bytes;
+    channel.write_all(&closing(bytes)).await?;
+    Ok(channel.shutdown().await?)
+}
+
+/// Runs the futures of all connections side by side in this task, up to the first that fails.
+async fn all<F: Future<Output = Result<(), DataError>>>(
+    lanes: impl Iterator<Item = F>,
+) -> Result<(), DataError> {
+    let mut lanes: Vec<_> = lanes.map(|lane| Some(Box::pin(lane))).collect();
+    poll_fn(|context| {
+        for slot in &mut lanes {
+            if let Some(lane) = slot
+                && let Poll::Ready(done) = lane.as_mut().poll(context)
+            {
+                *slot = None;
+                if done.is_err() {
+                    return Poll::Ready(done);
+                }
+            }
+        }
+        match lanes.iter().all(Option::is_none) {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// What the connections and the writer share.
+struct Shared {
+    gather: Gather,
+    /// The next record to be written; numbers are unwrapped around it.
+    base: u64,
+    /// Bytes of the whole, once a connection has told.
+    size: Option<u64>,
+    /// Connections held back, and the writer.
+    waiting: Vec<Waker>,
+}
+
+impl Shared {
+    fn wake(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    fn wait<T>(&mut self, context: &std::task::Context<'_>) -> Poll<T> {
+        self.waiting.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn accept(&mut self, lane: usize, header: Header, payload: Bytes) -> Result<(), DataError> {
+        self.gather.accept(lane, header, payload).map_err(|_| DataError::Malformed)?;
+        self.wake();
+        Ok(())
+    }
+
+    fn close(&mut self, lane: usize, size: u64) -> Result<(), DataError> {
+        if self.size.is_some_and(|other| other != size) {
+            return Err(DataError::Malformed);
+        }
+        self.size = Some(size);
+        self.accept(lane, Header::Fin { count: records(size) }, Bytes::new())
+    }
+}
+
+/// Receives everything; see [`super::receive`].
+pub async fn receive(
+    channels: Vec<Channel>,
+    sink: &mut impl Sink,
+    moved: &Moved,
+) -> Result<(), DataError> {
+    // The window of `Gather` is counted in records of its own largest size.
+    let window = units::Bytes(WINDOW_RECORDS * MAX_PAYLOAD as u64);
+    let gather = Gather::new(channels.len(), window);
+    let shared = Mutex::new(Shared { gather, base: 0, size: None, waiting: Vec::new() });
+    let lanes = channels.into_iter().enumerate();
+    let lanes = all(lanes.map(|(lane, channel)| read_lane(lane, channel, &shared)));
+    let written = write_in_order(&shared, sink, moved);
+    tokio::try_join!(lanes, written)?;
+    Ok(())
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads one connection up to its closing record.
+async fn read_lane(
+    lane: usize,
+    mut channel: Channel,
+    shared: &Mutex<Shared>,
+) -> Result<(), DataError> {
+    loop {
+        poll_fn(|context| {
+            let mut shared = lock(shared);
+            if shared.gather.can_read(lane) { Poll::Ready(()) } else { shared.wait(context) }
+        })
+        .await;
+        let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
+        let filled = fill(&mut channel, &mut record).await?;
+        if filled == CLOSING_LEN {
+            let size = read_closing(&record[..filled]).ok_or(DataError::Malformed)?;
+            lock(shared).close(lane, size)?;
+            // An orderly end, as TLS wants one.
+            let _ = channel.shutdown().await;
+            return Ok(());
+        }
+        if filled < record.len() {
+            return Err(DataError::Cut);
+        }
+        let mut shared = lock(shared);
+        let first = *record.first_chunk().expect("a record begins with its number");
+        let number = unwrap(first, shared.base).ok_or(DataError::Malformed)?;
+        let header = Header::Data { number: SeqNo(number), length: RECORD_LEN };
+        shared.accept(lane, header, Bytes::from(record).slice(NUMBER_LEN..))?;
+    }
+}
+
+/// Fills `out` as far as the connection has bytes.
+async fn fill(channel: &mut Channel, out: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < out.len() {
+        match channel.read(&mut out[filled..]).await? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// Writes what comes next. The last record is held back until a connection has told the size, which
+/// says how much of it is data.
+async fn write_in_order(
+    shared: &Mutex<Shared>,
+    sink: &mut impl Sink,
+    moved: &Moved,
+) -> Result<(), DataError> {
+    let mut piece = vec![0; PIECE];
+    let (mut held, mut written) = (0, 0);
+    loop {
+        let (filled, size, ended) = poll_fn(|context| {
+            let mut shared = lock(shared);
+            let filled = shared.gather.read(&mut piece[held..]);
+            shared.base += (filled / RECORD_LEN) as u64;
+            let ended = shared.gather.is_ended();
+            if filled == 0 && !ended {
+                return shared.wait(context);
+            }
+            shared.wake();
+            Poll::Ready((filled, shared.size, ended))
+        })
+        .await;
+        let there = held + filled;
+        let keep = if ended { 0 } else { RECORD_LEN };
+        let data = match size {
+            Some(size) if ended => there.min(usize::try_from(size - written).unwrap_or(there)),
+            _ => there - keep,
+        };
+        written += data as u64;
+        sink.write(&piece[..data]).await.map_err(DataError::File)?;
+        moved.add(data);
+        if ended {
+            return Ok(());
+        }
+        piece.copy_within(data..there, 0);
+        held = there - data;
+    }
+}

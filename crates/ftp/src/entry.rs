@@ -1,0 +1,297 @@
+//! What a directory holds, as listings write it: facts (RFC 3659, section 7) and lines of `ls -l`.
+
+use crate::time::{ls_date, read_ls_date, read_stamp, stamp};
+
+/// What stands under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, where the server shows such.
+    Link,
+    /// Anything else: never carried.
+    Other,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// In the server's bytes; from a listing it may be anything, also a path.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of a file.
+    pub size: u64,
+    /// Last change in seconds since 1970, where it is known.
+    pub modified: Option<i64>,
+    /// Permissions, where they are known.
+    pub mode: Option<u32>,
+    /// What tells it from any other of the same server: device and inode.
+    pub unique: Option<(u64, u64)>,
+}
+
+/// Which facts a client wants (OPTS MLST).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    chosen: [bool; FACTS.len()],
+}
+
+const FACTS: [&str; 6] = ["type", "size", "modify", "perm", "unique", "UNIX.mode"];
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self { chosen: [true; FACTS.len()] }
+    }
+}
+
+impl Facts {
+    /// From `type;size;`: those that there are, in any order.
+    pub fn chosen(text: &str) -> Self {
+        let wants = |fact: &str| text.split(';').any(|name| name.trim().eq_ignore_ascii_case(fact));
+        Self { chosen: FACTS.map(wants) }
+    }
+
+    /// The chosen ones, as the answer to OPTS MLST names them.
+    pub fn names(self) -> String {
+        let chosen = FACTS.iter().zip(self.chosen).filter(|(_, chosen)| *chosen);
+        chosen.map(|(name, _)| format!("{name};")).collect()
+    }
+
+    /// All of them, the chosen ones with an asterisk, as FEAT shows them.
+    pub fn feature(self) -> String {
+        let mark =
+            |(name, chosen): (&&str, bool)| format!("{name}{};", if chosen { "*" } else { "" });
+        FACTS.iter().zip(self.chosen).map(mark).collect()
+    }
+
+    /// The facts of an entry and the blank behind them; the name follows.
+    pub fn of(self, entry: &Entry, writable: bool) -> String {
+        let mode = entry.mode.unwrap_or(0);
+        let value = |fact: &str| match fact {
+            "type" => Some(match entry.kind {
+                Kind::File => "file".to_owned(),
+                Kind::Directory => "dir".to_owned(),
+                Kind::Link => "OS.unix=symlink".to_owned(),
+                Kind::Other => "OS.unix=other".to_owned(),
+            }),
+            "size" => (entry.kind == Kind::File).then(|| entry.size.to_string()),
+            "modify" => entry.modified.map(stamp),
+            "perm" => Some(permissions(entry.kind, writable).to_owned()),
+            "unique" => entry.unique.map(|(device, inode)| format!("{device:x}g{inode:x}")),
+            _ => Some(format!("0{:03o}", mode & 0o7777)),
+        };
+        let chosen = FACTS.iter().zip(self.chosen).filter(|(_, chosen)| *chosen);
+        let facts = chosen.filter_map(|(fact, _)| Some(format!("{fact}={};", value(fact)?)));
+        facts.chain([" ".to_owned()]).collect()
+    }
+}
+
+/// What the client may do with it (RFC 3659, section 7.5.5).
+fn permissions(kind: Kind, writable: bool) -> &'static str {
+    match (kind, writable) {
+        (Kind::Directory, true) => "cdeflmp",
+        (Kind::Directory, false) => "el",
+        (_, true) => "adfrw",
+        (_, false) => "r",
+    }
+}
+
+/// Reads a line of MLSD or MLST.
+pub fn read_facts(line: &[u8]) -> Option<Entry> {
+    let blank = line.iter().position(|&byte| byte == b' ')?;
+    let (facts, name) = (std::str::from_utf8(&line[..blank]).ok()?, &line[blank + 1..]);
+    let mut entry = Entry {
+        name: name.to_vec(),
+        kind: Kind::Other,
+        size: 0,
+        modified: None,
+        mode: None,
+        unique: None,
+    };
+    for fact in facts.split(';') {
+        let Some((fact, value)) = fact.split_once('=') else { continue };
+        match fact.to_ascii_lowercase().as_str() {
+            "type" => {
+                entry.kind = match value.to_ascii_lowercase().as_str() {
+                    "file" => Kind::File,
+                    "dir" => Kind::Directory,
+                    // `.` and `..` are no entries.
+                    "cdir" | "pdir" => return None,
+                    link if link.starts_with("os.unix=s") => Kind::Link,
+                    _ => Kind::Other,
+                }
+            }
+            "size" => entry.size = value.parse().ok()?,
+            "modify" => entry.modified = read_stamp(value),
+            "unix.mode" => {
+                entry.mode = u32::from_str_radix(value, 8).ok().map(|mode| mode & 0o7777)
+            }
+            _ => {}
+        }
+    }
+    Some(entry)
+}
+
+/// A line of `ls -l`, up to the name.
+pub fn ls_line(entry: &Entry, now: i64) -> String {
+    let kind = match entry.kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Link => 'l',
+        Kind::Other => '?',
+    };
+    let mode = entry.mode.unwrap_or(0);
+    let bits = (0..9).map(|bit| match mode >> (8 - bit) & 1 {
+        0 => '-',
+        _ => ['r', 'w', 'x'][bit % 3],
+    });
+    let bits: String = bits.collect();
+    let date = ls_date(entry.modified.unwrap_or(0), now);
+    format!("{kind}{bits} 1 ftp ftp {:>12} {date} ", entry.size)
+}
+
+/// Reads a line of `ls -l` as servers on Unix write it, or one of Windows; `None` for a line that
+/// is neither, such as a total.
+pub fn read_ls_line(line: &[u8], now: i64) -> Option<Entry> {
+    let (words, text) =
+        (words(line), |range: (usize, usize)| std::str::from_utf8(&line[range.0..range.1]).ok());
+    let word = |at: usize| words.get(at).copied().and_then(text);
+    let first = word(0)?;
+    if first.starts_with(|c: char| c.is_ascii_digit()) {
+        return read_dos_line(line, &words);
+    }
+    let kind = match first.as_bytes()[0] {
+        b'-' => Kind::File,
+        b'd' => Kind::Directory,
+        b'l' => Kind::Link,
+        b'b' | b'c' | b'p' | b's' => Kind::Other,
+        _ => return None,
+    };
+    // Links, owner and group stand before the size, but some servers leave one of them out.
+    let at = (1..6).find(|&at| {
+        let date = |at| read_ls_date(word(at + 1)?, word(at + 2)?, word(at + 3)?, now);
+        word(at).is_some_and(|size| size.parse::<u64>().is_ok()) && date(at).is_some()
+    })?;
+    let name = &line[words.get(at + 3)?.1 + 1..];
+    let name = match kind {
+        Kind::Link => {
+            name.windows(4).position(|part| part == b" -> ").map_or(name, |end| &name[..end])
+        }
+        _ => name,
+    };
+    Some(Entry {
+        name: name.to_vec(),
+        kind,
+        size: word(at)?.parse().ok()?,
+        modified: read_ls_date(word(at + 1)?, word(at + 2)?, word(at + 3)?, now),
+        mode: read_mode(first),
+        unique: None,
+    })
+    .filter(|entry| !entry.name.is_empty() && entry.name != b"." && entry.name != b"..")
+}
+
+fn read_mode(text: &str) -> Option<u32> {
+    let bits = text.as_bytes().get(1..10)?;
+    Some(bits.iter().fold(0, |mode, bit| mode << 1 | u32::from(!matches!(bit, b'-' | b'S' | b'T'))))
+}
+
+/// `11-21-26  12:30PM       <DIR>          name`
+fn read_dos_line(line: &[u8], words: &[(usize, usize)]) -> Option<Entry> {
+    let &(start, end) = words.get(2)?;
+    let is_directory = &line[start..end] == b"<DIR>";
+    let size = std::str::from_utf8(&line[start..end]).ok()?.parse();
+    let name = &line[words.get(3)?.0..];
+    let kind = if is_directory { Kind::Directory } else { Kind::File };
+    let size = if is_directory { 0 } else { size.ok()? };
+    Some(Entry { name: name.to_vec(), kind, size, modified: None, mode: None, unique: None })
+}
+
+/// Where the first words of a line stand.
+fn words(line: &[u8]) -> Vec<(usize, usize)> {
+    const ENOUGH: usize = 10;
+    let mut found = Vec::new();
+    let mut begin = None;
+    for (at, &byte) in line.iter().enumerate() {
+        match (begin, byte == b' ') {
+            (None, false) => begin = Some(at),
+            (Some(start), true) => {
+                found.push((start, at));
+                begin = None;
+            }
+            _ => {}
+        }
+        if found.len() == ENOUGH {
+            return found;
+        }
+    }
+    found.extend(begin.map(|start| (start, line.len())));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_709_210_096;
+
+    fn entry(name: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            kind: Kind::File,
+            size: 42,
+            modified: Some(NOW - 3600 - 56),
+            mode: Some(0o640),
+            unique: None,
+        }
+    }
+
+    #[test]
+    fn facts_are_read_back() {
+        let file = entry(" odd; name ");
+        let mut line = Facts::default().of(&file, true).into_bytes();
+        line.extend(&file.name);
+        assert_eq!(read_facts(&line), Some(file));
+        let line = b"Type=dir;Modify=20240229123456.5;UNIX.mode=0755; x";
+        let entry = read_facts(line).unwrap();
+        assert_eq!(
+            (entry.kind, entry.modified, entry.mode),
+            (Kind::Directory, Some(NOW), Some(0o755))
+        );
+        assert_eq!(read_facts(b"type=cdir; ."), None);
+        assert_eq!(Facts::chosen("Size;nonsense;TYPE;").names(), "type;size;");
+    }
+
+    #[test]
+    fn lines_of_ls_are_read_back() {
+        let file = entry(" two  blanks");
+        let mut line = ls_line(&file, NOW).into_bytes();
+        line.extend(&file.name);
+        assert_eq!(read_ls_line(&line, NOW), Some(file));
+    }
+
+    #[test]
+    fn lines_of_other_servers() {
+        let read = |line: &str| read_ls_line(line.as_bytes(), NOW);
+        let link = read("lrwxrwxrwx   1 0  0     7 Jan  1  1970 a -> b c").unwrap();
+        assert_eq!((link.kind, &link.name[..]), (Kind::Link, &b"a"[..]));
+        let no_group = read("drwxr-x--- 2 root 4096 Feb 29 11:30 dir").unwrap();
+        assert_eq!((no_group.kind, no_group.mode), (Kind::Directory, Some(0o750)));
+        let dos = read("11-21-26  12:30PM       1234 a file.txt").unwrap();
+        assert_eq!((dos.size, &dos.name[..]), (1234, &b"a file.txt"[..]));
+        assert_eq!(read("11-21-26  12:30PM       <DIR>          d").unwrap().kind, Kind::Directory);
+        for line in ["total 12", "", "drwxr-xr-x 2 a b 4096 Feb 29 11:30 .", "-", "-rw 1 2 3", "é"]
+        {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_listing_is_too_strange(line: Vec<u8>) {
+            read_facts(&line);
+            read_ls_line(&line, NOW);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Paths as a client names them: below the root it sees, from the directory it stands in.
+
+use transfer::{PathError, RelPath};
+
+/// The ending of what is not whole yet; the rest of such a name is a dot and the name it is for.
+pub const PARTIAL_ENDING: &str = ".longhaul.part";
+
+/// Takes a typed path: absolute from the root, or relative to `here`. `..` goes up, and stays at
+/// the root there, so no path leads out.
+///
+/// # Errors
+/// [`PathError`] when it is too long or holds a zero byte.
+pub fn resolve(here: &RelPath, typed: &[u8]) -> Result<RelPath, PathError> {
+    let from: &[u8] = if typed.starts_with(b"/") { b"" } else { here.as_bytes() };
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in from.split(|&byte| byte == b'/').chain(typed.split(|&byte| byte == b'/')) {
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    RelPath::new(names.join(&b'/'))
+}
+
+/// Shows a path as the client sees it: from `/`.
+pub fn show(path: &RelPath) -> String {
+    format!("/{}", String::from_utf8_lossy(path.as_bytes()))
+}
+
+/// In quotation marks, those in it doubled (RFC 959, appendix II).
+pub fn quoted(path: &RelPath) -> String {
+    format!("\"{}\"", show(path).replace('"', "\"\""))
+}
+
+/// Whether a name is one that is made for what is not whole yet: such are neither shown nor taken.
+pub fn is_partial(name: &[u8]) -> bool {
+    let hidden = name.strip_prefix(b".").and_then(|name| name.strip_suffix(b".part"));
+    hidden.is_some_and(|name| {
+        name.ends_with(b".longhaul")
+            || name.windows(b"longhaul-".len()).any(|part| part == b"longhaul-")
+    })
+}
+
+/// Whether any name of a path is such.
+pub fn has_partial(path: &RelPath) -> bool {
+    path.as_bytes().split(|&byte| byte == b'/').any(is_partial)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(here: &str, typed: &str) -> String {
+        let here = RelPath::new(here.into()).unwrap();
+        show(&resolve(&here, typed.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn no_path_leads_above_the_root() {
+        assert_eq!(resolved("a/b", "c"), "/a/b/c");
+        assert_eq!(resolved("a/b", "../../../../etc/./passwd"), "/etc/passwd");
+        assert_eq!(resolved("a/b", "/../.."), "/");
+        assert_eq!(resolved("a/b", "//x//y/"), "/x/y");
+        assert_eq!(resolve(&RelPath::default(), b"a\0b"), Err(PathError::Unclean));
+    }
+
+    #[test]
+    fn quotation_marks_are_doubled() {
+        assert_eq!(quoted(&RelPath::new(b"a\"b".to_vec()).unwrap()), "\"/a\"\"b\"");
+    }
+
+    #[test]
+    fn names_of_what_is_not_whole_are_known() {
+        assert!(is_partial(b".big.iso.longhaul.part"));
+        assert!(is_partial(b".big.iso.longhaul-0123456789abcdef0.part"));
+        assert!(!is_partial(b"big.longhaul.part") && !is_partial(b".profile"));
+        assert!(has_partial(&RelPath::new(b"a/.x.longhaul.part/b".to_vec()).unwrap()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Replies (RFC 959, section 4.2; 1123, section 4.1.2.11): three digits and text, in one line or many.
+
+use std::fmt;
+
+/// Lines that a reply may have before the reader gives up on it.
+pub const REPLY_LINES_MAX: usize = 10_000;
+
+/// A reply of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// 100 to 599.
+    pub code: u16,
+    /// Without codes and line ends; at least one line.
+    pub lines: Vec<String>,
+}
+
+impl Reply {
+    /// A reply of one line.
+    pub fn new(code: u16, text: impl Into<String>) -> Self {
+        Self { code, lines: vec![text.into()] }
+    }
+
+    /// The text of the first line.
+    pub fn text(&self) -> &str {
+        self.lines.first().map_or("", String::as_str)
+    }
+
+    /// 1 to 5: under way, done, more is wanted, not now, never.
+    pub fn class(&self) -> u16 {
+        self.code / 100
+    }
+
+    /// The wire form. What would end a line, or mean something to Telnet, is replaced; lines in the
+    /// middle are indented, so that none of them looks like the last.
+    pub fn encode(&self) -> Vec<u8> {
+        let last = self.lines.len().saturating_sub(1);
+        let mut bytes = Vec::new();
+        for (at, line) in self.lines.iter().enumerate() {
+            let head = match at {
+                at if at == last => format!("{} ", self.code),
+                0 => format!("{}-", self.code),
+                _ => " ".to_owned(),
+            };
+            bytes.extend(head.bytes());
+            bytes.extend(
+                line.chars()
+                    .map(|c| if c.is_control() { '?' } else { c })
+                    .collect::<String>()
+                    .bytes(),
+            );
+            bytes.extend(b"\r\n");
+        }
+        bytes
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.lines.join(" / "))
+    }
+}
+
+/// What is wrong with a server's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// No three digits where they should be.
+    #[error("it does not begin with a reply code: is that an FTP server?")]
+    Code,
+    /// More than [`REPLY_LINES_MAX`] lines.
+    #[error("its reply does not end")]
+    TooLong,
+}
+
+/// Puts a reply together, line by line.
+#[derive(Debug, Default)]
+pub struct ReplyReader {
+    begun: Option<Reply>,
+}
+
+impl ReplyReader {
+    /// Takes a line without its end; the reply, when this was its last.
+    ///
+    /// # Errors
+    /// [`ReplyError`], after which nothing of that server makes sense.
+    pub fn line(&mut self, line: &str) -> Result<Option<Reply>, ReplyError> {
+        let code = line.get(..3).filter(|code| code.bytes().all(|byte| byte.is_ascii_digit()));
+        let code = code.and_then(|code| code.parse().ok()).filter(|code| (100..600).contains(code));
+        let (mark, rest) = (line.as_bytes().get(3), line.get(4..).unwrap_or_default());
+        match (&mut self.begun, code, mark) {
+            (None, Some(code), None | Some(b' ')) => Ok(Some(Reply::new(code, rest))),
+            (None, Some(code), Some(b'-')) => {
+                self.begun = Some(Reply::new(code, rest));
+                Ok(None)
+            }
+            (None, ..) => Err(ReplyError::Code),
+            (Some(begun), code, mark) => {
+                let is_last = code == Some(begun.code) && matches!(mark, None | Some(b' '));
+                // Some servers repeat the code in front of every line.
+                let repeated = code == Some(begun.code) && mark == Some(&b'-');
+                begun.lines.push(if is_last || repeated { rest } else { line }.to_owned());
+                if begun.lines.len() > REPLY_LINES_MAX {
+                    return Err(ReplyError::TooLong);
+                }
+                Ok(if is_last { self.begun.take() } else { None })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Reply>, ReplyError> {
+        let mut reader = ReplyReader::default();
+        let mut last = Ok(None);
+        for line in text.lines() {
+            last = reader.line(line);
+        }
+        last
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let features = Reply {
+            code: 211,
+            lines: vec![
+                "Features:".into(),
+                "211 is no end here".into(),
+                "UTF8".into(),
+                "End".into(),
+            ],
+        };
+        let bytes = String::from_utf8(features.encode()).unwrap();
+        assert_eq!(bytes, "211-Features:\r\n 211 is no end here\r\n UTF8\r\n211 End\r\n");
+        let reply = read(&bytes).unwrap().unwrap();
+        assert_eq!((reply.code, reply.lines.len(), reply.lines[2].trim()), (211, 4, "UTF8"));
+        assert_eq!(read("220\r\n"), Ok(Some(Reply::new(220, ""))));
+        assert_eq!(
+            read("230-a\n230-b\n230 c"),
+            Ok(Some(Reply { code: 230, lines: ["a", "b", "c"].map(str::to_owned).to_vec() }))
+        );
+    }
+
+    #[test]
+    fn a_name_cannot_forge_a_reply() {
+        let reply = Reply::new(257, "\"a\r\n226 Done\"");
+        assert_eq!(reply.encode(), b"257 \"a??226 Done\"\r\n");
+    }
+
+    #[test]
+    fn what_is_no_reply_is_told() {
+        for text in ["SSH-2.0-x", "99 x", "600 x", "é20 x", ""] {
+            assert_eq!(ReplyReader::default().line(text), Err(ReplyError::Code), "{text}");
+        }
+        assert_eq!(
+            read(&format!("220-\n{}", "x\n".repeat(REPLY_LINES_MAX))),
+            Err(ReplyError::TooLong)
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! What the client is told of what was done.
+
+use transfer::RelPath;
+
+use super::{Answer, Failure, LOGINS_MAX, Session, Stage, Task, User, Work};
+use crate::address::{Ends, write_epsv_reply};
+use crate::command::Verb;
+use crate::entry::{Entry, Kind};
+use crate::names::{quoted, show};
+use crate::reply::Reply;
+use crate::time::stamp;
+
+impl Session {
+    pub(super) fn answered(&mut self, answer: Answer) {
+        match std::mem::replace(&mut self.work, Work::Idle) {
+            Work::Asked(verb, task) => self.settle(verb, task, answer),
+            Work::Moving { receives } => self.moved(receives, answer),
+            // The task was aborted.
+            work => self.work = work,
+        }
+    }
+
+    fn moved(&mut self, receives: bool, answer: Answer) {
+        match answer {
+            Answer::Moved(bytes) => {
+                self.reply(
+                    226,
+                    format!("Done, {bytes} bytes {}", if receives { "came" } else { "went" }),
+                );
+            }
+            Answer::Failed(failure) => self.failed(failure),
+            _ => self.failed(Failure::Cut),
+        }
+    }
+
+    fn settle(&mut self, verb: Verb, task: Task, answer: Answer) {
+        match (task, answer) {
+            (Task::LogIn { .. }, Answer::Failed(failure)) => self.refused_login(failure),
+            (_, Answer::Failed(failure)) => self.failed(failure),
+            (Task::LogIn { .. }, Answer::User(user)) => self.logged_in(user),
+            (Task::Listen { .. }, Answer::Listening(ends)) => self.listening(verb, &ends),
+            (Task::Inspect(path), Answer::Entry(entry)) => self.inspected(verb, path, &entry),
+            (Task::Hash(path, algorithm, first, _), Answer::Hash(sum, end)) => match verb {
+                Verb::Hash => {
+                    let (name, last) = (algorithm.name(), end.saturating_sub(1));
+                    self.reply(213, format!("{name} {first}-{last} {sum} {}", show(&path)));
+                }
+                _ => self.reply(250, sum.to_ascii_uppercase()),
+            },
+            (Task::Open(open), Answer::Opened(size, name)) => {
+                let size = size.map(|size| format!(" ({size} bytes)")).unwrap_or_default();
+                // RFC 1123, section 4.1.2.9.
+                let text = match &name {
+                    Some(name) => format!("FILE: {}", show(name)),
+                    None => format!("Here it goes{size}"),
+                };
+                self.reply(150, text);
+                self.go(&open);
+            }
+            (Task::Status(_), Answer::Lines(mut lines)) => {
+                lines.insert(0, "Listing:".to_owned());
+                lines.push("End".to_owned());
+                self.send(&Reply { code: 213, lines });
+            }
+            (Task::MakeDirectory(path), _) => self.reply(257, format!("{} made", quoted(&path))),
+            (Task::SetModified(path, time), _) => {
+                self.reply(213, format!("Modify={}; {}", stamp(time), show(&path)));
+            }
+            (Task::SetMode(..), _) => self.reply(200, "Permissions set"),
+            _ => self.reply(250, "Done"),
+        }
+    }
+
+    fn logged_in(&mut self, user: User) {
+        let what = if user.may_write { "read and write" } else { "read" };
+        self.reply(230, format!("Welcome, {}: you may {what}", user.name));
+        self.stage = Stage::In(user);
+        self.failed_logins = 0;
+    }
+
+    fn refused_login(&mut self, failure: Failure) {
+        self.stage = Stage::Nobody;
+        self.failed_logins += 1;
+        if failure == Failure::TooMany || self.failed_logins >= LOGINS_MAX {
+            return self.end(421, &failure.to_string());
+        }
+        self.failed(failure);
+    }
+
+    fn listening(&mut self, verb: Verb, ends: &Ends) {
+        let text = match verb {
+            Verb::Pasv => match ends.in_pasv_reply() {
+                Some(numbers) => {
+                    return self.reply(227, format!("Entering Passive Mode ({numbers})"));
+                }
+                None => return self.failed(Failure::NoPort),
+            },
+            Verb::Epsv => "Entering Extended Passive Mode",
+            _ => "Entering Striped Passive Mode",
+        };
+        self.reply(229, format!("{text} {}", write_epsv_reply(&ends.ports)));
+    }
+
+    fn inspected(&mut self, verb: Verb, path: RelPath, entry: &Entry) {
+        let is_directory = entry.kind == Kind::Directory;
+        match verb {
+            Verb::Cwd | Verb::Cdup if is_directory => {
+                self.reply(250, format!("{} is the current directory", quoted(&path)));
+                self.chosen.here = path;
+            }
+            Verb::Cwd | Verb::Cdup => self.failed(Failure::NotDirectory),
+            Verb::Rnfr if path == RelPath::default() => self.failed(Failure::Denied),
+            Verb::Rnfr => {
+                self.chosen.rename_from = Some(path);
+                self.reply(350, "And what shall be its name?");
+            }
+            Verb::Size if entry.kind != Kind::File => self.failed(Failure::NotFile),
+            Verb::Size => self.reply(213, entry.size.to_string()),
+            Verb::Mdtm => match entry.modified {
+                Some(time) => self.reply(213, stamp(time)),
+                None => self.failed(Failure::NotFile),
+            },
+            _ => {
+                let may_write = matches!(&self.stage, Stage::In(user) if user.may_write);
+                let facts = self.chosen.facts.of(entry, may_write) + &show(&path);
+                let lines = vec!["Facts:".to_owned(), facts, "End".to_owned()];
+                self.send(&Reply { code: 250, lines });
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        self.reply(failure.code(), failure.to_string());
+    }
+}
