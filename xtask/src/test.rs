@@ -28,6 +28,7 @@ pub fn run(args: &Args) -> Result<bool> {
         [] => command.arg("--workspace"),
         chosen => command.args(chosen),
     };
+    command.env(tools::UNPACKED, tools::unpacked());
     command.env(SKIP_LOG, skip_log.path()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start `cargo test`")?;
 

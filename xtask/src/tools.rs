@@ -1,5 +1,6 @@
 //! Programs from the distribution that tests run as their counterparts.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A program that some tests run.
@@ -10,6 +11,14 @@ pub struct Tool {
     pub package: &'static str,
     /// The tests that want it, and skip loudly without it.
     pub wanted_by: &'static str,
+}
+
+const fn client(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package, wanted_by: "cli: our FTP server serves it" }
+}
+
+const fn server(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package, wanted_by: "cli: our FTP client uses it" }
 }
 
 /// Every program that a test runs beside the project's own.
@@ -25,7 +34,34 @@ const TOOLS: &[Tool] = &[
         wanted_by: "emulator, cli: enters hosts by name, sets a device down",
     },
     Tool { program: "tshark", package: "tshark", wanted_by: "emulator: reads captures" },
+    client("curl", "curl"),
+    client("lftp", "lftp"),
+    client("tnftp", "tnftp"),
+    client("rclone", "rclone"),
+    client("aria2c", "aria2"),
+    client("python3", "python3"),
+    server("vsftpd", "libwrap0"),
+    server("pure-ftpd", "libsodium23"),
+    server("proftpd", "libhiredis0.14 libmemcached11 libmemcachedutil2 libpcre2-posix3"),
 ];
+
+/// Debian lets one FTP server be installed at a time, so these packages are unpacked and run where
+/// they lie; of such a tool [`TOOLS`] names the libraries.
+const UNPACK: &[(&str, &[&str])] = &[
+    ("vsftpd", &["vsftpd"]),
+    ("pure-ftpd", &["pure-ftpd", "pure-ftpd-common"]),
+    ("proftpd", &["proftpd-core", "proftpd-mod-crypto"]),
+];
+
+/// Where packages are unpacked that cannot be installed beside each other; tests find the place in
+/// the variable of this name.
+pub const UNPACKED: &str = "LONGHAUL_TOOLS";
+
+/// The folder that [`UNPACKED`] names.
+pub fn unpacked() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    std::path::absolute(target.join("tools")).unwrap_or_default()
+}
 
 /// Installs what is missing where that is possible; returns what is missing still.
 pub fn provide() -> Vec<&'static Tool> {
@@ -33,7 +69,7 @@ pub fn provide() -> Vec<&'static Tool> {
     if missing.is_empty() {
         return missing;
     }
-    let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    let packages: Vec<_> = missing.iter().flat_map(|tool| tool.package.split(' ')).collect();
     let shown = packages.join(" ");
     if !rustix::process::geteuid().is_root() || !on_path("apt-get") {
         eprintln!("the tests want `{shown}`; only root can install that, with apt-get");
@@ -45,6 +81,12 @@ pub fn provide() -> Vec<&'static Tool> {
     if !(apt_get(&install) || apt_get(&["update"]) && apt_get(&install)) {
         eprintln!("apt-get could not install {shown}");
     }
+    let wanted =
+        UNPACK.iter().filter(|(program, _)| missing.iter().any(|tool| tool.program == *program));
+    let wanted: Vec<&str> = wanted.flat_map(|(_, packages)| *packages).copied().collect();
+    if !wanted.is_empty() && !unpack(&wanted) {
+        eprintln!("could not unpack {}", wanted.join(" "));
+    }
     self::missing()
 }
 
@@ -55,8 +97,20 @@ fn missing() -> Vec<&'static Tool> {
 /// Also looks where administration programs are: an ordinary user's search path leaves that out.
 fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let admin = ["/usr/sbin", "/sbin"].map(Into::into);
+    let unpacked = unpacked();
+    let admin = ["/usr/sbin".into(), "/sbin".into(), unpacked.join("usr/sbin")];
     std::env::split_paths(&path).chain(admin).any(|folder| folder.join(program).is_file())
+}
+
+/// Fetches packages and unpacks them without installing them.
+fn unpack(packages: &[&str]) -> bool {
+    let folder = unpacked();
+    // Fetching leaves the packages in the current folder.
+    let script = "mkdir -p \"$0\" && cd \"$0\" && apt-get --quiet=2 download \"$@\" \
+                  && for package in *.deb; do dpkg-deb --extract \"$package\" . || exit 1; done; rm -f ./*.deb";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(folder).args(packages).stdin(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 fn apt_get(args: &[&str]) -> bool {

@@ -16,6 +16,7 @@ pub const DEFAULT_PORT: u16 = 7272;
 pub enum Location {
     Local(PathBuf),
     Remote(Remote),
+    Ftp(crate::ftp::FtpUrl),
 }
 
 /// A path on a server.
@@ -63,6 +64,9 @@ impl FromStr for Location {
         }
         if let Some(rest) = text.strip_prefix("lh://") {
             return remote(rest).map(Self::Remote);
+        }
+        if let Some(url) = crate::ftp::FtpUrl::read(text) {
+            return url.map(Self::Ftp);
         }
         if let Some((scheme, _)) = text.split_once("://") {
             return Err(format!("unknown scheme '{scheme}': write lh://HOST[:PORT]/PATH"));
@@ -131,6 +135,7 @@ impl fmt::Display for Location {
         match self {
             Self::Local(path) => path.display().fmt(f),
             Self::Remote(Remote { server, path }) => write!(f, "{server}/{path}"),
+            Self::Ftp(url) => url.fmt(f),
         }
     }
 }

@@ -42,6 +42,8 @@ pub enum Command {
     Fingerprint,
     Demo(Demo),
     Emulate(Box<Emulate>),
+    Ftp(crate::ftp::args::Ftp),
+    FtpUser(crate::ftp::args::FtpUser),
     Completions(Completions),
     Man(Man),
 }
@@ -54,7 +56,8 @@ pub enum Command {
 #[derive(Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
-    /// What to copy: files or directories here, or `lh://HOST[:PORT]/PATH`
+    /// What to copy: files or directories here, or `lh://HOST[:PORT]/PATH`, or
+    /// `ftp://[USER@]HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "SRC",
           value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub sources: Vec<Location>,
@@ -81,6 +84,8 @@ pub struct Cp {
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
+    #[command(flatten)]
+    pub ftp: crate::ftp::args::FtpClient,
     #[command(flatten)]
     pub key: KeyFile,
     #[command(flatten)]
@@ -157,6 +162,8 @@ pub struct Serve {
     /// Whom to let in [default: the file `authorized_keys` in LONGHAUL_HOME]
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub authorized_keys: Option<PathBuf>,
+    #[command(flatten)]
+    pub ftp: crate::ftp::args::FtpServe,
     #[command(flatten)]
     pub key: KeyFile,
     /// Say nothing but errors

@@ -56,6 +56,9 @@ enum End {
 
 /// `longhaul cp`.
 pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
+    if crate::ftp::concerns(&options) {
+        return crate::ftp::copy(&options);
+    }
     let (server, requests) =
         plan(&options.sources, &options.destination).unwrap_or_else(|message| usage(&message));
     check_rate_limit(&options, &requests);
@@ -149,6 +152,7 @@ fn plan(sources: &[Location], destination: &Location) -> Result<(Server, Vec<Req
         match source {
             Location::Local(path) => here.push(path.clone()),
             Location::Remote(remote) => there.push(remote),
+            Location::Ftp(_) => return Err(format!("FTP goes its own way: {EXAMPLE}")),
         }
     }
     match (destination, there.first()) {
@@ -166,6 +170,7 @@ fn plan(sources: &[Location], destination: &Location) -> Result<(Server, Vec<Req
             };
             Ok((first.server.clone(), there.iter().map(get).collect()))
         }
+        (Location::Ftp(_), _) => Err(format!("FTP goes its own way: {EXAMPLE}")),
         (Location::Remote(_), Some(_)) => Err(format!("no copies between servers: {EXAMPLE}")),
         (Location::Local(_), None) => Err(format!("nothing here is on a server: {EXAMPLE}")),
         (Location::Local(_), Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),

@@ -12,6 +12,7 @@ mod args;
 mod cp;
 mod demo;
 mod emulate;
+mod ftp;
 mod keys;
 mod manual;
 mod progress;
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
         Command::Fingerprint => keys::fingerprint().map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(options),
         Command::Emulate(options) => emulate::run(&options),
+        Command::Ftp(options) => ftp::run(options),
+        Command::FtpUser(options) => ftp::user(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
     };

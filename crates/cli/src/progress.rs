@@ -35,6 +35,11 @@ impl Meter {
         Self((0..requests).map(|_| Progress::new()).collect())
     }
 
+    /// For one request that is counted elsewhere.
+    pub fn over(progress: Progress) -> Self {
+        Self(vec![progress])
+    }
+
     /// That of one request.
     pub fn of(&self, request: usize) -> &Progress {
         &self.0[request]

@@ -67,8 +67,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let (endpoint, listener) = listen(&options, &credentials)?;
+        let ftp = crate::ftp::listen(&options.ftp, &root, options.read_only, options.quiet).await?;
         let address = endpoint.address();
         say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
+        let ftp =
+            ftp.map(|server| crate::ftp::Running::start(server, options.quiet)).transpose()?;
         let service = Arc::new(Service { root, options, authorized, active: AtomicUsize::new(0) });
         let (signal, cut) = tokio::select! {
             failed = serve(&service, &endpoint, listener) => return Ok(failed?),
@@ -76,6 +79,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             () = end_of_input(), if service.options.until_eof => return Ok(ExitCode::SUCCESS),
         };
         let _ = tokio::time::timeout(FAREWELL, endpoint.idle()).await;
+        let cut = cut
+            + match ftp {
+                Some(ftp) => ftp.stop().await,
+                None => 0,
+            };
         let refused = endpoint.refusals().to_string();
         if !refused.is_empty() {
             say(&service.options, format_args!("refused over UDP: {refused}"));

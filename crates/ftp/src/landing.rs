@@ -78,12 +78,12 @@ impl Landing {
     /// # Errors
     /// As [`Landing::fresh`].
     pub fn appended(directory: OwnedFd, name: &OsStr) -> io::Result<Self> {
-        let size = match size_at(&directory, name)? {
-            Some(size) => Some(size),
-            None => size_at(&directory, &partial_name(name))?,
+        let there = match stat_at(&directory, name)? {
+            None => partial(&directory, name)?,
+            there => there,
         };
-        match size {
-            Some(size) => Self::resumed(directory, name, size),
+        match there {
+            Some((size, _)) => Self::resumed(directory, name, size),
             None => Self::fresh(directory, name),
         }
     }
@@ -130,8 +130,8 @@ impl Landing {
         .await
     }
 
-    /// It was cut: keeps what came, if anything did.
-    pub async fn keep(mut self) {
+    /// It was cut: keeps what came, if anything did, with the time of the file that it is of.
+    pub async fn keep(mut self, modified: Option<i64>) {
         // A disk that takes no more still holds what it took.
         let _ = self.file.flush().await;
         let file = self.file.into_std().await;
@@ -139,6 +139,9 @@ impl Landing {
         // What cannot be kept is gone; the next transfer starts at its beginning.
         let _ = blocking(move || {
             if file.metadata()?.len() > 0 {
+                if let Some(seconds) = modified {
+                    futimens(&file, &modified_at(seconds))?;
+                }
                 temp.appear(&file)?;
                 temp.rename(&partial_name(&name))?;
             }
@@ -190,17 +193,26 @@ fn claim(
     Ok(file.metadata()?.is_file().then_some((file, temp)))
 }
 
-/// The size of what was kept of a file, if something was.
+/// What was kept of a file, if something was: its size, and its time in seconds since 1970.
 ///
 /// # Errors
 /// Other than that there is nothing.
-pub fn partial_size(directory: impl AsFd, name: &OsStr) -> io::Result<Option<u64>> {
-    size_at(directory, &partial_name(name))
+pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i64)>> {
+    stat_at(directory, &partial_name(name))
 }
 
-fn size_at(directory: impl AsFd, name: &OsStr) -> io::Result<Option<u64>> {
-    match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::SIZE) {
-        Ok(stat) => Ok(Some(stat.stx_size)),
+/// Opens it for reading.
+///
+/// # Errors
+/// When there is nothing, or no file.
+pub(crate) fn open_partial(directory: impl AsFd, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(openat(directory, partial_name(name), flags, Mode::empty())?.into())
+}
+
+fn stat_at(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i64)>> {
+    match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
+        Ok(stat) => Ok(Some((stat.stx_size, stat.stx_mtime.tv_sec))),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -268,9 +280,9 @@ mod tests {
         let name = OsStr::new("a");
         let mut landing = Landing::fresh(open(folder.path()), name).unwrap();
         landing.write(b"one two").await.unwrap();
-        landing.keep().await;
+        landing.keep(Some(77)).await;
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
-        assert_eq!(partial_size(open(folder.path()), name).unwrap(), Some(7));
+        assert_eq!(partial(open(folder.path()), name).unwrap(), Some((7, 77)));
         let beyond = Landing::resumed(open(folder.path()), name, 8);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
         let mut landing = Landing::resumed(open(folder.path()), name, 4).unwrap();

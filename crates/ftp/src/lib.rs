@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod client;
 pub mod command;
 pub mod data;
 pub mod entry;

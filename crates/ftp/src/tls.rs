@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
@@ -15,7 +16,7 @@ use tokio_rustls::rustls::crypto::{
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
 use crate::hash::{Algorithm, hex};
@@ -143,7 +144,7 @@ impl ServerCertVerifier for Verifier {
                 ocsp_response,
                 now,
             ),
-            None => Err(Error::General("no authorities are known here".into())),
+            None => Err(Error::General("nobody vouches for its certificate".into())),
         }
     }
 

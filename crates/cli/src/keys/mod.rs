@@ -2,7 +2,7 @@
 //! hosts it knows (`known`), and how the two meet (`meeting`): by these, or by a key that both share.
 
 mod authorized;
-mod home;
+pub mod home;
 mod known;
 mod meeting;
 

@@ -97,7 +97,7 @@ impl From<io::Error> for DataError {
     }
 }
 
-/// Sends a source to its end over the channels, and closes them.
+/// Sends a source to its end over the channels, and ends them; they can still be read then.
 ///
 /// # Errors
 /// [`DataError`]; what had been sent by then may have arrived or not.
@@ -106,14 +106,14 @@ impl From<io::Error> for DataError {
 /// Without a channel.
 pub async fn send<R: AsyncRead + Send + Unpin>(
     source: R,
-    mut channels: Vec<Channel>,
+    channels: &mut [Channel],
     encoding: Encoding,
     moved: &Moved,
 ) -> Result<(), DataError> {
     let sending = async {
         match encoding.framing {
             Framing::Striped => striped::send(source, channels, moved).await,
-            framing => one(source, channels.swap_remove(0), encoding.ascii, framing, moved).await,
+            framing => one(source, &mut channels[0], encoding.ascii, framing, moved).await,
         }
     };
     watched(sending, moved).await
@@ -121,7 +121,7 @@ pub async fn send<R: AsyncRead + Send + Unpin>(
 
 async fn one<R: AsyncRead + Send + Unpin>(
     mut source: R,
-    mut channel: Channel,
+    channel: &mut Channel,
     ascii: bool,
     framing: Framing,
     moved: &Moved,
@@ -140,7 +140,7 @@ async fn one<R: AsyncRead + Send + Unpin>(
             false => &piece[..read],
         };
         match framing {
-            Framing::Block => block::write(&mut channel, bytes, read == 0).await?,
+            Framing::Block => block::write(channel, bytes, read == 0).await?,
             _ => channel.write_all(bytes).await?,
         }
         moved.add(read);
@@ -149,6 +149,18 @@ async fn one<R: AsyncRead + Send + Unpin>(
         }
     }
     Ok(channel.shutdown().await?)
+}
+
+/// Reads what the other end still has to say, until it closes too. Under TLS that may be session
+/// tickets: a socket closed before they are read resets the connection, and what was sent is lost.
+pub async fn drain(channels: &mut [Channel]) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    for channel in channels {
+        let mut rest = channel.take(PIECE as u64);
+        // Who says nothing any more has read everything, or never will.
+        let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut rest, &mut tokio::io::sink()))
+            .await;
+    }
 }
 
 /// Receives everything from the channels into the sink.

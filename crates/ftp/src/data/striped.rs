@@ -50,17 +50,17 @@ impl<R: AsyncRead + Send + Unpin> Scatter<R> {
 /// Sends everything; see [`super::send`].
 pub async fn send<R: AsyncRead + Send + Unpin>(
     source: R,
-    channels: Vec<Channel>,
+    channels: &mut [Channel],
     moved: &Moved,
 ) -> Result<(), DataError> {
     let source = BufReader::with_capacity(PIECE, source);
     let scatter = tokio::sync::Mutex::new(Scatter { source, records: 0, bytes: 0, ended: false });
-    all(channels.into_iter().map(|channel| send_lane(channel, &scatter, moved))).await
+    all(channels.iter_mut().map(|channel| send_lane(channel, &scatter, moved))).await
 }
 
 /// Sends records over one connection for as long as there are any, and its closing record.
 async fn send_lane<R: AsyncRead + Send + Unpin>(
-    mut channel: Channel,
+    channel: &mut Channel,
     scatter: &tokio::sync::Mutex<Scatter<R>>,
     moved: &Moved,
 ) -> Result<(), DataError> {

@@ -24,10 +24,10 @@ fn pairs(count: usize) -> (Vec<Channel>, Vec<Channel>) {
 }
 
 async fn carry(data: &[u8], count: usize, encoding: Encoding) -> Vec<u8> {
-    let (near, far) = pairs(count);
+    let (mut near, far) = pairs(count);
     let (sent, came) = (Moved::default(), Moved::default());
     let mut sink = Vec::new();
-    let sending = send(data, near, encoding, &sent);
+    let sending = send(data, &mut near, encoding, &sent);
     let (sent_all, received) = tokio::join!(sending, receive(far, &mut sink, encoding, &came));
     sent_all.unwrap();
     received.unwrap();
@@ -56,7 +56,8 @@ async fn cut(framing: Framing, by: usize) -> Result<Vec<u8>, DataError> {
     let (mut near, far) = duplex(1 << 20);
     let sent = bytes(20_000);
     let (out, mut recorded) = duplex(1 << 20);
-    send(&sent[..], vec![Box::new(out)], encoding(framing, false), &Moved::default()).await?;
+    send(&sent[..], &mut [Box::new(out) as Channel], encoding(framing, false), &Moved::default())
+        .await?;
     let mut wire = Vec::new();
     recorded.read_to_end(&mut wire).await?;
     near.write_all(&wire[..wire.len() - by]).await?;

@@ -103,6 +103,9 @@ struct Shared {
     guard: Guard,
     checks: Semaphore,
     acceptor: Option<TlsAcceptor>,
+    /// For data: without session tickets, which a client that only sends never reads. Closing its
+    /// socket over them, it would reset the connection and lose the end of its file.
+    data_acceptor: Option<TlsAcceptor>,
 }
 
 impl Server {
@@ -113,10 +116,16 @@ impl Server {
     pub async fn bind(address: SocketAddr, mut config: Config) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let acceptor = config.tls.clone().map(TlsAcceptor::from);
+        let data_acceptor = config.tls.as_deref().map(|tls| {
+            let mut silent = tls.clone();
+            silent.send_tls13_tickets = 0;
+            TlsAcceptor::from(Arc::new(silent))
+        });
         config.settings.offers_tls = acceptor.is_some();
         let guard = Guard::new(config.limits);
         let checks = Semaphore::new(CHECKS_MAX);
-        Ok(Self { listener, shared: Arc::new(Shared { config, guard, checks, acceptor }) })
+        let shared = Shared { config, guard, checks, acceptor, data_acceptor };
+        Ok(Self { listener, shared: Arc::new(shared) })
     }
 
     /// Where it listens.

@@ -16,7 +16,7 @@ use transfer::{Place, RelPath};
 
 use crate::entry::{Entry, Facts, Kind, ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, modified_at, partial_size};
+use crate::landing::{Landing, modified_at, open_partial, partial};
 use crate::names::is_partial;
 use crate::session::{Failure, Form};
 
@@ -64,8 +64,8 @@ impl Store {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let (parent, name) = self.parent(path)?;
-                let size = partial_size(parent, name).map_err(|error| failure(&error))?;
-                let size = size.ok_or(Failure::NotFound)?;
+                let kept = partial(parent, name).map_err(|error| failure(&error))?;
+                let (size, _) = kept.ok_or(Failure::NotFound)?;
                 let name = path.as_bytes().to_vec();
                 Ok(Entry { name, kind: Kind::File, size, modified: None, mode: None, unique: None })
             }
@@ -120,6 +120,18 @@ impl Store {
         Ok((file, left))
     }
 
+    fn read_partial(&self, path: &RelPath, offset: u64) -> Result<(File, u64), Failure> {
+        let (parent, name) = self.parent(path)?;
+        let open = || {
+            let mut file = open_partial(parent, name)?;
+            file.seek(io::SeekFrom::Start(offset))?;
+            let size = file.metadata()?.len();
+            Ok((file, size))
+        };
+        let (file, size) = open().map_err(|error| failure(&error))?;
+        Ok((file, size.checked_sub(offset).ok_or(Failure::BadRestart)?))
+    }
+
     /// A checksum from one byte to before another, and where it ended.
     pub fn hash(
         &self,
@@ -128,7 +140,11 @@ impl Store {
         first: u64,
         end: Option<u64>,
     ) -> Result<(String, u64), Failure> {
-        let (file, left) = self.read(path, first)?;
+        let (file, left) = match self.read(path, first) {
+            // Who resumes may ask whether the kept part is what it thinks.
+            Err(Failure::NotFound) => self.read_partial(path, first)?,
+            read => read?,
+        };
         let end = end.unwrap_or(first + left).min(first + left);
         let mut file = file.take(end.saturating_sub(first));
         let mut hasher = algorithm.hasher();

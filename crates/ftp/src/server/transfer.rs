@@ -185,13 +185,14 @@ async fn carry(
         Prepared::Reading { file, .. } => {
             let sending = async {
                 let source = tokio::fs::File::from_std(file);
-                send(source, channels.await?, data.encoding, moved).await.map_err(why)
+                send(source, &mut channels.await?, data.encoding, moved).await.map_err(why)
             };
             tokio::select! { done = sending => done, stopped = stopped => stopped }
         }
         Prepared::Text(text) => {
-            let sending =
-                async { send(&text[..], channels.await?, data.encoding, moved).await.map_err(why) };
+            let sending = async {
+                send(&text[..], &mut channels.await?, data.encoding, moved).await.map_err(why)
+            };
             tokio::select! { done = sending => done, stopped = stopped => stopped }
         }
         Prepared::Landing { mut landing, .. } => {
@@ -206,7 +207,7 @@ async fn carry(
                 // What breaks the rules is not worth keeping.
                 Err(Failure::BadData) => received,
                 Err(_) => {
-                    landing.keep().await;
+                    landing.keep(None).await;
                     received
                 }
             }
@@ -248,7 +249,7 @@ async fn connect(
     if !data.protected {
         return Ok(streams.into_iter().map(|stream| Box::new(stream) as Channel).collect());
     }
-    let acceptor = shared.acceptor.clone().ok_or(Failure::NoTls)?;
+    let acceptor = shared.data_acceptor.clone().ok_or(Failure::NoTls)?;
     let mut handshakes = JoinSet::new();
     for stream in streams {
         let acceptor = acceptor.clone();

@@ -1,0 +1,114 @@
+//! The flags of everything FTP.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// The most connections of one striped transfer.
+const STREAMS_MAX: i64 = 64;
+
+/// How `serve` speaks FTP.
+#[derive(Args)]
+pub struct FtpServe {
+    /// Also speak FTP here, as in [::]:21
+    ///
+    /// Standard clients are served, plain and with TLS (AUTH TLS); those that know MULT stripe over
+    /// several connections. Named users come from the password file that `longhaul ftp-user` keeps.
+    #[arg(id = "ftp", long = "ftp", value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Let anonymous FTP users read everything below --root
+    #[arg(id = "ftp_anonymous", long = "ftp-anonymous", requires = "ftp")]
+    pub anonymous: bool,
+    /// The FTP password file [default: the file `ftp-users` in LONGHAUL_HOME]
+    #[arg(id = "ftp_users", long = "ftp-users", value_name = "FILE", requires = "ftp")]
+    pub users: Option<PathBuf>,
+    /// Ports for FTP's passive data connections, as in 50000-50999
+    #[arg(id = "ftp_passive", long = "ftp-passive", value_name = "FROM-TO", requires = "ftp", value_parser = ports)]
+    pub passive: Option<RangeInclusive<u16>>,
+    /// Take FTP names and passwords, and move data, under TLS alone
+    #[arg(id = "ftp_require_tls", long = "ftp-require-tls", requires = "ftp")]
+    pub require_tls: bool,
+    /// The FTP server's certificate chain (PEM) [default: a self-signed one in LONGHAUL_HOME]
+    #[arg(id = "ftp_cert", long = "ftp-cert", value_name = "FILE", requires = "ftp_cert_key")]
+    pub cert: Option<PathBuf>,
+    /// And its private key (PEM)
+    #[arg(id = "ftp_cert_key", long = "ftp-cert-key", value_name = "FILE", requires = "ftp_cert")]
+    pub cert_key: Option<PathBuf>,
+    /// The most connections of one striped FTP transfer; 1 turns striping off
+    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
+    pub streams: u16,
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let range =
+        text.split_once('-').and_then(|(from, to)| Some(from.parse().ok()?..=to.parse().ok()?));
+    range
+        .filter(|range| *range.start() > 0 && range.start() <= range.end())
+        .ok_or_else(|| "write two ports, as in 50000-50999".to_owned())
+}
+
+/// Keep the FTP server's users
+///
+/// Their passwords are kept as Argon2id hashes in the file `ftp-users` in LONGHAUL_HOME. A running
+/// server reads the file when it starts.
+#[derive(Args)]
+pub struct FtpUser {
+    #[command(subcommand)]
+    pub what: UserCommand,
+    /// The password file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub file: Option<PathBuf>,
+}
+
+/// What to do with the users.
+#[derive(Subcommand)]
+pub enum UserCommand {
+    /// Add a user, or change one; the password is read from the terminal, or from standard input
+    Set {
+        name: String,
+        /// What the user sees as /
+        #[arg(long, value_name = "DIR")]
+        root: PathBuf,
+        /// The user may change nothing
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Remove a user
+    Remove { name: String },
+    /// List the users
+    List,
+}
+
+/// How an FTP client trusts and stripes.
+#[derive(Args, Clone)]
+pub struct FtpClient {
+    /// Trust an FTP server's unknown certificate, and remember it
+    #[arg(id = "ftp_accept_new", long = "ftp-accept-new")]
+    pub accept_new: bool,
+    /// Connections to stripe an FTP transfer over, where the server can; 1 turns that off
+    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
+    pub streams: u16,
+    /// Let an FTP server connect here for data, instead of connecting to it
+    #[arg(id = "ftp_active", long = "ftp-active")]
+    pub active: bool,
+    /// Speak FTP in clear even where TLS is offered
+    #[arg(id = "ftp_no_tls", long = "ftp-no-tls")]
+    pub no_tls: bool,
+}
+
+/// Talk to an FTP server
+///
+/// Any FTP server will do; TLS is used where it is offered, and several connections a file where the
+/// server knows MULT. `help` lists the commands. Without a terminal, commands are read from standard
+/// input, and the first that fails ends the session.
+#[derive(Args)]
+pub struct Ftp {
+    /// A host, or ftp://[USER@]HOST[:PORT]/PATH
+    pub host: String,
+    #[command(flatten)]
+    pub client: FtpClient,
+}

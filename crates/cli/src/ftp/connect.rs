@@ -1,0 +1,261 @@
+//! Reaching an FTP server: its URL, who the user is, and which certificates are known.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use ftp::client::{Client, ClientError, Options, Security};
+use ftp::tls::Trust;
+use tokio::sync::Notify;
+
+use super::args;
+use crate::keys::home::folder;
+
+/// Where FTP servers listen, and those that speak TLS from the first byte on.
+const PORT: u16 = 21;
+const TLS_PORT: u16 = 990;
+
+/// Holds a user's password, where no terminal can be asked.
+const PASSWORD: &str = "LONGHAUL_FTP_PASSWORD";
+
+/// A place on an FTP server: `ftp://[USER@]HOST[:PORT]/PATH`, or `ftps://`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FtpUrl {
+    pub secure: bool,
+    pub user: Option<String>,
+    pub host: String,
+    pub port: u16,
+    /// Relative to where a login leads; behind a second slash it is absolute. In bytes.
+    pub path: Vec<u8>,
+}
+
+impl FtpUrl {
+    /// Reads a URL; `None` when it is none of FTP.
+    pub fn read(text: &str) -> Option<Result<Self, String>> {
+        let (secure, rest) = match (text.strip_prefix("ftp://"), text.strip_prefix("ftps://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return None,
+        };
+        Some(Self::read_rest(secure, rest))
+    }
+
+    /// A host alone, or a URL.
+    pub fn read_host(text: &str) -> Result<Self, String> {
+        Self::read(text).unwrap_or_else(|| Self::read_rest(false, text))
+    }
+
+    fn read_rest(secure: bool, rest: &str) -> Result<Self, String> {
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(text(user)?), host),
+            None => (None, authority),
+        };
+        if user.as_ref().is_some_and(|user| user.contains(':')) {
+            return Err(format!(
+                "a password on the command line is seen by others: put it into {PASSWORD}"
+            ));
+        }
+        let (host, port) = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or("the ] after the IPv6 address is missing")?,
+            None => host.split_at(host.find(':').unwrap_or(host.len())),
+        };
+        let port = match port {
+            "" if secure => TLS_PORT,
+            "" => PORT,
+            port => port
+                .strip_prefix(':')
+                .and_then(|port| port.parse().ok())
+                .filter(|&port| port != 0)
+                .ok_or_else(|| format!("'{port}' is no port: write a colon and 1 to 65535"))?,
+        };
+        if host.is_empty() {
+            return Err("no host: write ftp://HOST[:PORT]/PATH".to_owned());
+        }
+        Ok(Self { secure, user, host: host.to_owned(), port, path: decoded(path)? })
+    }
+
+    /// Whether both are on the same server, for the same user.
+    pub fn same_server(&self, other: &Self) -> bool {
+        let server = |url: &Self| (url.secure, url.user.clone(), url.host.clone(), url.port);
+        server(self) == server(other)
+    }
+
+    fn security(&self, options: &args::FtpClient) -> Security {
+        match (self.secure, self.port) {
+            (true, TLS_PORT) => Security::Implicit,
+            (true, _) => Security::Required,
+            (false, _) if options.no_tls => Security::Clear,
+            (false, _) => Security::Offered,
+        }
+    }
+}
+
+impl std::fmt::Display for FtpUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.secure { "ftps" } else { "ftp" };
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        write!(f, "{scheme}://{user}{host}:{}/{}", self.port, String::from_utf8_lossy(&self.path))
+    }
+}
+
+/// Takes `%20` and the like apart (RFC 3986, section 2.1).
+fn decoded(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        if first != b'%' {
+            bytes.push(first);
+            rest = behind;
+            continue;
+        }
+        let digits = behind.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.ok_or("a % is written %25 in a URL")?);
+        rest = &behind[2..];
+    }
+    Ok(bytes)
+}
+
+fn text(part: &str) -> Result<String, String> {
+    String::from_utf8(decoded(part)?).map_err(|_| "that name is no text".to_owned())
+}
+
+/// Connects and logs in.
+pub async fn connect(
+    url: &FtpUrl,
+    password: Option<&str>,
+    options: &args::FtpClient,
+    stop: Arc<Notify>,
+) -> anyhow::Result<Client> {
+    let mut known = KnownCertificates::read(url)?;
+    let mut reached = reach(url, options, &known, &stop).await;
+    if let Err(ClientError::Unknown { fingerprint }) = &reached
+        && options.accept_new
+    {
+        known.add(fingerprint.clone())?;
+        reached = reach(url, options, &known, &stop).await;
+    }
+    let mut client = reached?;
+    let (user, password) = match (&url.user, password) {
+        (None, _) => ("anonymous", "longhaul@".to_owned()),
+        (Some(user), Some(password)) => (user.as_str(), password.to_owned()),
+        (Some(user), None) => (user.as_str(), ask_password(user)?),
+    };
+    client.log_in(user, &password).await?;
+    Ok(client)
+}
+
+/// Tries the host's addresses in turn.
+async fn reach(
+    url: &FtpUrl,
+    options: &args::FtpClient,
+    known: &KnownCertificates,
+    stop: &Arc<Notify>,
+) -> Result<Client, ClientError> {
+    let options = Options {
+        security: url.security(options),
+        trust: Trust { known: known.fingerprints.clone(), anyone: false },
+        streams: options.streams.into(),
+        active: options.active,
+        stop: stop.clone(),
+    };
+    let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
+    let mut last = None;
+    for address in found.map_err(ClientError::Connection)? {
+        match Client::connect(&url.host, address, options.clone()).await {
+            Err(error @ (ClientError::Connection(_) | ClientError::Silent)) => last = Some(error),
+            reached => return reached,
+        }
+    }
+    Err(last.unwrap_or(ClientError::Silent))
+}
+
+/// From the environment, or from the terminal.
+pub fn ask_password(user: &str) -> anyhow::Result<String> {
+    if let Some(password) = std::env::var_os(PASSWORD) {
+        return password.into_string().ok().with_context(|| format!("{PASSWORD} is no text"));
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("no password for {user}: set {PASSWORD}, or run this at a terminal");
+    }
+    rpassword::prompt_password(format!("Password for {user}: ")).context("cannot read a password")
+}
+
+/// Fingerprints that were accepted before: one line each, `HOST:PORT SHA-256`.
+struct KnownCertificates {
+    file: PathBuf,
+    server: String,
+    fingerprints: Vec<String>,
+}
+
+impl KnownCertificates {
+    fn read(url: &FtpUrl) -> anyhow::Result<Self> {
+        let file = folder()?.join("ftp-known-certs");
+        let server = format!("{}:{}", url.host, url.port);
+        let text = match std::fs::read_to_string(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("cannot read {}", file.display()))?,
+        };
+        let fingerprints = text
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(name, _)| *name == server)
+            .map(|(_, fingerprint)| fingerprint.trim().to_owned())
+            .collect();
+        Ok(Self { file, server, fingerprints })
+    }
+
+    fn add(&mut self, fingerprint: String) -> anyhow::Result<()> {
+        let shown = self.file.display();
+        let write = || {
+            if let Some(home) = self.file.parent() {
+                super::serve::make_home(home)?;
+            }
+            let mut options = std::fs::OpenOptions::new();
+            let mut file = options.append(true).create(true).open(&self.file)?;
+            anyhow::Ok(writeln!(file, "{} {fingerprint}", self.server)?)
+        };
+        write().with_context(|| format!("cannot write {shown}"))?;
+        self.fingerprints.push(fingerprint);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> FtpUrl {
+        FtpUrl::read(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let url = read("ftp://a%40b@[::1]:2121//abs/two%20words%FF");
+        assert_eq!((url.user.as_deref(), &url.host[..], url.port), (Some("a@b"), "::1", 2121));
+        assert_eq!(url.path, b"/abs/two words\xff");
+        assert_eq!((read("ftp://h").port, read("ftps://h/x").port), (21, 990));
+        assert!(read("ftp://h/a").same_server(&read("ftp://h/b")));
+        assert!(!read("ftp://h/a").same_server(&read("ftp://u@h/b")));
+        assert!(FtpUrl::read("lh://h/").is_none());
+        assert_eq!(FtpUrl::read_host("me@host:77").unwrap().port, 77);
+    }
+
+    #[test]
+    fn mistakes_in_urls_are_told() {
+        for (text, word) in [
+            ("ftp://u:secret@h/", "others"),
+            ("ftp://h:0/", "port"),
+            ("ftp://[::1/", "]"),
+            ("ftp:///x", "no host"),
+            ("ftp://h/50%", "%25"),
+        ] {
+            let said = FtpUrl::read(text).unwrap().unwrap_err();
+            assert!(said.contains(word), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Everything FTP on the command line.
+
+pub mod args;
+mod commands;
+mod connect;
+mod copy;
+mod serve;
+mod shell;
+mod show;
+
+pub use connect::FtpUrl;
+pub use copy::{concerns, copy};
+pub use serve::{Running, listen, user};
+pub use shell::run;

@@ -1,0 +1,131 @@
+//! `longhaul ftp`: reads commands, with editing, completion and history at a terminal.
+
+use std::io::{BufRead, IsTerminal};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{Editor, Helper, Highlighter, Hinter, Validator};
+
+use super::args::Ftp;
+use super::commands::{COMMANDS, Here, Next};
+use super::connect::FtpUrl;
+use crate::FAILED;
+
+/// `longhaul ftp`.
+pub fn run(options: Ftp) -> anyhow::Result<ExitCode> {
+    let url = FtpUrl::read_host(&options.host).map_err(anyhow::Error::msg)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let names = Names::default();
+    let mut here = Here::new(options.client, names.clone());
+    if let Err(error) = runtime.block_on(here.open(url)) {
+        if !std::io::stdin().is_terminal() {
+            return Err(error);
+        }
+        tell!("{}", crate::sentence(&error));
+    }
+    match std::io::stdin().is_terminal() {
+        true => at_terminal(&runtime, here, names),
+        false => from_pipe(&runtime, here),
+    }
+}
+
+/// The first command that fails ends it, as in a script.
+fn from_pipe(runtime: &tokio::runtime::Runtime, mut here: Here) -> anyhow::Result<ExitCode> {
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("cannot read commands")?;
+        if let Next::End = runtime.block_on(here.run(&line))? {
+            break;
+        }
+    }
+    runtime.block_on(here.close());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn at_terminal(
+    runtime: &tokio::runtime::Runtime,
+    mut here: Here,
+    names: Names,
+) -> anyhow::Result<ExitCode> {
+    let mut editor: Editor<Words, FileHistory> =
+        Editor::new().context("cannot use the terminal")?;
+    editor.set_helper(Some(Words { names, files: FilenameCompleter::new() }));
+    let history = crate::keys::home::folder()?.join("ftp-history");
+    // There is none the first time.
+    let _ = editor.load_history(&history);
+    let code = loop {
+        match editor.readline("ftp> ") {
+            Ok(line) => {
+                let _ = editor.add_history_entry(&line);
+                match runtime.block_on(here.run(&line)) {
+                    Ok(Next::Go) => {}
+                    Ok(Next::End) => break ExitCode::SUCCESS,
+                    Err(error) => tell!("{}", crate::sentence(&error)),
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break ExitCode::SUCCESS,
+            Err(_) => break ExitCode::from(FAILED),
+        }
+    };
+    runtime.block_on(here.close());
+    // Lost history is no failure.
+    let _ = editor.save_history(&history);
+    Ok(code)
+}
+
+/// What the last listing of the server's current directory showed, for completion.
+#[derive(Clone, Default)]
+pub struct Names(Arc<Mutex<Vec<String>>>);
+
+impl Names {
+    /// Takes a new listing.
+    pub fn set(&self, names: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    fn beginning(&self, word: &str) -> Vec<String> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().filter(|name| name.starts_with(word)).cloned().collect()
+    }
+}
+
+#[derive(Helper, Highlighter, Hinter, Validator)]
+struct Words {
+    names: Names,
+    files: FilenameCompleter,
+}
+
+impl Completer for Words {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        context: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let before = &line[..at];
+        let start = before.rfind(' ').map_or(0, |blank| blank + 1);
+        let word = &before[start..];
+        let found = if start == 0 {
+            COMMANDS
+                .iter()
+                .map(|(name, _)| (*name).to_owned())
+                .filter(|name| name.starts_with(word))
+                .collect()
+        } else if before.starts_with("put")
+            || before.starts_with("mput")
+            || before.starts_with("lcd")
+        {
+            return self.files.complete(line, at, context);
+        } else {
+            self.names.beginning(word)
+        };
+        let pair = |name: String| Pair { display: name.clone(), replacement: name };
+        Ok((start, found.into_iter().map(pair).collect()))
+    }
+}

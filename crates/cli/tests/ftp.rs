@@ -1,0 +1,399 @@
+//! Our FTP server and other people's clients: the real programs, plain and under TLS, over IPv4 and
+//! IPv6. Each lists, gets, puts, resumes and renames as far as it can.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use support::{Home, bytes, finish, names, skip, start, text};
+
+const PASSWORD: &str = "secret-word";
+const SIZE: usize = 3_000_000;
+/// What was there of a file before a resume.
+const PART: usize = 1_234_567;
+
+/// A server of the folder `root` for the user ann; killed when dropped.
+struct FtpServer {
+    child: Child,
+    home: Home,
+    /// As in a URL.
+    host: &'static str,
+    port: String,
+}
+
+impl FtpServer {
+    fn start(host: &'static str, options: &[&str]) -> Self {
+        let home = Home::new();
+        fs::write(home.folder("root").join("big"), bytes(SIZE)).unwrap();
+        home.folder("root/dir/below");
+        fs::write(home.path("root/dir/below/one"), "1").unwrap();
+        let mut user = home.longhaul(&["ftp-user", "set", "ann", "--root", "root"]);
+        let mut user = user.stdin(Stdio::piped()).spawn().unwrap();
+        writeln!(user.stdin.take().unwrap(), "{PASSWORD}").unwrap();
+        assert!(user.wait().unwrap().success());
+        let address = format!("{host}:0");
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--root", "root", "--ftp", &address];
+        let mut command = home.longhaul(&[&arguments, options].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            Some(line.strip_prefix("FTP on ")?.rsplit(':').next()?.to_owned())
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, home, host, port: port.unwrap() }
+    }
+
+    /// Without brackets.
+    fn bare_host(&self) -> &'static str {
+        self.host.trim_matches(['[', ']'])
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("ftp://ann:{PASSWORD}@{}:{}/{path}", self.host, self.port)
+    }
+
+    /// Runs a program in the home folder.
+    fn run(&self, program: &str, arguments: &[&str], input: &str) -> String {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.home.path("")).stdin(Stdio::piped());
+        command.env("HOME", self.home.path("")).env("LONGHAUL_HOME", self.home.path("home"));
+        let mut child = start(&mut command);
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = finish(child);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+        said
+    }
+
+    fn is_there(&self, name: &str, expected: &[u8]) {
+        let found =
+            fs::read(self.home.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(found == expected, "{name}: {} bytes of {}", found.len(), expected.len());
+    }
+
+    /// The first part of a file that is to be put, as the server keeps it after a cut.
+    fn half_put(&self, name: &str) {
+        let part = self.home.path(&format!("root/.{name}.longhaul.part"));
+        fs::write(part, &bytes(SIZE)[..PART]).unwrap();
+    }
+
+    /// The first part of a file that is to be got.
+    fn half_got(&self, name: &str) {
+        fs::write(self.home.path(name), &bytes(SIZE)[..PART]).unwrap();
+    }
+}
+
+impl Drop for FtpServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a program can be run; says so loudly when it cannot.
+fn has(test: &str, program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let has = found.is_ok_and(|output| output.status.success());
+    if !has {
+        skip(test, &format!("{program} is not installed"));
+    }
+    has
+}
+
+/// IPv4 and IPv6.
+const HOSTS: [&str; 2] = ["127.0.0.1", "[::1]"];
+
+/// Each host in clear and under TLS.
+fn ways() -> impl Iterator<Item = (FtpServer, bool)> {
+    HOSTS.into_iter().flat_map(|host| {
+        [false, true].map(|tls| {
+            let options: &[&str] = if tls { &["--ftp-require-tls"] } else { &[] };
+            (FtpServer::start(host, options), tls)
+        })
+    })
+}
+
+#[test]
+fn curl() {
+    if !has("curl", "curl") {
+        return;
+    }
+    for (server, tls) in ways() {
+        server.home.file("file", SIZE);
+        let common: &[&str] = if tls { &["-sS", "-k", "--ssl-reqd"] } else { &["-sS"] };
+        let curl = |arguments: &[&str]| server.run("curl", &[common, arguments].concat(), "");
+        assert!(curl(&[&server.url("")]).contains("big"));
+        assert!(curl(&["-l", &server.url("dir/")]).contains("below"));
+        curl(&["-o", "got", &server.url("big")]);
+        server.is_there("got", &bytes(SIZE));
+        server.half_got("rest");
+        curl(&["-C", "-", "-o", "rest", &server.url("big")]);
+        server.is_there("rest", &bytes(SIZE));
+        curl(&["-T", "file", "--ftp-create-dirs", &server.url("new/put")]);
+        server.is_there("root/new/put", &bytes(SIZE));
+        server.half_put("file");
+        curl(&["-T", "file", "-C", "-", &server.url("file")]);
+        server.is_there("root/file", &bytes(SIZE));
+        curl(&["-Q", "RNFR file", "-Q", "RNTO renamed", &server.url("")]);
+        server.is_there("root/renamed", &bytes(SIZE));
+        // Debian 12's curl (7.88) cannot tell its own address in active mode under TLS.
+        if !tls {
+            curl(&["-P", "-", "-o", "active", &server.url("big")]);
+            server.is_there("active", &bytes(SIZE));
+        }
+    }
+}
+
+#[test]
+fn lftp() {
+    if !has("lftp", "lftp") {
+        return;
+    }
+    for (server, tls) in ways() {
+        server.home.file("file", SIZE);
+        server.home.file("rest", SIZE);
+        server.home.folder("tree/deep");
+        fs::write(server.home.path("tree/deep/leaf"), "leaf").unwrap();
+        server.half_got("got-rest");
+        server.half_put("rest");
+        let script = format!(
+            "set cmd:fail-exit yes; set net:max-retries 2; set net:timeout 20; set cmd:interactive no
+             set ssl:verify-certificate no; set ftp:ssl-force {tls}; set ftp:ssl-allow {tls}
+             set ftp:ssl-protect-data {tls}; set xfer:clobber yes
+             open {}
+             ls; cls -l dir
+             get big -o got; get -c big -o got-rest
+             pget -n 3 big -o pgot
+             put file; put -c rest
+             mirror dir mirrored; mirror -R tree planted
+             mv file renamed; mkdir made; rmdir made; chmod 600 rest
+             bye
+            ",
+            server.url("")
+        );
+        let said = server.run("lftp", &["-f", "/dev/stdin"], &script);
+        assert!(said.contains("big"), "{said}");
+        for name in ["got", "got-rest", "pgot", "root/rest", "root/renamed"] {
+            server.is_there(name, &bytes(SIZE));
+        }
+        server.is_there("mirrored/below/one", b"1");
+        server.is_there("root/planted/deep/leaf", b"leaf");
+        assert!(!names(&server.home.path("root")).iter().any(|name| name.ends_with(".part")));
+    }
+}
+
+/// Debian's `ftp`, which is tnftp.
+#[test]
+fn tnftp() {
+    if !has("tnftp", "tnftp") {
+        return;
+    }
+    for host in HOSTS {
+        let server = FtpServer::start(host, &[]);
+        server.home.file("file", SIZE);
+        server.half_got("rest");
+        let script = format!(
+            "user ann {PASSWORD}\nbinary\nprompt\nls\nget big got\nreget big rest\nput file\n\
+             rename file renamed\ncd dir/below\nmget o*\npassive\ncd /\nget big active\nbye\n"
+        );
+        let said = server.run("tnftp", &["-n", "-v", server.bare_host(), &server.port], &script);
+        assert!(said.contains("226"), "{said}");
+        for name in ["got", "rest", "active", "root/renamed"] {
+            server.is_there(name, &bytes(SIZE));
+        }
+        server.is_there("one", b"1");
+    }
+}
+
+#[test]
+fn python_ftplib() {
+    const SCRIPT: &str = r#"
+import ftplib, io, sys
+host, port, password, tls, part = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "true", int(sys.argv[5])
+ftp = ftplib.FTP_TLS() if tls else ftplib.FTP()
+ftp.connect(host, port, timeout=30)
+ftp.login("ann", password)
+if tls: ftp.prot_p()
+assert "big" in ftp.nlst()
+assert dict(ftp.mlsd())["big"]["type"] == "file"
+lines = []
+ftp.dir(lines.append)
+assert any("big" in line for line in lines)
+data = open("file", "rb").read()
+got = bytearray()
+ftp.retrbinary("RETR big", got.extend)
+assert got == data
+got = bytearray(data[:part])
+ftp.retrbinary("RETR big", got.extend, rest=part)
+assert got == data
+ftp.storbinary("STOR put", io.BytesIO(data))
+ftp.storbinary("STOR half", io.BytesIO(data[part:]), rest=part)
+ftp.rename("put", "renamed")
+ftp.voidcmd("TYPE I")
+assert ftp.size("renamed") == len(data)
+ftp.mkd("made"); ftp.cwd("made"); assert ftp.pwd() == "/made"; ftp.cwd(".."); ftp.rmd("made")
+ftp.storlines("STOR text", io.BytesIO(b"one\ntwo\n"))
+text = []
+ftp.retrlines("RETR text", text.append)
+assert text == ["one", "two"]
+ftp.set_pasv(False)
+got = bytearray()
+ftp.retrbinary("RETR big", got.extend)
+assert got == data
+ftp.delete("text")
+ftp.quit()
+"#;
+    if !has("python_ftplib", "python3") {
+        return;
+    }
+    for (server, tls) in ways() {
+        server.home.file("file", SIZE);
+        server.half_put("half");
+        fs::write(server.home.path("script.py"), SCRIPT).unwrap();
+        let (tls, part) = (tls.to_string(), PART.to_string());
+        let arguments = ["script.py", server.bare_host(), &server.port, PASSWORD, &tls, &part];
+        server.run("python3", &arguments, "");
+        server.is_there("root/half", &bytes(SIZE));
+        server.is_there("root/renamed", &bytes(SIZE));
+    }
+}
+
+#[test]
+fn rclone() {
+    if !has("rclone", "rclone") {
+        return;
+    }
+    for (server, tls) in ways() {
+        server.home.folder("tree/deep");
+        fs::write(server.home.path("tree/deep/leaf"), bytes(SIZE)).unwrap();
+        let password = server.run("rclone", &["obscure", PASSWORD], "");
+        let config = format!(
+            "[far]\ntype = ftp\nhost = {}\nport = {}\nuser = ann\npass = {}\nexplicit_tls = {tls}\n\
+             no_check_certificate = true\n",
+            server.host,
+            server.port,
+            password.trim(),
+        );
+        fs::write(server.home.path("rclone.conf"), config).unwrap();
+        let rclone = |arguments: &[&str]| {
+            let common = ["--config", "rclone.conf", "--retries", "1", "--low-level-retries", "1"];
+            server.run("rclone", &[&common, arguments].concat(), "")
+        };
+        assert!(rclone(&["lsf", "far:"]).contains("big"));
+        rclone(&["copyto", "far:big", "got"]);
+        rclone(&["copy", "tree", "far:planted"]);
+        rclone(&["check", "--download", "tree", "far:planted"]);
+        rclone(&["moveto", "far:planted/deep/leaf", "far:planted/renamed"]);
+        server.is_there("got", &bytes(SIZE));
+        server.is_there("root/planted/renamed", &bytes(SIZE));
+    }
+}
+
+#[test]
+fn aria2() {
+    if !has("aria2", "aria2c") {
+        return;
+    }
+    for host in HOSTS {
+        let server = FtpServer::start(host, &[]);
+        let url = server.url("big");
+        let common = ["-q", "--allow-overwrite=true", "-x4", "-s4", "-k1M"];
+        server.run("aria2c", &[&common[..], &["-o", "got", &url]].concat(), "");
+        server.is_there("got", &bytes(SIZE));
+        server.half_got("rest");
+        server.run("aria2c", &["-q", "-c", "-x1", "-o", "rest", &url], "");
+        server.is_there("rest", &bytes(SIZE));
+    }
+}
+
+/// Our own client against our own server.
+#[test]
+fn longhaul_itself_stripes_and_resumes() {
+    for (server, tls) in ways() {
+        server.home.file("file", SIZE);
+        server.home.folder("tree/deep");
+        fs::write(server.home.path("tree/deep/leaf"), bytes(100_000)).unwrap();
+        let scheme = if tls { "ftps" } else { "ftp" };
+        let url = |path: &str| format!("{scheme}://ann@{}:{}/{path}", server.host, server.port);
+        let longhaul = |arguments: &[&str]| {
+            let mut command = server.home.longhaul(arguments);
+            let output = finish(start(command.env("LONGHAUL_FTP_PASSWORD", PASSWORD)));
+            assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+            text(&output.stdout) + &text(&output.stderr)
+        };
+        let accept = ["--ftp-accept-new", "--ftp-streams", "5"];
+        longhaul(&[&["cp", &url("big"), "got"], &accept[..]].concat());
+        let said = longhaul(&["cp", "--json", "file", "tree", &url("put/")]);
+        assert!(said.contains("\"streams\":4"), "{said}");
+        server.half_put("resumed");
+        let before = fs::metadata(server.home.path("root/.resumed.longhaul.part")).unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&before);
+        longhaul(&["cp", "file", &url("resumed")]);
+        server.is_there("root/resumed", &bytes(SIZE));
+        let after = fs::metadata(server.home.path("root/resumed")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&after), inode, "the part was gone on with");
+        fs::write(server.home.path("root/.other.longhaul.part"), b"something else").unwrap();
+        longhaul(&["cp", "file", &url("other")]);
+        server.is_there("root/other", &bytes(SIZE));
+        longhaul(&["cp", &url("put"), "back"]);
+        longhaul(&["cp", "--ftp-active", &url("big"), "active"]);
+        for name in ["got", "active", "root/put/file", "back/file"] {
+            server.is_there(name, &bytes(SIZE));
+        }
+        server.is_there("back/tree/deep/leaf", &bytes(100_000));
+        let time = |name: &str| fs::metadata(server.home.path(name)).unwrap().modified().unwrap();
+        let age = time("root/big").duration_since(time("got")).unwrap();
+        assert!(age.as_secs() == 0, "the time is kept to the second");
+
+        fs::write(server.home.path(".rest.longhaul.part"), &bytes(SIZE)[..PART]).unwrap();
+        server.half_put("again");
+        let script = "ls\ndir\nreget big rest\nmult 3\nstatus\nput file\nreput file again\nrename file renamed\n\
+                      mkdir made\ncd made\npwd\ncd ..\nrmdir made\nsize big\nmodtime big\nhash big\nmult 1\n\
+                      mget b*\npassive\nactive\nget big second\ndelete second.not\n";
+        fs::write(server.home.path("script"), script).unwrap();
+        let mut command = server.home.longhaul(&["ftp", &url("")]);
+        command.env("LONGHAUL_FTP_PASSWORD", PASSWORD);
+        command.stdin(fs::File::open(server.home.path("script")).unwrap());
+        let output = finish(start(&mut command));
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "the last command fails: {said}");
+        assert!(
+            said.contains("550 No such file") && said.contains("3 connections a file"),
+            "{said}"
+        );
+        for name in ["rest", "big", "second", "root/renamed", "root/again"] {
+            server.is_there(name, &bytes(SIZE));
+        }
+    }
+}
+
+#[test]
+fn a_user_sees_the_root_alone_and_anonymous_users_only_read() {
+    let server = FtpServer::start("127.0.0.1", &["--ftp-anonymous"]);
+    fs::write(server.home.path("outside"), "outside").unwrap();
+    for (link, to) in [("up", "../outside"), ("abs", "/etc/passwd"), ("in", "dir/below/one")] {
+        std::os::unix::fs::symlink(to, server.home.path("root").join(link)).unwrap();
+    }
+    let reply = |commands: &str| {
+        use std::io::Read;
+        let address = (Path::new(server.host).to_str().unwrap(), server.port.parse().unwrap());
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(commands.as_bytes()).unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    };
+    let login = format!("USER ann\r\nPASS {PASSWORD}\r\nTYPE I\r\n");
+    let said =
+        reply(&format!("{login}SIZE up\r\nSIZE abs\r\nSIZE ../../outside\r\nSIZE in\r\nQUIT\r\n"));
+    let tail: Vec<&str> = said.lines().rev().skip(1).take(4).map(|line| &line[..3]).collect();
+    assert_eq!(tail, ["213", "550", "550", "550"], "{said}");
+    let said = reply("USER ftp\r\nPASS x\r\nDELE big\r\nMKD x\r\nEPSV\r\nSTOR x\r\nQUIT\r\n");
+    assert_eq!(said.matches("\n550 ").count(), 3, "{said}");
+    let said = reply("USER ann\r\nPASS wrong\r\nUSER nobody\r\nPASS x\r\nQUIT\r\n");
+    assert_eq!(said.matches("\n530 ").count(), 2, "{said}");
+}

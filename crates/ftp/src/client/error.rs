@@ -1,0 +1,69 @@
+//! What can go wrong between a client and its server.
+
+use std::io;
+
+use crate::data::DataError;
+use crate::reply::{Reply, ReplyError};
+
+/// Why something did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The server cannot be reached, or the connection broke.
+    #[error(
+        "the connection to the FTP server failed ({0}): check host and network, then try again"
+    )]
+    Connection(io::Error),
+    /// It does not answer.
+    #[error("the FTP server does not answer: check host and network, then try again")]
+    Silent,
+    /// It answers what cannot be understood.
+    #[error("the server's answer makes no sense: {0}")]
+    Nonsense(#[from] ReplyError),
+    /// It refuses.
+    #[error("{command}: the server says {reply}")]
+    Refused {
+        /// What it was told, without what is secret.
+        command: String,
+        /// What it said.
+        reply: Reply,
+    },
+    /// TLS was asked for and cannot be had.
+    #[error("the server offers no TLS: ask its operator, or use ftp:// where clear text will do")]
+    NoTls,
+    /// TLS failed.
+    #[error("TLS with the server failed: {0}")]
+    Tls(io::Error),
+    /// Nobody vouches for the server's certificate.
+    #[error(
+        "the server's certificate is not known (SHA-256 {fingerprint}): compare that with its \
+         operator, then use --ftp-accept-new"
+    )]
+    Unknown {
+        /// Of the certificate.
+        fingerprint: String,
+    },
+    /// No data connection came about.
+    #[error(
+        "no data connection with the server comes about ({0}): a firewall may be in the way; try the other of active and passive mode"
+    )]
+    NoData(io::Error),
+    /// Data did not arrive.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// It was stopped from here.
+    #[error("stopped; the same command resumes what was being received")]
+    Stopped,
+    /// A file here cannot be read or written.
+    #[error("{0}")]
+    Here(io::Error),
+    /// A name that no command can carry.
+    #[error("that name holds a line end, which FTP cannot carry: rename it")]
+    Name,
+}
+
+impl ClientError {
+    /// Whether the server merely said no, so that the session can go on.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Here(_) | Self::Name)
+    }
+}

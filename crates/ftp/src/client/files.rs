@@ -1,0 +1,279 @@
+//! What a client does with files: list, look, get and put.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
+
+use super::transfer::Moving;
+use super::{Client, ClientError};
+use crate::data::{Moved, PIECE, Sink};
+use crate::entry::{Entry, Kind, read_facts, read_ls_line};
+use crate::hash::Algorithm;
+use crate::landing::{Landing, blocking, partial};
+use crate::time::read_stamp;
+
+/// Bytes of a listing, at most.
+const LISTING_MAX: usize = 64 << 20;
+
+/// What stands at a path of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A file; its size and last change where the server tells.
+    File(Option<u64>, Option<i64>),
+    /// A directory.
+    Directory,
+}
+
+/// Takes no more than [`LISTING_MAX`].
+struct Listing(Vec<u8>);
+
+impl Sink for Listing {
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.0.len() + bytes.len() > LISTING_MAX {
+            return Err(io::Error::other("the server's listing is too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn now() -> i64 {
+    net::clock::wall().as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+impl Client {
+    /// The text of a listing, by LIST, NLST or MLSD.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn listing(&mut self, verb: &str, path: &[u8]) -> Result<Vec<u8>, ClientError> {
+        let mut listing = Listing(Vec::new());
+        let moving = Moving::<&[u8], _>::Receive(&mut listing);
+        self.move_data((verb, path), (0, None), moving, &Moved::default()).await?;
+        Ok(listing.0)
+    }
+
+    /// What a directory holds; names are the server's, and not to be trusted as paths.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn list(&mut self, path: &[u8]) -> Result<Vec<Entry>, ClientError> {
+        if self.knows("MLST") {
+            let text = self.listing("MLSD", path).await?;
+            return Ok(lines(&text).filter_map(read_facts).collect());
+        }
+        let text = self.listing("LIST", path).await?;
+        let now = now();
+        Ok(lines(&text).filter_map(|line| read_ls_line(line, now)).collect())
+    }
+
+    /// What stands at a path.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when there is nothing.
+    pub async fn find(&mut self, path: &[u8]) -> Result<Found, ClientError> {
+        if path.is_empty() {
+            return Ok(Found::Directory);
+        }
+        if self.knows("MLST") {
+            let reply = self.done_with("MLST", path).await?;
+            let entry = reply
+                .lines
+                .iter()
+                .skip(1)
+                .find_map(|line| read_facts(line.trim_start().as_bytes()));
+            match entry.map(|entry| (entry.kind, entry)) {
+                Some((Kind::Directory, _)) => return Ok(Found::Directory),
+                Some((_, entry)) => return Ok(Found::File(Some(entry.size), entry.modified)),
+                // `type=cdir` for a directory, of some servers.
+                None => {}
+            }
+        }
+        let size = self.size(path).await?;
+        if size.is_none() && self.is_directory(path).await? {
+            return Ok(Found::Directory);
+        }
+        let modified = self.modified(path).await?;
+        if size.is_none() && modified.is_none() && self.knows("SIZE") {
+            let reply = crate::reply::Reply::new(550, "there is no such file");
+            return Err(super::refused(path, reply));
+        }
+        Ok(Found::File(size, modified))
+    }
+
+    /// Goes there and back, for servers that tell no better.
+    async fn is_directory(&mut self, path: &[u8]) -> Result<bool, ClientError> {
+        let here = self.here().await?;
+        if super::with_path("CWD", path).contains(&b'\n') {
+            return Err(ClientError::Name);
+        }
+        match self.done_with("CWD", path).await {
+            Ok(_) => {
+                self.done_with("CWD", here.as_bytes()).await?;
+                Ok(true)
+            }
+            Err(error) if error.is_refusal() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The current directory there.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn here(&mut self) -> Result<String, ClientError> {
+        let reply = self.done("PWD").await?;
+        let text = reply.text();
+        let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+        Ok(quoted.map_or(text, |(path, _)| path).replace("\"\"", "\""))
+    }
+
+    /// A file's size, where the server tells.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the connection breaks.
+    pub async fn size(&mut self, path: &[u8]) -> Result<Option<u64>, ClientError> {
+        if self.type_set != Some(false) {
+            self.done("TYPE I").await?;
+            self.type_set = Some(false);
+        }
+        self.told("SIZE", path, |text| text.parse().ok()).await
+    }
+
+    /// When it was changed last, in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the connection breaks.
+    pub async fn modified(&mut self, path: &[u8]) -> Result<Option<i64>, ClientError> {
+        self.told("MDTM", path, read_stamp).await
+    }
+
+    async fn told<T>(
+        &mut self,
+        verb: &str,
+        path: &[u8],
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, ClientError> {
+        let reply = self.ask_bytes(&super::with_path(verb, path)).await?;
+        Ok(read(reply.text().trim()).filter(|_| reply.code == 213))
+    }
+
+    /// Gets a file into a directory here, under a temporary name until it is whole. What was cut is
+    /// kept, and resumed by the next call: always when `resume` says so, else when the server's file
+    /// has not changed since.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn get(
+        &mut self,
+        path: &[u8],
+        (directory, name): (OwnedFd, &OsStr),
+        resume: bool,
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        let (size, modified) = match self.find(path).await? {
+            Found::File(size, modified) => (size, modified),
+            Found::Directory => {
+                let reply = crate::reply::Reply::new(550, "that is a directory");
+                return Err(super::refused(path, reply));
+            }
+        };
+        let kept = partial(&directory, name).map_err(ClientError::Here)?;
+        let kept = kept.filter(|(bytes, time)| {
+            let same = resume || modified.is_some() && Some(*time) == modified;
+            same && !self.ascii && size.is_none_or(|size| *bytes <= size)
+        });
+        let landing = match kept {
+            Some((bytes, _)) => Landing::resumed(directory, name, bytes),
+            None => Landing::fresh(directory, name),
+        };
+        let mut landing = landing.map_err(ClientError::Here)?;
+        let offset = landing.offset;
+        moved.add(offset as usize);
+        let before = moved.bytes();
+        let moving = Moving::<&[u8], _>::Receive(&mut landing);
+        let ahead = size.map(|size| size - offset);
+        let mut got = self.move_data(("RETR", path), (offset, ahead), moving, moved).await;
+        let came = moved.bytes() - before;
+        if got.is_ok() && !self.ascii && ahead.is_some_and(|ahead| ahead != came) {
+            got = Err(ClientError::Data(crate::data::DataError::Cut));
+        }
+        match got {
+            Ok(()) => landing.install(modified).await.map_err(ClientError::Here),
+            Err(error) => {
+                landing.keep(modified).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a file there, from byte `offset` on; what the server has before stays.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn put(
+        &mut self,
+        mut file: File,
+        path: &[u8],
+        offset: u64,
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        file.seek(io::SeekFrom::Start(offset)).map_err(ClientError::Here)?;
+        let metadata = file.metadata().map_err(ClientError::Here)?;
+        let ahead = metadata.len().saturating_sub(offset);
+        moved.add(offset as usize);
+        let moving = Moving::<_, Vec<u8>>::Send(tokio::fs::File::from_std(file));
+        self.move_data(("STOR", path), (offset, Some(ahead)), moving, moved).await?;
+        if self.knows("MFMT")
+            && let Ok(modified) = metadata.modified()
+            && let Ok(since) = modified.duration_since(std::time::UNIX_EPOCH)
+        {
+            let stamp = crate::time::stamp(since.as_secs().try_into().unwrap_or(i64::MAX));
+            // The file is there; a server that keeps its own time may.
+            self.ask_bytes(&super::with_path(&format!("MFMT {stamp}"), path)).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// From which byte on a file has to be put: behind what the server has of it, where a checksum
+    /// says that this is the beginning of the same file.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn resume_point(&mut self, file: &File, path: &[u8]) -> Result<u64, ClientError> {
+        if !self.knows("XSHA256") || self.ascii {
+            return Ok(0);
+        }
+        let size = file.metadata().map_err(ClientError::Here)?.len();
+        let Some(there) = self.size(path).await?.filter(|there| (1..=size).contains(there)) else {
+            return Ok(0);
+        };
+        let command = [b"XSHA256 \"", path, format!("\" 0 {there}").as_bytes()].concat();
+        let reply = self.ask_bytes(&command).await?;
+        let file = file.try_clone().map_err(ClientError::Here)?;
+        let here = blocking(move || hash_of(file, there)).await.map_err(ClientError::Here)?;
+        let same = reply.class() == 2 && reply.text().trim().eq_ignore_ascii_case(&here);
+        Ok(if same { there } else { 0 })
+    }
+}
+
+/// The SHA-256 of the first bytes of a file.
+fn hash_of(mut file: File, bytes: u64) -> io::Result<String> {
+    file.seek(io::SeekFrom::Start(0))?;
+    let mut file = file.take(bytes);
+    let mut hasher = Algorithm::Sha256.hasher();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hasher.finish()),
+            read => hasher.update(&piece[..read]),
+        }
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}

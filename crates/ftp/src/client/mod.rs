@@ -1,0 +1,348 @@
+//! The client: speaks with any FTP server, under TLS and over several connections where it can.
+//!
+//! What a server says is not believed further than it must be: data connections go to the host that
+//! the control connection goes to, whatever PASV answers, and come from it alone.
+
+mod control;
+mod error;
+mod files;
+mod transfer;
+mod tree;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+pub use error::ClientError;
+pub use files::Found;
+pub use tree::Copied;
+
+use crate::data::Channel;
+use crate::reply::Reply;
+use crate::tls::{self, Seen, Trust};
+use control::Control;
+
+/// How long a connection may take to come about.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// When to use TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Security {
+    /// Where the server offers it.
+    #[default]
+    Offered,
+    /// Always, by AUTH TLS.
+    Required,
+    /// Always, from the first byte on (port 990).
+    Implicit,
+    /// Never.
+    Clear,
+}
+
+/// How to speak with a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When to use TLS.
+    pub security: Security,
+    /// Whom to trust.
+    pub trust: Trust,
+    /// Connections of one transfer, where the server can; at least 1.
+    pub streams: usize,
+    /// The server connects here.
+    pub active: bool,
+    /// Notified, it stops a transfer under way; the session is over then.
+    pub stop: Arc<Notify>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let trust = Trust::default();
+        Self { security: Security::Offered, trust, streams: 4, active: false, stop: Arc::default() }
+    }
+}
+
+/// A session with a server.
+pub struct Client {
+    control: Control,
+    options: Options,
+    /// The other end of the control connection; no data goes elsewhere.
+    peer: SocketAddr,
+    local: SocketAddr,
+    features: Vec<String>,
+    tls: Option<Tls>,
+    /// Data goes under TLS.
+    protected: bool,
+    /// The server's most connections, once it has told; 1 when it knows nothing of them.
+    streams_there: usize,
+    type_set: Option<bool>,
+    /// Lines are translated.
+    ascii: bool,
+    /// EPSV was refused.
+    old_passive: bool,
+}
+
+/// What makes TLS connections; one for all, so that data connections resume the session.
+struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    seen: Seen,
+}
+
+impl Tls {
+    fn new(host: &str, trust: Trust) -> Result<Self, ClientError> {
+        let (config, seen) = tls::client(trust).map_err(ClientError::Tls)?;
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|error| ClientError::Tls(std::io::Error::other(error)))?;
+        Ok(Self { config, name, seen })
+    }
+
+    async fn secure(&self, channel: Channel) -> Result<Channel, ClientError> {
+        let connector = TlsConnector::from(self.config.clone());
+        let secured = connector.connect(self.name.clone(), channel);
+        match tokio::time::timeout(CONNECT_PATIENCE, secured).await {
+            Ok(Ok(secured)) => Ok(Box::new(secured)),
+            Err(_) => Err(ClientError::Silent),
+            Ok(Err(error)) => {
+                match (error.to_string().contains("certificate"), self.seen.fingerprint()) {
+                    (true, Some(fingerprint)) => Err(ClientError::Unknown { fingerprint }),
+                    _ => Err(ClientError::Tls(error)),
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Connects, and sets up TLS. `host` is the name that the certificate should have.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn connect(
+        host: &str,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, ClientError> {
+        let connecting = TcpStream::connect(address);
+        let stream = tokio::time::timeout(CONNECT_PATIENCE, connecting).await;
+        let stream = stream.map_err(|_| ClientError::Silent)?.map_err(ClientError::Connection)?;
+        let local = stream.local_addr().map_err(ClientError::Connection)?;
+        let _ = stream.set_nodelay(true);
+        let mut tls = None;
+        let mut channel: Channel = Box::new(stream);
+        if options.security == Security::Implicit {
+            let new = Tls::new(host, options.trust.clone())?;
+            channel = new.secure(channel).await?;
+            tls = Some(new);
+        }
+        let mut client = Self {
+            control: Control::new(channel),
+            options,
+            peer: address,
+            local,
+            features: Vec::new(),
+            tls,
+            protected: false,
+            streams_there: 1,
+            type_set: None,
+            ascii: false,
+            old_passive: false,
+        };
+        client.greet(host).await?;
+        Ok(client)
+    }
+
+    async fn greet(&mut self, host: &str) -> Result<(), ClientError> {
+        let greeting = self.control.reply().await?;
+        if greeting.class() != 2 {
+            return Err(ClientError::Refused { command: "connect".into(), reply: greeting });
+        }
+        self.ask_features().await?;
+        match self.options.security {
+            Security::Offered if self.knows("AUTH") => self.begin_tls(host).await,
+            Security::Required => self.begin_tls(host).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn begin_tls(&mut self, host: &str) -> Result<(), ClientError> {
+        let reply = self.ask("AUTH TLS").await?;
+        if reply.code != 234 {
+            return Err(ClientError::NoTls);
+        }
+        let tls = Tls::new(host, self.options.trust.clone())?;
+        // What a stranger may have put behind the answer in clear is forgotten.
+        let channel = self.control.take_channel();
+        self.control = Control::new(tls.secure(channel).await?);
+        self.tls = Some(tls);
+        Ok(())
+    }
+
+    /// RFC 2389. A server without it has no features.
+    async fn ask_features(&mut self) -> Result<(), ClientError> {
+        let reply = self.ask("FEAT").await?;
+        if reply.class() == 2 {
+            let lines = reply.lines.iter().map(|line| line.trim().to_ascii_uppercase());
+            self.features = lines.collect();
+        }
+        Ok(())
+    }
+
+    /// Whether the server named a feature, by its first word.
+    pub fn knows(&self, feature: &str) -> bool {
+        self.feature(feature).is_some()
+    }
+
+    fn feature(&self, feature: &str) -> Option<&str> {
+        self.features.iter().find_map(|line| {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            (name == feature).then_some(value)
+        })
+    }
+
+    /// Says who is there, and sets up what every transfer needs.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when name or password are wrong.
+    pub async fn log_in(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        let mut reply = self.ask(&format!("USER {user}")).await?;
+        if reply.class() == 3 {
+            reply = self.ask_secretly("PASS", password).await?;
+        }
+        if reply.class() != 2 {
+            return Err(ClientError::Refused { command: format!("login as {user}"), reply });
+        }
+        if self.tls.is_some() {
+            // Implicit TLS protects the control connection alone, so both are said in any case.
+            self.done("PBSZ 0").await?;
+            self.protected = match self.done("PROT P").await {
+                Ok(_) => true,
+                // Where TLS is a wish, a password under it is better than nothing.
+                Err(error) if error.is_refusal() && self.options.security == Security::Offered => {
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        // Some servers tell more to those they know.
+        self.ask_features().await?;
+        if self.knows("UTF8") {
+            self.ask("OPTS UTF8 ON").await?;
+        }
+        self.set_streams(self.options.streams).await
+    }
+
+    /// Whether passwords and data go under TLS.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The fingerprint of the server's certificate, when TLS stands.
+    pub fn fingerprint(&self) -> Option<String> {
+        self.tls.as_ref()?.seen.fingerprint()
+    }
+
+    /// Connections of a striped transfer: no more than either side's most.
+    pub fn streams(&self) -> usize {
+        self.options.streams.min(self.streams_there)
+    }
+
+    /// The server's most connections; 1 when it knows nothing of striping.
+    pub fn streams_there(&self) -> usize {
+        self.streams_there
+    }
+
+    /// Changes how many connections this side wants.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the connection breaks.
+    pub async fn set_streams(&mut self, streams: usize) -> Result<(), ClientError> {
+        self.options.streams = streams.max(1);
+        if streams > 1 && self.streams_there == 1 && self.knows("MULT") {
+            let reply = self.ask("MULT").await?;
+            let most = reply.text().split(' ').next().and_then(|number| number.parse().ok());
+            self.streams_there = most.filter(|_| reply.class() == 2).unwrap_or(1);
+        }
+        Ok(())
+    }
+
+    /// Lets the server connect here, or connects to it.
+    pub fn set_active(&mut self, active: bool) {
+        self.options.active = active;
+    }
+
+    /// Whether the server connects here.
+    pub fn is_active(&self) -> bool {
+        self.options.active
+    }
+
+    /// Translates line ends, or leaves bytes as they are.
+    pub fn set_ascii(&mut self, ascii: bool) {
+        self.ascii = ascii;
+    }
+
+    /// Whether line ends are translated.
+    pub fn is_ascii(&self) -> bool {
+        self.ascii
+    }
+
+    /// Sends a command and gives the reply, whatever it is.
+    ///
+    /// # Errors
+    /// When the connection breaks, or the command holds a line end.
+    pub async fn ask(&mut self, command: &str) -> Result<Reply, ClientError> {
+        self.ask_bytes(command.as_bytes()).await
+    }
+
+    async fn ask_bytes(&mut self, command: &[u8]) -> Result<Reply, ClientError> {
+        self.control.send(command).await?;
+        self.control.reply().await
+    }
+
+    async fn ask_secretly(&mut self, verb: &str, secret: &str) -> Result<Reply, ClientError> {
+        self.ask(&format!("{verb} {secret}")).await
+    }
+
+    /// Sends a command that should succeed.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when it does not.
+    pub async fn done(&mut self, command: &str) -> Result<Reply, ClientError> {
+        self.done_with(command, b"").await
+    }
+
+    /// The same for a verb and a path.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when it does not succeed.
+    pub async fn done_with(&mut self, verb: &str, path: &[u8]) -> Result<Reply, ClientError> {
+        let command = with_path(verb, path);
+        let reply = self.ask_bytes(&command).await?;
+        match reply.class() {
+            2 | 3 => Ok(reply),
+            _ => Err(refused(&command, reply)),
+        }
+    }
+
+    /// Says goodbye.
+    pub async fn quit(mut self) {
+        // It ends in any case.
+        let _ = self.ask("QUIT").await;
+    }
+}
+
+fn with_path(verb: &str, path: &[u8]) -> Vec<u8> {
+    match path {
+        b"" => verb.into(),
+        path => [verb.as_bytes(), b" ", path].concat(),
+    }
+}
+
+fn refused(command: &[u8], reply: Reply) -> ClientError {
+    ClientError::Refused { command: String::from_utf8_lossy(command).into_owned(), reply }
+}

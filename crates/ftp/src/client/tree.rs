@@ -1,0 +1,290 @@
+//! Whole trees. A server's names are parsed before anything is done with them: none leads out of the
+//! folder that the user chose.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, mkdirat};
+use rustix::io::Errno;
+use transfer::{Counts, Note, NoteKind, Progress, RelPath, Tree};
+
+use super::{Client, ClientError, Found};
+use crate::data::Moved;
+use crate::entry::{Entry, Kind};
+
+/// What a copy did: installed files, and what was left out.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// What is whole at its destination.
+    pub counts: Counts,
+    /// What is not, and why.
+    pub notes: transfer::Notes,
+}
+
+impl Copied {
+    fn note(&mut self, kind: NoteKind, path: &[u8], reason: &str) {
+        self.notes.push(Note::new(kind, path, reason));
+    }
+
+    /// One file more, or a note; an error when nothing more can come over this connection.
+    fn count(
+        &mut self,
+        path: &[u8],
+        done: Result<(), ClientError>,
+        bytes: u64,
+        progress: &Progress,
+    ) -> Result<(), ClientError> {
+        match done {
+            Ok(()) => {
+                self.counts.files += 1;
+                self.counts.bytes += bytes;
+                progress.set_files(self.counts.files);
+                Ok(())
+            }
+            Err(error) if error.is_refusal() => {
+                self.note(NoteKind::Failed, path, &error.to_string());
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A path there, of a directory and a name in it.
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    match directory {
+        b"" => name.to_vec(),
+        directory if directory.ends_with(b"/") => [directory, name].concat(),
+        directory => [directory, b"/", name].concat(),
+    }
+}
+
+impl Client {
+    /// Gets a file, or a directory with all that is in it, and gives it this name in a directory here.
+    /// Without a name, what a directory holds goes right there.
+    ///
+    /// # Errors
+    /// When the connection breaks; what a server refuses is only noted.
+    pub async fn get_tree(
+        &mut self,
+        path: &[u8],
+        directory: OwnedFd,
+        name: Option<&RelPath>,
+        (progress, moved): (&Progress, &Moved),
+        copied: &mut Copied,
+    ) -> Result<(), ClientError> {
+        let found = match self.find(path).await {
+            Ok(found) => found,
+            Err(error) => return copied.count(path, Err(error), 0, progress),
+        };
+        match (found, name.and_then(RelPath::split)) {
+            (Found::File(..), Some((_, name))) => {
+                progress.set_current(path);
+                let before = moved.bytes();
+                let got = self.get(path, (directory, name), false, moved).await;
+                copied.count(path, got, moved.bytes() - before, progress)
+            }
+            (Found::File(..), None) => {
+                copied.note(
+                    NoteKind::Failed,
+                    path,
+                    "a file needs a name: name it, not its directory",
+                );
+                Ok(())
+            }
+            (Found::Directory, _) => {
+                let below = name.cloned().unwrap_or_default();
+                let mut tree = Tree::new(directory);
+                if let Err(error) = make_directory(&mut tree, &below) {
+                    copied.note(NoteKind::Failed, path, &error.to_string());
+                    return Ok(());
+                }
+                copied.counts.directories += 1;
+                self.get_below(path, below, &mut tree, (progress, moved), copied).await
+            }
+        }
+    }
+
+    async fn get_below(
+        &mut self,
+        path: &[u8],
+        below: RelPath,
+        tree: &mut Tree,
+        (progress, moved): (&Progress, &Moved),
+        copied: &mut Copied,
+    ) -> Result<(), ClientError> {
+        let mut ahead = vec![(path.to_vec(), below)];
+        while let Some((there, here)) = ahead.pop() {
+            let entries = match self.list(&there).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    copied.count(&there, Err(error), 0, progress)?;
+                    continue;
+                }
+            };
+            for entry in entries {
+                let path = joined(&there, &entry.name);
+                let Some(here) = landing_path(&here, &entry) else {
+                    let reason = "a name that leads elsewhere: not taken";
+                    copied.note(NoteKind::Failed, &path, reason);
+                    continue;
+                };
+                match entry.kind {
+                    Kind::Directory => match make_directory(tree, &here) {
+                        Ok(()) => {
+                            copied.counts.directories += 1;
+                            ahead.push((path, here));
+                        }
+                        Err(error) => copied.note(NoteKind::Failed, &path, &error.to_string()),
+                    },
+                    Kind::File | Kind::Link => {
+                        progress.set_current(&path);
+                        let before = moved.bytes();
+                        let got = self.get_one(&path, &here, tree, moved).await;
+                        copied.count(&path, got, moved.bytes() - before, progress)?;
+                    }
+                    Kind::Other => copied.note(NoteKind::Skipped, &path, "no plain file"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_one(
+        &mut self,
+        path: &[u8],
+        here: &RelPath,
+        tree: &mut Tree,
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        let (parent, name) = here.split().ok_or(ClientError::Name)?;
+        let directory = tree.directory(parent).and_then(|open| open.as_fd().try_clone_to_owned());
+        let directory = directory.map_err(ClientError::Here)?;
+        self.get(path, (directory, name), false, moved).await
+    }
+
+    async fn put_rest(
+        &mut self,
+        file: File,
+        path: &[u8],
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        let offset = self.resume_point(&file, path).await?;
+        self.put(file, path, offset, moved).await
+    }
+
+    /// Puts a file, or a directory with all that is in it, to this path there.
+    ///
+    /// # Errors
+    /// When the connection breaks; what cannot be read or is refused is only noted.
+    pub async fn put_tree(
+        &mut self,
+        local: &Path,
+        path: &[u8],
+        (progress, moved): (&Progress, &Moved),
+        copied: &mut Copied,
+    ) -> Result<(), ClientError> {
+        let mut ahead = vec![(local.to_owned(), path.to_vec())];
+        while let Some((here, there)) = ahead.pop() {
+            // What the user named is followed where it is a link.
+            let metadata = if here == local { here.metadata() } else { here.symlink_metadata() };
+            let kind = match metadata {
+                Ok(metadata) => metadata.file_type(),
+                Err(error) => {
+                    copied.note(NoteKind::Failed, here.as_os_str().as_bytes(), &error.to_string());
+                    continue;
+                }
+            };
+            if kind.is_dir() {
+                // Where it is there already, the files will tell.
+                if !there.is_empty() {
+                    self.ask_bytes(&super::with_path("MKD", &there)).await?;
+                }
+                copied.counts.directories += 1;
+                match std::fs::read_dir(&here) {
+                    Ok(entries) => {
+                        ahead.extend(entries.flatten().map(|entry| {
+                            (entry.path(), joined(&there, entry.file_name().as_bytes()))
+                        }))
+                    }
+                    Err(error) => {
+                        copied.note(
+                            NoteKind::Failed,
+                            here.as_os_str().as_bytes(),
+                            &error.to_string(),
+                        );
+                    }
+                }
+            } else if kind.is_file() {
+                progress.set_current(here.as_os_str().as_bytes());
+                let before = moved.bytes();
+                let put = match File::open(&here) {
+                    Ok(file) => self.put_rest(file, &there, moved).await,
+                    Err(error) => Err(ClientError::Here(error)),
+                };
+                copied.count(&there, put, moved.bytes() - before, progress)?;
+            } else {
+                copied.note(NoteKind::Skipped, here.as_os_str().as_bytes(), "no plain file");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where an entry goes, unless its name is none.
+fn landing_path(directory: &RelPath, entry: &Entry) -> Option<RelPath> {
+    let name = RelPath::new(entry.name.clone()).ok()?;
+    let is_one = !name.as_bytes().is_empty() && !name.as_bytes().contains(&b'/');
+    directory.join(name.as_bytes()).ok().filter(|_| is_one)
+}
+
+fn make_directory(tree: &mut Tree, path: &RelPath) -> std::io::Result<()> {
+    let Some((parent, name)) = path.split() else { return Ok(()) };
+    let parent = tree.directory(parent)?;
+    match mkdirat(&parent, OsStr::new(name), Mode::from_raw_mode(0o777)) {
+        Ok(()) => Ok(()),
+        // A link in place of a directory is met when it is opened, and not followed.
+        Err(Errno::EXIST) => tree.directory(path.as_bytes()).map(drop),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_not_taken() {
+        let directory = RelPath::new(b"a".to_vec()).unwrap();
+        let path = |name: &str| {
+            let entry = Entry {
+                name: name.into(),
+                kind: Kind::File,
+                size: 0,
+                modified: None,
+                mode: None,
+                unique: None,
+            };
+            landing_path(&directory, &entry).map(|path| path.as_bytes().to_vec())
+        };
+        for bad in ["..", ".", "", "../b", "/etc/passwd", "b/c", "b/../../c", "b\0"] {
+            assert_eq!(path(bad), None, "{bad}");
+        }
+        assert_eq!(path("b..c"), Some(b"a/b..c".to_vec()));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_directory_is_not_followed() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("link")).unwrap();
+        let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
+        let path = |text: &str| RelPath::new(text.into()).unwrap();
+        assert!(make_directory(&mut tree, &path("link")).is_err());
+        assert!(make_directory(&mut tree, &path("link/below")).is_err());
+        make_directory(&mut tree, &path("real")).unwrap();
+        make_directory(&mut tree, &path("real/below")).unwrap();
+    }
+}
