@@ -397,3 +397,40 @@ fn a_user_sees_the_root_alone_and_anonymous_users_only_read() {
     let said = reply("USER ann\r\nPASS wrong\r\nUSER nobody\r\nPASS x\r\nQUIT\r\n");
     assert_eq!(said.matches("\n530 ").count(), 2, "{said}");
 }
+
+#[test]
+fn what_a_killed_client_was_sending_is_kept_but_not_shown() {
+    let server = FtpServer::start("127.0.0.1", &[]);
+    let connect = |port: u16| std::net::TcpStream::connect((server.host, port)).unwrap();
+    let mut control = BufReader::new(connect(server.port.parse().unwrap()));
+    let mut ask = |line: &str| {
+        control.get_mut().write_all(line.as_bytes()).unwrap();
+        let mut reply = String::new();
+        control.read_line(&mut reply).unwrap();
+        reply
+    };
+    assert!(ask("").starts_with("220 "));
+    assert!(ask("USER ann\r\n").starts_with("331 "));
+    assert!(ask(&format!("PASS {PASSWORD}\r\n")).starts_with("230 "));
+    assert!(ask("TYPE I\r\n").starts_with("200 "));
+    let port = ask("EPSV\r\n");
+    let port = port.split('|').nth(3).unwrap().parse().unwrap();
+    let mut data = connect(port);
+    assert!(ask("STOR cut\r\n").starts_with("150 "));
+    // More than sockets hold: most of it has been read when this returns.
+    let sent = bytes(30_000_000);
+    data.write_all(&sent).unwrap();
+    // As the kernel does for a process that was killed, and in the worse order.
+    drop(data);
+    drop(control);
+    let part = server.home.path("root/.cut.longhaul.part");
+    for _ in 0..200 {
+        if part.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let kept = fs::read(&part).unwrap();
+    assert!(!kept.is_empty() && sent.starts_with(&kept), "{} bytes", kept.len());
+    assert!(!server.home.path("root/cut").exists());
+}

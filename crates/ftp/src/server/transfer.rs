@@ -20,10 +20,14 @@ use crate::address::Ends;
 use crate::data::{Channel, DataError, Moved, UNSENT_LOW_WATER, receive, send};
 use crate::landing::Landing;
 use crate::names::show;
-use crate::session::{Answer, Data, Failure, Form, Open, Way};
+use crate::session::{Answer, Data, Failure, Form, Framing, Open, Way};
 
 /// How long a data connection may take to come about.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// After the end of a file that nothing marks but the end of its connection, the end of the control
+/// connection is waited for so long: then the client died, and the file is not whole.
+const SECOND_THOUGHT: Duration = Duration::from_millis(20);
 
 /// Lines that STAT sends over the control connection.
 const STATUS_LINES_MAX: usize = 1000;
@@ -177,23 +181,23 @@ async fn carry(
     moved: &Moved,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
-    let stopped = async {
+    let mut stopped = std::pin::pin!(async {
         let _ = stopped.await;
         Err(Failure::Cut)
-    };
+    });
     match prepared {
         Prepared::Reading { file, .. } => {
             let sending = async {
                 let source = tokio::fs::File::from_std(file);
                 send(source, &mut channels.await?, data.encoding, moved).await.map_err(why)
             };
-            tokio::select! { done = sending => done, stopped = stopped => stopped }
+            tokio::select! { done = sending => done, stopped = &mut stopped => stopped }
         }
         Prepared::Text(text) => {
             let sending = async {
                 send(&text[..], &mut channels.await?, data.encoding, moved).await.map_err(why)
             };
-            tokio::select! { done = sending => done, stopped = stopped => stopped }
+            tokio::select! { done = sending => done, stopped = &mut stopped => stopped }
         }
         Prepared::Landing { mut landing, .. } => {
             let receiving = async {
@@ -201,7 +205,16 @@ async fn carry(
                 receive(channels, &mut *landing, data.encoding, moved).await.map_err(why)
             };
             let received =
-                tokio::select! { done = receiving => done, stopped = stopped => stopped };
+                tokio::select! { done = receiving => done, stopped = &mut stopped => stopped };
+            let unmarked = !data.protected && data.encoding.framing == Framing::Stream;
+            let received = match received {
+                // A client that was killed ends both connections, in any order.
+                Ok(()) if unmarked => tokio::select! {
+                    cut = &mut stopped => cut,
+                    () = tokio::time::sleep(SECOND_THOUGHT) => Ok(()),
+                },
+                received => received,
+            };
             match received {
                 Ok(()) => landing.install(None).await.map_err(|error| failure(&error)),
                 // What breaks the rules is not worth keeping.
