@@ -96,6 +96,9 @@ pub enum CloseReason {
     /// The network says that nobody is there, and nobody says otherwise.
     #[error("nobody is there: the network reports the address or port as unreachable")]
     Unreachable,
+    /// The same of a connection that was established: the other end has ended without a word.
+    #[error("the other side is not there any more, as the network reports")]
+    Vanished,
     /// Nothing authentic arrived for the idle time-out.
     #[error("the path went silent: nothing arrived for {} s", .0.as_secs())]
     Silent(Duration),

@@ -66,7 +66,7 @@ impl Connection {
             return self.begin_closing(now, None, silent);
         }
         if self.unreachable_at().is_some_and(|at| now >= at) {
-            return self.begin_closing(now, None, CloseReason::Unreachable);
+            return self.begin_closing(now, None, CloseReason::Vanished);
         }
         if self.probe_at().is_some_and(|at| now >= at) {
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);

@@ -246,5 +246,5 @@ fn a_host_that_is_reported_unreachable_and_silent_is_given_up_soon() {
         world.hosts[0].socket.connection().unwrap().on_unreachable(now);
     }
     assert!(world.run_until(secs(2), |world| world.hosts[0].closed.is_some()));
-    assert_eq!(world.hosts[0].closed, Some(CloseReason::Unreachable));
+    assert_eq!(world.hosts[0].closed, Some(CloseReason::Vanished));
 }
