@@ -77,7 +77,7 @@ impl Core {
         let (number, connection) = state.endpoint.connect(clock::now(), address);
         let shared = Shared::new(number, owner, connection);
         if state.failed.is_some() {
-            shared.lock().fail("the socket of this side has failed");
+            shared.lock().fail();
         } else {
             state.connections.insert(number, shared.clone());
         }
@@ -191,7 +191,7 @@ impl Core {
         let waiting = core::mem::take(&mut state.waiting);
         drop(state);
         for (_, shared) in connections {
-            shared.lock().fail("the socket of this side has failed");
+            shared.lock().fail();
         }
         waiting.into_iter().for_each(Waker::wake);
     }

@@ -21,7 +21,7 @@ use units::Instant;
 use super::core::{Core, Taken};
 use super::roster::Roster;
 use super::shared::{Inner, Shared};
-use super::socket::{BatchSocket, Buffers, is_passing};
+use super::socket::{BatchSocket, Buffers, is_fatal};
 use crate::clock;
 
 /// Receive calls before sending gets its turn again.
@@ -96,8 +96,8 @@ impl Driver {
             match self.socket.receive(&mut self.buffers) {
                 Ok(count) => self.take_in(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if is_passing(&error) => self.take_errors(),
-                Err(error) => return Err(error),
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(_) => self.take_errors(),
             }
         }
         Ok(true)
@@ -234,7 +234,12 @@ impl Driver {
             [PollFd::new(&*self.socket, interest), PollFd::new(alarm.fd(), PollFlags::IN)];
         // Interrupted or not: the loop looks at everything again.
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        alarm.silence();
+        let [socket, rang] = fds.each_ref().map(PollFd::revents);
+        alarm.silence(rang.contains(PollFlags::IN));
+        if socket.contains(PollFlags::ERR) {
+            // A send may have reported the error: until its queue is read, nobody can sleep.
+            self.take_errors();
+        }
         if let Some((transmit, contents)) = self.held.take() {
             self.send(transmit, contents);
         }

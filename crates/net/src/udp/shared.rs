@@ -93,12 +93,18 @@ impl Alarm {
     /// The driver goes to sleep unless somebody rang.
     pub(super) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        lock(&self.numbers).is_empty()
+        let nobody = lock(&self.numbers).is_empty();
+        if !nobody {
+            self.silence(false);
+        }
+        nobody
     }
 
-    /// The driver is awake.
-    pub(super) fn silence(&self) {
-        if !self.asleep.swap(false, Ordering::SeqCst) {
+    /// The driver is awake; `rang` when it found the descriptor readable. One that becomes so
+    /// later wakes it once for nothing.
+    pub(super) fn silence(&self, rang: bool) {
+        self.asleep.store(false, Ordering::SeqCst);
+        if rang {
             let _ = rustix::io::read(&self.fd, &mut [0; 8]);
         }
     }
@@ -192,9 +198,9 @@ impl Inner {
         self.connection.release(id);
     }
 
-    /// Ends the connection as if the network had.
-    pub(super) fn fail(&mut self, why: &'static str) {
-        self.closed.get_or_insert(CloseReason::Violation(why));
+    /// Ends the connection: its socket has failed.
+    pub(super) fn fail(&mut self) {
+        self.closed.get_or_insert(CloseReason::Failed);
         self.wake_all();
     }
 

@@ -94,7 +94,7 @@ impl BatchSocket {
     fn send_piece(&self, transmit: &quinn_udp::Transmit<'_>) -> io::Result<()> {
         let send = || self.state.try_send(UdpSockRef::from(&self.socket), transmit);
         match send() {
-            Err(error) if is_passing(&error) => send(),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
             result => result,
         }
     }
@@ -122,16 +122,11 @@ impl BatchSocket {
     }
 }
 
-/// Errors that ICMP messages about earlier datagrams leave on a socket.
-pub(super) fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::Interrupted
-    )
+/// Whether the socket itself is of no use any more. Everything else passes: anybody may send an
+/// ICMP message, and a call then fails with whatever error that stands for.
+pub(super) fn is_fatal(error: &io::Error) -> bool {
+    let fatal = [libc::EBADF, libc::ENOTSOCK, libc::EINVAL, libc::EFAULT];
+    error.raw_os_error().is_some_and(|code| fatal.contains(&code))
 }
 
 fn is_without_ipv6(error: &io::Error) -> bool {

@@ -105,6 +105,9 @@ pub enum CloseReason {
     /// The other end says that it does not know the connection.
     #[error("the other side was restarted and knows nothing of it any more")]
     Gone,
+    /// This end has nothing left to send and receive with.
+    #[error("the socket of this side has failed")]
+    Failed,
     /// The other end broke the protocol.
     #[error("the other side broke the protocol: {0}")]
     Violation(&'static str),

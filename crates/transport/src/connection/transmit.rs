@@ -230,7 +230,8 @@ impl Connection {
             let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
             let again = self.pieces.iter().all(|(_, piece)| !piece.fresh);
             let alone = last && again && !self.streams.has_pending();
-            if alone && (packet_len == segment || out.len() < segment) {
+            let fits = out.len() + packet_len <= MAX_BATCH;
+            if alone && fits && (packet_len == segment || out.len() < segment) {
                 self.seal_pieces(now, out, segment);
             }
             if packet_len < segment {
