@@ -40,6 +40,8 @@ pub(crate) struct Feedback {
     resume: Option<u64>,
     /// Something that asks for a report arrived since the last one.
     pending: bool,
+    /// The sender waits for it.
+    prompt: bool,
     interval: Duration,
     last_report: Instant,
     /// Bytes received that reports have not used up; negative while they are ahead.
@@ -54,6 +56,8 @@ pub(crate) struct Packet {
     /// Bytes of the datagram.
     pub(crate) size: usize,
     pub(crate) wants_report: bool,
+    /// The sender waits for the report: it is not put off.
+    pub(crate) prompt: bool,
     /// Sent in one go with the number before.
     pub(crate) follows: bool,
     /// Marked "congestion experienced".
@@ -72,6 +76,7 @@ impl Feedback {
             trains: Trains::default(),
             resume: None,
             pending: false,
+            prompt: false,
             interval: MIN_INTERVAL,
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
@@ -105,6 +110,7 @@ impl Feedback {
         self.bytes += packet.size as u64;
         self.ecn_ce += u64::from(packet.ce);
         self.pending |= packet.wants_report;
+        self.prompt |= packet.prompt;
         self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
     }
@@ -137,7 +143,7 @@ impl Feedback {
 
     /// When the next report is due. An idle connection skips reports.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let wait = if self.allowance >= 0 { self.interval } else { MAX_STRETCH };
+        let wait = if self.allowance >= 0 || self.prompt { self.interval } else { MAX_STRETCH };
         (self.pending && self.bytes > 0).then(|| self.last_report + wait)
     }
 
@@ -149,6 +155,7 @@ impl Feedback {
         let (runs, end) = self.map(from, room.saturating_sub(fixed));
         self.resume = (end <= self.largest).then_some(end);
         self.pending = self.resume.is_some();
+        self.prompt = false;
         self.last_report = now;
         let map_len: usize = runs.iter().map(run_len).sum();
         let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
@@ -214,7 +221,7 @@ mod tests {
     const ROOM: usize = 1400;
 
     fn packet(at: Instant, size: usize) -> Packet {
-        Packet { at, size, wants_report: true, follows: false, ce: false }
+        Packet { at, size, wants_report: true, prompt: false, follows: false, ce: false }
     }
 
     fn receive(feedback: &mut Feedback, numbers: impl IntoIterator<Item = u64>) {

@@ -49,7 +49,11 @@ pub(super) struct Window<A> {
     threshold: f64,
     hystart: HyStart,
     /// Losses of packets sent before belong to the last reduction.
-    recovery: Option<Instant>,
+    reduced_at: Option<Instant>,
+    /// The last reduction goes on until packets arrive that were sent after it began: by then
+    /// what arrives is answered with this share of new packets, so that the line does not fall
+    /// silent while the flight shrinks (RFC 6937).
+    shrinking: Option<f64>,
     rtt: Duration,
     packet: Bytes,
 }
@@ -61,7 +65,8 @@ impl<A: Avoidance> Window<A> {
             window: INITIAL_WINDOW,
             threshold: f64::INFINITY,
             hystart: HyStart::default(),
-            recovery: None,
+            reduced_at: None,
+            shrinking: None,
             rtt: INITIAL_RTT,
             packet: Bytes(1200),
         }
@@ -72,12 +77,12 @@ impl<A: Avoidance> Window<A> {
     }
 
     fn on_lost(&mut self, sample: &AckSample, (first, last): (Instant, Instant)) {
-        if self.recovery.is_some_and(|since| last <= since) {
+        if self.reduced_at.is_some_and(|at| last <= at) {
             return;
         }
-        self.recovery = Some(sample.now);
         self.threshold = self.avoidance.reduced(self.window).max(MIN_WINDOW);
-        self.window = self.threshold;
+        self.shrinking = Some(self.threshold / self.window);
+        self.reduced_at = Some(sample.now);
         let nothing_between = sample.acked_sent.is_none_or(|(oldest, _)| oldest > last);
         if nothing_between && last.since(first) > sample.patience * PERSISTENT {
             self.window = MIN_WINDOW;
@@ -85,10 +90,20 @@ impl<A: Avoidance> Window<A> {
         }
     }
 
+    /// Whether the last reduction is not over yet.
+    fn is_shrinking(&mut self, sample: &AckSample) -> bool {
+        let Some(share) = self.shrinking else { return false };
+        let over = sample.acked_sent.is_some_and(|(_, latest)| Some(latest) > self.reduced_at);
+        let packets = |bytes: Bytes| bytes.0 as f64 / self.packet.0 as f64;
+        let gone = packets(sample.lost) + packets(sample.acked) * (1.0 - share);
+        let left = if over { 0.0 } else { self.window - gone };
+        // It may be smaller already, after persistent congestion.
+        self.window = left.max(self.threshold.min(self.window));
+        self.shrinking = self.shrinking.filter(|_| !over);
+        !over
+    }
+
     fn on_arrived(&mut self, sample: &AckSample, latest: Instant) {
-        if self.recovery.is_some_and(|since| latest <= since) {
-            return;
-        }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
         // Half a window in use is enough, for the pace and batches leave some of it empty.
         if ((before * 2) as f64) < self.window * self.packet.0 as f64 {
@@ -124,6 +139,9 @@ impl<A: Avoidance> Controller for Window<A> {
         self.packet = sample.datagram;
         if let Some(lost) = sample.lost_sent {
             self.on_lost(sample, lost);
+        }
+        if self.is_shrinking(sample) {
+            return;
         }
         if let Some((_, latest)) = sample.acked_sent {
             self.on_arrived(sample, latest);
@@ -210,12 +228,15 @@ pub(super) mod tests {
         rounds.round(0);
         let sent = rounds.now - Duration::from_millis(1);
         let mut windows = Vec::new();
-        for age in [sent, rounds.now, rounds.now + Duration::from_millis(1)] {
-            let sample = AckSample { lost: PACKET, lost_sent: Some((age, age)), ..rounds.sample() };
+        for at in [sent, rounds.now, rounds.now + Duration::from_millis(1)] {
+            // Of four packets three arrived, which half makes up for, and one is lost.
+            let (lost_sent, acked_sent) = (Some((at, at)), Some((sent, sent)));
+            let (lost, acked) = (PACKET, Bytes(3 * PACKET.0));
+            let sample = AckSample { lost, lost_sent, acked, acked_sent, ..rounds.sample() };
             rounds.cc.on_ack(&sample);
-            windows.push(rounds.cc.window().0 / PACKET.0);
+            windows.push((rounds.cc.window().0, rounds.cc.threshold));
         }
-        assert_eq!(windows, [11, 11, 5]);
+        assert_eq!(windows, [(19_500, 11.0), (17_000, 11.0), (14_500, 8.5)]);
     }
 
     #[test]

@@ -191,6 +191,8 @@ pub struct Connection {
     backoff: u32,
     last_sent: Instant,
     last_eliciting: Instant,
+    /// When a full window last asked for a report.
+    last_asked: Instant,
     last_received: Instant,
     next_state: Instant,
     /// Marks of congestion that reports have told of.
@@ -251,6 +253,7 @@ impl Connection {
             backoff: 0,
             last_sent: now,
             last_eliciting: now,
+            last_asked: now,
             last_received: now,
             next_state: now,
             marked: 0,

@@ -146,6 +146,7 @@ impl Connection {
             at: received.arrived.min(now),
             size,
             wants_report: header.kind.wants_report(),
+            prompt: header.kind == Kind::Ping,
             follows: header.follows,
             ce: received.ce,
         };
@@ -332,6 +333,9 @@ impl Connection {
         }
         self.stats.lost.0 += 1;
         self.stats.lost.1 += Bytes(u64::from(sent.size));
-        self.lost_here(sent.at, u64::from(sent.size))
+        match sent.content {
+            Content::Ping => 0,
+            _ => self.lost_here(sent.at, u64::from(sent.size)),
+        }
     }
 }

@@ -245,6 +245,7 @@ impl Connection {
         self.backoff = 0;
         self.pacer.on_sent(now, Bytes(out.len() as u64), rate);
         self.cc.on_sent(now, Bytes(out.len() as u64), Bytes(self.log.in_flight()));
+        self.ask_when_full(now);
         // A short packet stands last, or alone with its twin.
         Some(first_len.min(segment))
     }
@@ -300,6 +301,16 @@ impl Connection {
             }
             out.resize(out.len() + padding.unwrap_or(0), 0);
         });
+    }
+
+    /// A window that is full waits for a report. Small windows are filled by less than what pays
+    /// for one, so it is asked for.
+    fn ask_when_full(&mut self, now: Instant) {
+        let half = self.rtt.smoothed().unwrap_or_default() / 2;
+        if self.log.in_flight() >= self.cc.window().0 && now >= self.last_asked + half {
+            self.last_asked = now;
+            self.ping_due = true;
+        }
     }
 
     fn what_limits(&self, now: Instant) -> Option<Limit> {

@@ -1,6 +1,8 @@
 //! The transport in virtual time: two ends, a modelled path, and faults. Every run is fixed by
 //! the seed that a failure prints.
 
+mod classic;
+mod dumbbell;
 mod fairness;
 
 use std::time::Duration;
