@@ -116,7 +116,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         }),
         seed(4, &|out| {
             let blocked = vec![StreamCredit { stream: 6, credit: 1 << 20 }];
-            State { lower: 1, upper: 9, queued: 4, rtt: 5, blocked }.encode(out);
+            State { lower: 1, upper: 9, queued: 4, rtt: 5, pairs: true, blocked }.encode(out);
         }),
         seed(5, &|out| StreamSignal { stream: 2, code: 7, end: 1000 }.encode(out)),
         seed(6, &|out| close.encode(out)),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
@@ -78,9 +79,8 @@ pub struct Cp {
     /// The kernel's congestion control for what this side sends by TCP, as in "cubic"
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
-    /// Send no faster than this (UDP), as in 100mbit
-    #[arg(long, value_name = "RATE")]
-    pub rate_limit: Option<Rate>,
+    #[command(flatten)]
+    pub sending: Sending,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
@@ -110,6 +110,38 @@ Exit codes:
 pub enum Transport {
     Udp,
     Tcp,
+}
+
+/// How this side sends by UDP.
+#[derive(Args, Clone, Copy)]
+pub struct Sending {
+    /// The congestion control of what this side sends (UDP): longhaul, background, cubic,
+    /// newreno, udt, udt-g or fixed:RATE
+    ///
+    /// "longhaul" fills the path under random loss and keeps its queue short; "background" is the
+    /// same, but yields to everything else on the path. "cubic" and
+    /// "newreno" do what TCP does, "udt" and "udt-g" what UDT does. "fixed:RATE" sends at that
+    /// rate whatever happens: only for a path that is all yours.
+    #[arg(long, value_name = "NAME")]
+    pub cc: Option<Algorithm>,
+    /// Yield to everything else on the path: the same as --cc background
+    #[arg(long, conflicts_with = "cc")]
+    pub background: bool,
+    /// Send no faster than this over each connection (UDP), as in 100mbit
+    #[arg(long, value_name = "RATE")]
+    pub rate_limit: Option<Rate>,
+}
+
+impl Sending {
+    /// The transport's settings.
+    pub fn config(self) -> transport::Config {
+        let background = self.background.then_some(Algorithm::Background);
+        transport::Config {
+            congestion: self.cc.or(background).unwrap_or_default(),
+            rate_limit: self.rate_limit,
+            ..transport::Config::default()
+        }
+    }
 }
 
 /// Which key to use.
@@ -153,9 +185,8 @@ pub struct Serve {
     /// Refuse everything that would write
     #[arg(long)]
     pub read_only: bool,
-    /// Send no faster than this to each client (UDP), as in 100mbit
-    #[arg(long, value_name = "RATE")]
-    pub rate_limit: Option<Rate>,
+    #[command(flatten)]
+    pub sending: Sending,
     /// The kernel's congestion control for the TCP connections, as in "cubic"
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,

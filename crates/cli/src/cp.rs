@@ -17,7 +17,7 @@ use transfer::Summary;
 use units::Bytes;
 
 use crate::address::{Location, Remote, Server};
-use crate::args::{Cli, Cp, Output, Transport};
+use crate::args::{Cli, Cp, Output, Sending, Transport};
 use crate::keys::{self, Introduction, Meeting};
 use crate::progress::{self, Meter, emit};
 use crate::signals::{self, Signals};
@@ -61,7 +61,7 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     }
     let (server, requests) =
         plan(&options.sources, &options.destination).unwrap_or_else(|message| usage(&message));
-    check_rate_limit(&options, &requests);
+    check_sending(&options, &requests);
     let (output, meter) = (options.output, Meter::new(requests.len()));
     let start = net::clock::now();
     let result = check(&requests).and_then(|()| {
@@ -99,15 +99,22 @@ fn usage(message: &str) -> ! {
     cp.error(ErrorKind::ValueValidation, message).exit()
 }
 
-fn check_rate_limit(options: &Cp, requests: &[Request]) {
-    if options.rate_limit.is_none() {
-        return;
-    }
-    if options.transport == Transport::Tcp {
-        usage("--rate-limit goes with --transport udp");
-    }
-    if !requests.iter().all(Request::sends) {
-        usage("--rate-limit is about what this side sends: give it to `longhaul serve` instead");
+fn check_sending(options: &Cp, requests: &[Request]) {
+    let Sending { cc, background, rate_limit } = options.sending;
+    let given = [
+        ("--cc", cc.is_some()),
+        ("--background", background),
+        ("--rate-limit", rate_limit.is_some()),
+    ];
+    for (option, _) in given.into_iter().filter(|&(_, given)| given) {
+        if options.transport == Transport::Tcp {
+            let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
+            usage(&format!("{option} goes with --transport udp{instead}"));
+        }
+        if !requests.iter().all(Request::sends) {
+            let message = "is about what this side sends: give it to `longhaul serve` instead";
+            usage(&format!("{option} {message}"));
+        }
     }
 }
 
@@ -276,8 +283,8 @@ async fn by_udp(
     meeting: &Meeting,
     endpoint: &mut Option<UdpEndpoint>,
 ) -> anyhow::Result<(Summary, Figures)> {
-    let rate_limit = job.options.rate_limit;
-    let config = transport::Config { rate_limit, ..transport::Config::default() };
+    let config = job.options.sending.config();
+    let rate_limit = config.rate_limit;
     let endpoint = endpoint.insert(UdpEndpoint::client(address, &meeting.credentials, config)?);
     let connection: UdpConnection = match endpoint.connect(address).await {
         Ok(connection) => connection,

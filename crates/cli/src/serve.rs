@@ -133,7 +133,7 @@ fn listen(
     options: &Serve,
     credentials: &Credentials,
 ) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
-    let udp = transport::Config { rate_limit: options.rate_limit, ..Default::default() };
+    let udp = options.sending.config();
     let tcp = tcp::Options { congestion_control: options.tcp_cc.clone(), ..Default::default() };
     let open = || {
         let endpoint = UdpEndpoint::listen(options.listen, credentials, udp)?;
@@ -190,7 +190,7 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     if let Some(rate) = granted {
         connection.limit_rate(rate);
     }
-    let limit = granted.into_iter().chain(service.options.rate_limit).min();
+    let limit = granted.into_iter().chain(service.options.sending.rate_limit).min();
     while let Ok(mut stream) = connection.accept().await {
         while requests.try_join_next().is_some() {}
         let (service, client) = (service.clone(), client.clone());

@@ -81,6 +81,18 @@ fn the_summary_goes_to_standard_error_unless_quiet() {
 }
 
 #[test]
+fn every_congestion_control_moves_a_file_either_way() {
+    for name in ["longhaul", "background", "cubic", "newreno", "udt", "udt-g", "fixed:200mbit"] {
+        let home = Home::new();
+        home.file("file", 300_000);
+        let server = home.serve(&["--cc", name]);
+        home.succeed(&["cp", "--cc", name, "file", &server.url("")]);
+        home.succeed(&["cp", &server.url("file"), "back"]);
+        assert_eq!(fs::read(home.path("file")).unwrap(), fs::read(home.path("back")).unwrap());
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_read_makes_the_transfer_partial() {
     let home = Home::new();
     let tree = home.folder("tree");

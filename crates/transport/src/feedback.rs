@@ -6,6 +6,7 @@ use core::time::Duration;
 use rangemap::RangeSet;
 use units::{Instant, Rate};
 
+use crate::pairs::Pairs;
 use crate::streams::Grant;
 use crate::trains::Trains;
 use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State};
@@ -15,6 +16,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest time a report is put off to keep reports below 1% of the bytes received.
 const MAX_STRETCH: Duration = Duration::from_millis(100);
+/// The same while the sender waits for the report, in intervals: a quarter of a round trip.
+const PROMPT_STRETCH: u32 = 8;
 /// A byte of report is paid for by so many bytes received.
 const COST: i64 = 100;
 /// Bytes of reports that may run ahead of the 1%.
@@ -36,6 +39,9 @@ pub(crate) struct Feedback {
     bytes: u64,
     ecn_ce: u64,
     trains: Trains,
+    pairs: Pairs,
+    /// The sender wants the capacity that pairs tell, not trains.
+    wants_pairs: bool,
     /// Where the map of the next report begins, when the last did not fit.
     resume: Option<u64>,
     /// Something that asks for a report arrived since the last one.
@@ -56,7 +62,7 @@ pub(crate) struct Packet {
     /// Bytes of the datagram.
     pub(crate) size: usize,
     pub(crate) wants_report: bool,
-    /// The sender waits for the report: it is not put off.
+    /// The sender waits for the report.
     pub(crate) prompt: bool,
     /// Sent in one go with the number before.
     pub(crate) follows: bool,
@@ -74,6 +80,8 @@ impl Feedback {
             bytes: 0,
             ecn_ce: 0,
             trains: Trains::default(),
+            pairs: Pairs::default(),
+            wants_pairs: false,
             resume: None,
             pending: false,
             prompt: false,
@@ -112,6 +120,7 @@ impl Feedback {
         self.pending |= packet.wants_report;
         self.prompt |= packet.prompt;
         self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
+        self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
     }
 
@@ -127,6 +136,7 @@ impl Feedback {
 
     pub(crate) fn on_state(&mut self, state: &State) {
         self.on_lower(state.lower);
+        self.wants_pairs = state.pairs;
         if state.rtt > 0 {
             self.on_rtt(Duration::from_nanos(state.rtt));
         }
@@ -143,7 +153,11 @@ impl Feedback {
 
     /// When the next report is due. An idle connection skips reports.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let wait = if self.allowance >= 0 || self.prompt { self.interval } else { MAX_STRETCH };
+        let wait = match (self.allowance, self.prompt) {
+            (0.., _) => self.interval,
+            (_, true) => self.interval * PROMPT_STRETCH,
+            (_, false) => MAX_STRETCH,
+        };
         (self.pending && self.bytes > 0).then(|| self.last_report + wait)
     }
 
@@ -170,12 +184,16 @@ impl Feedback {
             bytes: self.bytes,
             connection_credit: grant.connection,
             streams: grant.streams,
-            capacity: self.trains.capacity().map_or(0, Rate::as_bits_per_sec),
+            capacity: self.capacity().map_or(0, Rate::as_bits_per_sec),
             ecn_ce: self.ecn_ce,
             from,
             credits: grant.credits,
             runs,
         }
+    }
+
+    fn capacity(&mut self) -> Option<Rate> {
+        if self.wants_pairs { self.pairs.capacity() } else { self.trains.capacity() }
     }
 
     /// The map from `from` on, as much as `room` bytes hold, and where it ends.

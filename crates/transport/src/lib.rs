@@ -17,6 +17,7 @@ mod endpoint;
 mod feedback;
 mod mtu;
 mod pacer;
+mod pairs;
 mod recovery;
 mod rtt;
 mod stats;

@@ -51,6 +51,8 @@ pub(crate) struct Sent {
 pub(crate) struct Settled {
     pub(crate) acked: Vec<Sent>,
     pub(crate) lost: Vec<Sent>,
+    /// Runs of numbers that what was lost consists of.
+    pub(crate) gaps: u32,
     /// When the largest number received was sent, if the report was the first to settle it.
     pub(crate) largest_sent_at: Option<Instant>,
 }
@@ -128,12 +130,14 @@ impl SentLog {
         for run in &report.runs {
             let missing = at + run.received..at + run.received + run.missing;
             at = missing.end;
+            let known = settled.lost.len();
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
                 let entry = &self.entries[(number - self.lower) as usize];
                 if entry.as_ref().is_some_and(|sent| sent.at <= before) {
                     settled.lost.extend(self.settle(number));
                 }
             }
+            settled.gaps += u32::from(settled.lost.len() > known);
         }
     }
 
@@ -156,6 +160,7 @@ impl SentLog {
     ) -> Result<(), NeverSent> {
         settled.acked.clear();
         settled.lost.clear();
+        settled.gaps = 0;
         settled.largest_sent_at = None;
         let (lower, next) = (self.lower, self.next());
         if report.largest >= next {

@@ -4,7 +4,9 @@ mod cubic;
 mod fixed;
 mod hystart;
 mod longhaul;
+mod name;
 mod newreno;
+mod udt;
 mod window;
 
 use core::time::Duration;
@@ -14,7 +16,9 @@ use units::{Bytes, Instant, Rate};
 use cubic::Cubic;
 pub use fixed::Fixed;
 pub use longhaul::{Level, Longhaul};
+pub use name::UnknownAlgorithm;
 use newreno::NewReno;
+use udt::Udt;
 
 /// What a report said of packets that arrived, and of the path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +35,8 @@ pub struct AckSample {
     pub lost_sent: Option<(Instant, Instant)>,
     /// Packets newly known to have arrived marked "congestion experienced".
     pub ce: u64,
+    /// Gaps that what was lost left between the numbers of what was not.
+    pub gaps: u32,
     /// Bytes received in all, and the arrival of the latest of them on the receiver's clock.
     pub received: (Bytes, Instant),
     /// The round-trip time, without the receiver's own delay, when the report gave one.
@@ -88,6 +94,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn train(&self) -> usize {
         1
     }
+    /// Whether the other end should tell the capacity by pairs of packets instead of trains.
+    fn wants_pairs(&self) -> bool {
+        false
+    }
 }
 
 /// Which controller to use.
@@ -103,18 +113,24 @@ pub enum Algorithm {
     Cubic,
     /// RFC 6582 with selective recovery.
     NewReno,
+    /// UDT, from its Internet draft.
+    Udt,
+    /// UDT with gentle bandwidth estimation (paper 4).
+    UdtG,
     /// A rate given by the user, whatever happens (paper 2's trunk).
     Fixed(Rate),
 }
 
 impl Algorithm {
-    /// A controller for a new connection.
-    pub fn controller(self) -> Box<dyn Controller> {
+    /// A controller for a new connection; `seed` fixes its random choices.
+    pub fn controller(self, seed: u64) -> Box<dyn Controller> {
         match self {
             Self::Longhaul => Box::new(Longhaul::new(Level::Normal)),
-            Self::Cubic => Box::new(Cubic::new()),
             Self::Background => Box::new(Longhaul::new(Level::Background)),
+            Self::Cubic => Box::new(Cubic::new()),
             Self::NewReno => Box::new(NewReno::new()),
+            Self::Udt => Box::new(Udt::new(Udt::ALPHA, seed)),
+            Self::UdtG => Box::new(Udt::new(Udt::ALPHA_G, seed)),
             Self::Fixed(rate) => Box::new(Fixed::new(rate)),
         }
     }

@@ -140,8 +140,8 @@ impl Seals {
     }
 }
 
-fn controller(config: &Config) -> Box<dyn Controller> {
-    let mut controller = config.congestion.controller();
+fn controller(config: &Config, local: u32) -> Box<dyn Controller> {
+    let mut controller = config.congestion.controller(u64::from(local));
     if let Some(remembered) = config.remembered {
         controller.resume(remembered);
     }
@@ -242,7 +242,7 @@ impl Connection {
             feedback: Feedback::new(),
             streams: Streams::new(side, config.limits()),
             rtt: Rtt::default(),
-            cc: controller(&config),
+            cc: controller(&config, local),
             pacer: Pacer::default(),
             mtu: MtuSearch::new(),
             hints: unreachable::Hints::default(),

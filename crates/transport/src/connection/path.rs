@@ -98,7 +98,7 @@ impl Connection {
         }
         self.path_since = now;
         self.ecn = Ecn::Trying;
-        self.cc = self.config.congestion.controller();
+        self.cc = self.config.congestion.controller(u64::from(self.local));
         self.rtt = Rtt::default();
         self.mtu = MtuSearch::new();
         self.pacer = Pacer::default();

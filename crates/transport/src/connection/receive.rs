@@ -248,6 +248,7 @@ impl Connection {
             self.on_rtt_sample(now, sample);
         }
         self.notice_black_hole(&settled);
+        let gaps = settled.gaps;
         let (mut acked, mut lost) = (Tally::default(), Tally::default());
         for sent in &settled.acked {
             acked.add(sent, u64::from(sent.size));
@@ -270,6 +271,7 @@ impl Connection {
             acked_sent: acked.sent,
             lost_sent: lost.sent,
             ce,
+            gaps,
             capacity: Some(Rate::from_bits_per_sec(report.capacity))
                 .filter(|&rate| rate > Rate::ZERO),
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),

@@ -145,6 +145,7 @@ impl Connection {
             upper: self.log.next(),
             queued: self.streams.queued(),
             rtt: u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX),
+            pairs: self.cc.wants_pairs(),
             blocked: self.streams.blocked(),
         };
         self.packet(out, Kind::State, None, |out| state.encode(out));

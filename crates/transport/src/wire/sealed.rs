@@ -204,7 +204,7 @@ impl<'a> Piece<'a> {
 pub const MAX_BLOCKED: usize = 16;
 
 /// The sender's whole state (paper 5, packet type 1):
-/// `lower u64, upper u64, queued u64, rtt u64`, and blocked streams to the end.
+/// `lower u64, upper u64, queued u64, rtt u64, pairs u8`, and blocked streams to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Every number below is settled: received, or given up and its content sent again.
@@ -215,6 +215,8 @@ pub struct State {
     pub queued: u64,
     /// The sender's smoothed round-trip time in nanoseconds, 0 while unknown.
     pub rtt: u64,
+    /// Whether reports are to tell the capacity by pairs of packets instead of trains.
+    pub pairs: bool,
     /// Streams that wait for credit, with the credit that the sender knows of.
     pub blocked: Vec<StreamCredit>,
 }
@@ -225,6 +227,7 @@ impl State {
         for field in [self.lower, self.upper, self.queued, self.rtt] {
             out.put_u64(field);
         }
+        out.put_u8(u8::from(self.pairs));
         self.blocked.iter().for_each(|stream| stream.encode(out));
     }
 
@@ -239,6 +242,11 @@ impl State {
             upper: body.try_get_u64()?,
             queued: body.try_get_u64()?,
             rtt: body.try_get_u64()?,
+            pairs: match body.try_get_u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(WireError::Field("way to tell the capacity")),
+            },
             blocked: Vec::new(),
         };
         while body.has_remaining() {

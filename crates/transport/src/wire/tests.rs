@@ -37,7 +37,8 @@ proptest! {
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
 
-        let state = State { lower: a.min(b), upper: a.max(b), queued: c, rtt: d, blocked };
+        let (lower, upper, pairs) = (a.min(b), a.max(b), c % 2 == 0);
+        let state = State { lower, upper, queued: c, rtt: d, pairs, blocked };
         let mut out = Vec::new();
         state.encode(&mut out);
         prop_assert_eq!(State::decode(&out), Ok(state));

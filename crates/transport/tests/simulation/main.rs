@@ -4,6 +4,8 @@
 mod classic;
 mod dumbbell;
 mod fairness;
+mod feedback;
+mod udt;
 
 use std::time::Duration;
 

@@ -181,7 +181,8 @@ fn packets(vectors: &mut Vectors) {
     let (mut report, mut state, mut close, mut challenge) = (vec![], vec![], vec![], vec![]);
     example_report().encode(&mut report);
     let blocked = vec![StreamCredit { stream: 6, credit: 1 << 25 }];
-    State { lower: 5, upper: 300, queued: 70_000, rtt: 200_000_000, blocked }.encode(&mut state);
+    State { lower: 5, upper: 300, queued: 70_000, rtt: 200_000_000, pairs: false, blocked }
+        .encode(&mut state);
     let mut pieces = Vec::new();
     for (stream, payload, fin) in [(8, b"one", false), (10, b"two", true)] {
         Piece::encode_prefix(&mut pieces, stream, 1000, (payload.len(), fin));
