@@ -16,8 +16,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest time a report is put off to keep reports below 1% of the bytes received.
 const MAX_STRETCH: Duration = Duration::from_millis(100);
-/// The same while the sender waits for the report, in intervals: a quarter of a round trip.
-const PROMPT_STRETCH: u32 = 8;
+/// While somebody waits for the report it is put off by this share of a round trip at most.
+const PROMPT_SHARE: u32 = 4;
 /// A byte of report is paid for by so many bytes received.
 const COST: i64 = 100;
 /// Bytes of reports that may run ahead of the 1%.
@@ -46,9 +46,11 @@ pub(crate) struct Feedback {
     resume: Option<u64>,
     /// Something that asks for a report arrived since the last one.
     pending: bool,
-    /// The sender waits for it.
+    /// Somebody waits for it.
     prompt: bool,
     interval: Duration,
+    /// The time between two reports while somebody waits and bytes received do not pay for them.
+    prompt_interval: Duration,
     last_report: Instant,
     /// Bytes received that reports have not used up; negative while they are ahead.
     allowance: i64,
@@ -86,6 +88,7 @@ impl Feedback {
             pending: false,
             prompt: false,
             interval: MIN_INTERVAL,
+            prompt_interval: MIN_INTERVAL,
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
         }
@@ -144,18 +147,20 @@ impl Feedback {
 
     pub(crate) fn on_rtt(&mut self, rtt: Duration) {
         self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MIN_INTERVAL, MAX_STRETCH);
     }
 
-    /// The other end needs to hear of new credit.
+    /// The other end needs to hear of new credit, and may be waiting for it.
     pub(crate) fn ask(&mut self) {
         self.pending = true;
+        self.prompt = true;
     }
 
     /// When the next report is due. An idle connection skips reports.
     pub(crate) fn due(&self) -> Option<Instant> {
         let wait = match (self.allowance, self.prompt) {
             (0.., _) => self.interval,
-            (_, true) => self.interval * PROMPT_STRETCH,
+            (_, true) => self.prompt_interval,
             (_, false) => MAX_STRETCH,
         };
         (self.pending && self.bytes > 0).then(|| self.last_report + wait)

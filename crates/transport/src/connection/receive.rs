@@ -146,7 +146,8 @@ impl Connection {
             at: received.arrived.min(now),
             size,
             wants_report: header.kind.wants_report(),
-            prompt: header.kind == Kind::Ping,
+            // What has not been reported yet may be what holds the other end's credit back.
+            prompt: header.kind == Kind::Ping || self.streams.is_blocked(),
             follows: header.follows,
             ce: received.ce,
         };
