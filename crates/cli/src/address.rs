@@ -46,6 +46,18 @@ impl Server {
     }
 }
 
+/// `HOST[:PORT]`, with `lh://` or without.
+impl FromStr for Server {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = remote(text.strip_prefix("lh://").unwrap_or(text))?;
+        match found.path.is_empty() {
+            true => Ok(found.server),
+            false => Err(format!("a server alone, without '/{}'", found.path)),
+        }
+    }
+}
+
 impl Location {
     /// Reads an argument; local names may hold any bytes.
     pub fn read(argument: OsString) -> Result<Self, String> {
@@ -169,6 +181,14 @@ mod tests {
         for text in ["lh://far/a", "lh://[::1]:80/", "a/b:c", "./x"] {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_server_stands_alone_too() {
+        let server = |text: &str| text.parse::<Server>();
+        assert_eq!(server("far:80"), server("lh://far:80/"));
+        assert_eq!(server("[::1]").unwrap().host, "::1");
+        assert!(server("lh://far/a").unwrap_err().contains("/a") && server("").is_err());
     }
 
     #[test]

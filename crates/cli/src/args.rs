@@ -2,6 +2,7 @@
 //! shell completions are made.
 
 mod emulate;
+mod probe;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
+pub use probe::Probe;
 
 /// How every command ends; part of `--help` and of the man pages.
 const EXIT_CODES: &str = "\
@@ -38,6 +40,7 @@ pub struct Cli {
 pub enum Command {
     Cp(Cp),
     Serve(Serve),
+    Probe(Probe),
     Keygen(Keygen),
     /// Print the line by which others know this side: for `authorized_keys`, or to compare
     Fingerprint,
@@ -81,6 +84,8 @@ pub struct Cp {
     pub tcp_cc: Option<String>,
     #[command(flatten)]
     pub sending: Sending,
+    #[command(flatten)]
+    pub memory: Memory,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
@@ -144,6 +149,17 @@ impl Sending {
     }
 }
 
+/// What earlier connections learnt.
+#[derive(Args)]
+pub struct Memory {
+    /// Start as on an unknown path, and remember nothing of this one (UDP)
+    ///
+    /// Otherwise the rate found towards a host is kept for a week in the file `paths` in
+    /// LONGHAUL_HOME, and the next connection to that host starts with half of it.
+    #[arg(long)]
+    pub no_remember: bool,
+}
+
 /// Which key to use.
 #[derive(Args)]
 pub struct KeyFile {
@@ -195,6 +211,8 @@ pub struct Serve {
     pub authorized_keys: Option<PathBuf>,
     #[command(flatten)]
     pub ftp: crate::ftp::args::FtpServe,
+    #[command(flatten)]
+    pub memory: Memory,
     #[command(flatten)]
     pub key: KeyFile,
     /// Say nothing but errors

@@ -19,6 +19,7 @@ use units::Bytes;
 use crate::address::{Location, Remote, Server};
 use crate::args::{Cli, Cp, Output, Sending, Transport};
 use crate::keys::{self, Introduction, Meeting};
+use crate::paths::Paths;
 use crate::progress::{self, Meter, emit};
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
@@ -247,7 +248,7 @@ async fn connect_and_move(job: &Job, endpoint: &mut Option<UdpEndpoint>) -> anyh
 }
 
 /// Whether nobody is there, so that another address may be tried.
-fn is_absence(error: &anyhow::Error) -> bool {
+pub fn is_absence(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref();
     matches!(error, Some(NetError::Unreachable { .. } | NetError::NoAnswer { .. }))
 }
@@ -283,7 +284,11 @@ async fn by_udp(
     meeting: &Meeting,
     endpoint: &mut Option<UdpEndpoint>,
 ) -> anyhow::Result<(Summary, Figures)> {
-    let config = job.options.sending.config();
+    let sends = job.requests.iter().all(Request::sends);
+    // Who sends learns, and remembers.
+    let paths = Paths::unless(job.options.memory.no_remember || !sends);
+    let remembered = paths.as_ref().and_then(|paths| paths.recall(address.ip()));
+    let config = transport::Config { remembered, ..job.options.sending.config() };
     let rate_limit = config.rate_limit;
     let endpoint = endpoint.insert(UdpEndpoint::client(address, &meeting.credentials, config)?);
     let connection: UdpConnection = match endpoint.connect(address).await {
@@ -292,12 +297,17 @@ async fn by_udp(
     };
     met(job, meeting)?;
     announce(job, address);
-    let sends = job.requests.iter().all(Request::sends);
+    if let (Some(path), true) = (remembered, job.options.output.verbose) {
+        tell!("remembered path: {} at RTT {:.1?}", path.rate, path.rtt);
+    }
     let figures = || Figures::of_udp(&connection.stats(), rate_limit).known(sends);
     let mut total = summary::Total::default();
     for index in 0..job.requests.len() {
         let summary = request(job, index, connection.open().await?, figures).await?;
         total.add(summary);
+    }
+    if let (Some(paths), Some(learnt)) = (paths, connection.remembered()) {
+        paths.learn(address.ip(), learnt);
     }
     Ok((total.0, figures()))
 }

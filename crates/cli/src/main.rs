@@ -15,6 +15,8 @@ mod emulate;
 mod ftp;
 mod keys;
 mod manual;
+mod paths;
+mod probe;
 mod progress;
 mod serve;
 mod signals;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Cp(options) => cp::run(options),
         Command::Serve(options) => serve::run(options),
+        Command::Probe(options) => probe::run(&options),
         Command::Keygen(options) => keys::keygen(&options).map(|()| ExitCode::SUCCESS),
         Command::Fingerprint => keys::fingerprint().map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(options),

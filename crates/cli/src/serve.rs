@@ -14,9 +14,11 @@ use net::{Credentials, NetError, PublicKey, tcp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use transfer::{Direction, ServeOptions};
+use units::Bytes;
 
 use crate::args::Serve;
 use crate::keys::{self, Authorized, Grant, Own};
+use crate::paths::Paths;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 
@@ -35,6 +37,8 @@ struct Service {
     options: Serve,
     /// Whom it lets in, unless all share one key.
     authorized: Option<Arc<Authorized>>,
+    /// What is known of the ways to clients.
+    paths: Option<Arc<Paths>>,
     /// Requests under way.
     active: AtomicUsize,
 }
@@ -72,7 +76,9 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
         let ftp =
             ftp.map(|server| crate::ftp::Running::start(server, options.quiet)).transpose()?;
-        let service = Arc::new(Service { root, options, authorized, active: AtomicUsize::new(0) });
+        let paths = Paths::unless(options.memory.no_remember).map(Arc::new);
+        let active = AtomicUsize::new(0);
+        let service = Arc::new(Service { root, options, authorized, paths, active });
         let (signal, cut) = tokio::select! {
             failed = serve(&service, &endpoint, listener) => return Ok(failed?),
             signal = signals.next() => (signal, service.active.load(Ordering::Relaxed)),
@@ -190,6 +196,10 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     if let Some(rate) = granted {
         connection.limit_rate(rate);
     }
+    let host = connection.address().ip();
+    if let Some(remembered) = service.paths.as_ref().and_then(|paths| paths.recall(host)) {
+        connection.resume(remembered);
+    }
     let limit = granted.into_iter().chain(service.options.sending.rate_limit).min();
     while let Ok(mut stream) = connection.accept().await {
         while requests.try_join_next().is_some() {}
@@ -203,6 +213,9 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     }
     // The connection is lost; its requests are about to notice, and say so.
     while requests.join_next().await.is_some() {}
+    if let (Some(paths), Some(learnt)) = (service.paths.clone(), connection.remembered()) {
+        let _ = tokio::task::spawn_blocking(move || paths.learn(host, learnt)).await;
+    }
 }
 
 /// Does what one client asks, and says how it ended.
@@ -229,6 +242,13 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
             let way = match outcome.direction {
                 Direction::Put => "put",
                 Direction::Get => "get",
+                // Echoes are too many to be told of.
+                Direction::Probe if outcome.summary.counts.bytes == 0 => return,
+                Direction::Probe => {
+                    let moved = Bytes(outcome.summary.counts.bytes);
+                    let line = format_args!("{client} probed the path with {moved}");
+                    return say(&service.options, line);
+                }
             };
             let figures = figures(stream).known(outcome.direction == Direction::Get);
             let path = Path::new("/").join(&outcome.path);

@@ -14,7 +14,7 @@ pub fn now() -> Instant {
     Instant::from_nanos(1_000_000_000) + elapsed
 }
 
-/// Wall-clock time since 1970, in which the kernel stamps what it receives.
+/// Wall-clock time since 1970, in which the kernel stamps what it receives. It may jump.
 #[allow(clippy::disallowed_methods)]
 pub fn wall() -> Duration {
     time::SystemTime::now().duration_since(time::UNIX_EPOCH).unwrap_or_default()

@@ -66,7 +66,7 @@ fn typed(remote: &Path) -> Result<RawBytes, TransferError> {
     Ok(RawBytes(bytes.to_vec()))
 }
 
-fn request(message: &Message) -> Vec<u8> {
+pub(crate) fn request(message: &Message) -> Vec<u8> {
     let mut bytes = hello().to_vec();
     append_message(message, &mut bytes);
     bytes

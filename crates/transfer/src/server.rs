@@ -11,6 +11,7 @@ use crate::destination::Destination;
 use crate::error::{TransferError, explain};
 use crate::exchange::{Hello, read_message, receive, refuse, send};
 use crate::place::Place;
+use crate::probe;
 use crate::progress::Progress;
 use crate::relpath::{RawBytes, RelPath};
 use crate::source::Sources;
@@ -34,6 +35,8 @@ pub enum Direction {
     Put,
     /// From this side.
     Get,
+    /// None went: the client measured the path, and `summary` counts the bytes of both directions.
+    Probe,
 }
 
 /// A request that was fulfilled.
@@ -65,6 +68,11 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
             let summary = send(stream, hello().to_vec(), Hello::Read, sources).await?;
             Ok(Outcome { direction: Direction::Get, path, summary })
         }
+        Ok(Request::Probe(bytes)) => {
+            let mut summary = Summary::default();
+            summary.counts.bytes = probe::answer(stream, bytes).await?;
+            Ok(Outcome { direction: Direction::Probe, path: PathBuf::new(), summary })
+        }
         Err(error) => {
             match &error {
                 // The hello alone lets a client of another version say so.
@@ -81,6 +89,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
 enum Request {
     Put(PathBuf, Destination),
     Get(PathBuf, Sources),
+    Probe(u64),
 }
 
 async fn accept(
@@ -110,6 +119,7 @@ async fn accept(
             let list = vec![Source::new(&path)];
             Ok(Request::Get(path, Sources::new(place, list, options.progress.clone())))
         }
+        Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),
     }
 }

@@ -18,6 +18,9 @@
 //! after each `File` its data, and `End` or `Abandon`; at last `Finish`. The other side sends
 //! `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
 //! transfer from either side.
+//!
+//! A client that only measures the path sends `Probe`, which the server answers by the same. What
+//! follows it, either way, is in no frames and means nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +42,9 @@ pub const HELLO_LEN: usize = MAGIC.len() + 2;
 
 /// The longest encoded message: two paths, a reason and some numbers.
 pub const CONTROL_MAX: usize = 16 << 10;
+
+/// The most bytes that one `Probe` moves in each direction.
+pub const PROBE_MAX: u64 = 1 << 40;
 
 /// The most bytes of a file in one frame.
 pub const DATA_MAX: usize = 1 << 20;
@@ -135,6 +141,11 @@ pub enum Message {
     Fatal {
         /// Why, and what to do.
         reason: String,
+    },
+    /// Client: throw away what follows. Server: so it be, and these bytes follow.
+    Probe {
+        /// Zeros that the server is to send behind its answer; it sends [`PROBE_MAX`] at most.
+        bytes: u64,
     },
 }
 

@@ -36,12 +36,15 @@ pub(crate) struct Feedback {
     floor: u64,
     largest: u64,
     largest_arrival: Instant,
+    packets: u64,
     bytes: u64,
     ecn_ce: u64,
     trains: Trains,
     pairs: Pairs,
     /// The sender wants the capacity that pairs tell, not trains.
     wants_pairs: bool,
+    /// What they told by the last report.
+    capacity: Option<Rate>,
     /// Where the map of the next report begins, when the last did not fit.
     resume: Option<u64>,
     /// Something that asks for a report arrived since the last one.
@@ -79,11 +82,13 @@ impl Feedback {
             floor: 0,
             largest: 0,
             largest_arrival: Instant::ZERO,
+            packets: 0,
             bytes: 0,
             ecn_ce: 0,
             trains: Trains::default(),
             pairs: Pairs::default(),
             wants_pairs: false,
+            capacity: None,
             resume: None,
             pending: false,
             prompt: false,
@@ -118,6 +123,7 @@ impl Feedback {
             self.largest_arrival = packet.at;
         }
         self.received.insert(number..number + 1);
+        self.packets += 1;
         self.bytes += packet.size as u64;
         self.ecn_ce += u64::from(packet.ce);
         self.pending |= packet.wants_report;
@@ -125,6 +131,16 @@ impl Feedback {
         self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
+    }
+
+    /// Numbers below the largest that have not arrived.
+    pub(crate) fn missing(&self) -> u64 {
+        (self.largest + u64::from(self.packets > 0)).saturating_sub(self.packets)
+    }
+
+    /// The capacity that the last report told of.
+    pub(crate) fn capacity(&self) -> Option<Rate> {
+        self.capacity
     }
 
     /// The sender's state: what is settled needs no memory; its round-trip time sets the pace.
@@ -176,6 +192,7 @@ impl Feedback {
         self.pending = self.resume.is_some();
         self.prompt = false;
         self.last_report = now;
+        self.capacity = self.measure_capacity();
         let map_len: usize = runs.iter().map(run_len).sum();
         let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
         // A debt stays small, so that a quiet time does not starve a busy one after it.
@@ -189,7 +206,7 @@ impl Feedback {
             bytes: self.bytes,
             connection_credit: grant.connection,
             streams: grant.streams,
-            capacity: self.capacity().map_or(0, Rate::as_bits_per_sec),
+            capacity: self.capacity.map_or(0, Rate::as_bits_per_sec),
             ecn_ce: self.ecn_ce,
             from,
             credits: grant.credits,
@@ -197,7 +214,7 @@ impl Feedback {
         }
     }
 
-    fn capacity(&mut self) -> Option<Rate> {
+    fn measure_capacity(&mut self) -> Option<Rate> {
         if self.wants_pairs { self.pairs.capacity() } else { self.trains.capacity() }
     }
 

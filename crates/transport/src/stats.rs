@@ -148,6 +148,10 @@ pub struct Stats {
     pub received: (u64, Bytes),
     /// Packets that were lost, and their bytes.
     pub lost: (u64, Bytes),
+    /// Packets that the other end sent before the latest that arrived, and that did not.
+    pub missing: u64,
+    /// The path's capacity as trains of packets told it last: to the other end, and from there.
+    pub capacity: (Option<Rate>, Option<Rate>),
     /// Bytes of reports and states sent.
     pub state_bytes: Bytes,
     /// Datagrams that were refused.

@@ -20,7 +20,7 @@ const CONVERGED: f64 = JOIN + 5.0;
 const JAIN: f64 = 0.97;
 
 /// Serves, and lets the kernel's flow send.
-const NEAR: &str = "exec 1>&2; \"$LONGHAUL\" serve --quiet --key \"$KEY\" \
+const NEAR: &str = "exec 1>&2; \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
     --root \"$SOURCE\" & sleep 1; date +%s%N >rival-start; if [ -n \"$RIVAL\" ]; then \
     iperf3 -c \"$LONGHAUL_FAR\" -C $RIVAL -t $TIME --json >rival; else sleep $TIME; fi; kill $!";
 /// Fetches, half of the flows later, and receives from the kernel's flow.

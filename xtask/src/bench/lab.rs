@@ -140,13 +140,13 @@ impl Bed {
         let times = self.folder.path().join("times");
         let binary = self.binary();
         let serve = format!(
-            "exec {} serve --quiet --key {} --root {}",
+            "exec {} serve --quiet --no-remember --key {} --root {}",
             binary.display(),
             self.key().display(),
             self.destination().display()
         );
         // The server gets a moment to listen, outside of what is timed.
-        let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet --key $3 $1 lh://$LONGHAUL_FAR/ && \
+        let copy = "sleep 0.5; date +%s%N >$2 && $0 cp --quiet --no-remember --key $3 $1 lh://$LONGHAUL_FAR/ && \
                     date +%s%N >>$2";
         let mut emulate = Command::new(binary);
         emulate.arg("emulate").args(PATH);

@@ -57,7 +57,10 @@ impl Ride {
         name: &str,
     ) -> anyhow::Result<Row> {
         let mut command = site.longhaul(Host::Near)?;
-        command.args(["cp", "--json", "--key"]).arg(&server.key).args(&self.arguments);
+        command
+            .args(["cp", "--json", "--no-remember", "--key"])
+            .arg(&server.key)
+            .args(&self.arguments);
         command.arg(source).arg(format!("lh://{}/{name}", server.address));
         // Its words come as JSON too.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -74,7 +74,9 @@ impl Server {
             Site::Lab(lab) => SocketAddr::new(lab.address(Host::Far), 0),
             Site::Loopback { .. } => SocketAddr::from(([127, 0, 0, 1], 0)),
         };
-        command.args(["serve", "--listen", &listen.to_string(), "--root"]).arg(root);
+        command
+            .args(["serve", "--no-remember", "--listen", &listen.to_string(), "--root"])
+            .arg(root);
         // Its input ends with this process, and so does the server, however this process ends.
         command.arg("--key").arg(key).arg("--until-eof");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

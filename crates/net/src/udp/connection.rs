@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use transport::cc::Remembered;
 use transport::crypto::PublicKey;
 use transport::wire::Refusal;
 use transport::{CloseReason, OpenError};
@@ -100,6 +101,17 @@ impl UdpConnection {
     /// Sends no faster than this from now on, nor than the configuration says.
     pub fn limit_rate(&self, rate: units::Rate) {
         self.handle.lock().connection.limit_rate(rate);
+    }
+
+    /// Goes on from what an earlier connection learnt of the path, if nothing was sent yet; of use
+    /// to who accepted this one, for who connects tells it by [`transport::Config::remembered`].
+    pub fn resume(&self, remembered: Remembered) {
+        self.handle.lock().connection.resume(remembered);
+    }
+
+    /// What the next connection to the same host should know of the path, once anything is known.
+    pub fn remembered(&self) -> Option<Remembered> {
+        self.handle.lock().connection.remembered()
     }
 
     /// The connection's figures.

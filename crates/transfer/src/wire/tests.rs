@@ -28,6 +28,7 @@ fn any_message() -> impl Strategy<Value = Message> {
             .prop_map(|(path, size, mode, modified)| Message::File { path, size, mode, modified }),
         any::<[u8; 32]>().prop_map(|hash| Message::End { hash }),
         Just(Message::Abandon),
+        any::<u64>().prop_map(|bytes| Message::Probe { bytes }),
         (raw, any::<String>()).prop_map(|(path, why)| Message::Note(Note::new(
             NoteKind::Failed,
             &path.0,

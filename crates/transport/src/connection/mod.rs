@@ -433,6 +433,8 @@ impl Connection {
             window: self.cc.window(),
             in_flight: Bytes(self.log.in_flight()),
             datagram: self.mtu.size() as u64,
+            missing: self.feedback.missing(),
+            capacity: (self.stats.capacity.0, self.feedback.capacity()),
             ..self.stats
         }
     }

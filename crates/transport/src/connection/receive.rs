@@ -265,6 +265,9 @@ impl Connection {
         self.settled = settled;
         let marked = report.ecn_ce.saturating_sub(self.marked);
         self.marked += marked;
+        let capacity = Some(Rate::from_bits_per_sec(report.capacity));
+        let capacity = capacity.filter(|&rate| rate > Rate::ZERO);
+        self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
         let sample = AckSample {
             now,
             acked: Bytes(acked.bytes),
@@ -273,8 +276,7 @@ impl Connection {
             lost_sent: lost.sent,
             ce,
             gaps,
-            capacity: Some(Rate::from_bits_per_sec(report.capacity))
-                .filter(|&rate| rate > Rate::ZERO),
+            capacity,
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
             rtt: sample_rtt,
             smoothed_rtt: self.rtt.smoothed().unwrap_or_default(),

@@ -53,7 +53,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "ours",
         kernel_cc: "cubic",
-        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --key \"$KEY\" \
+        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
                --root \"$SOURCE\"",
         far: "sleep 1; mkdir in; { date +%s%N; \"$LONGHAUL\" cp --json --key \"$KEY\" \
               lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \

@@ -1,0 +1,68 @@
+//! `longhaul probe`, and what is remembered of paths, by the real binary on loopback.
+
+mod support;
+
+use std::fs;
+
+use support::{Home, text};
+
+#[test]
+fn a_server_is_probed_and_keeps_nothing() {
+    let home = Home::new();
+    let server = home.serve(&["--read-only"]);
+    let url = server.url("");
+    let output = home.succeed(&["probe", "--seconds", "1", "--json", &url]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for way in ["there", "back"] {
+        let number = |what: &str| found[way][what].as_f64().unwrap();
+        assert!(number("rate_bps") > 0.0 && number("likely_bps") < number("rate_bps"), "{found}");
+        assert!((0.0..=1.0).contains(&number("loss")), "{found}");
+    }
+    let rtt = &found["rtt_ms"];
+    assert!(
+        rtt["least"].as_f64().unwrap() > 0.0 && rtt["least"].as_f64() <= rtt["median"].as_f64()
+    );
+    assert!(found["mtu"].as_u64().unwrap() >= 1228 && found["advice"]["words"].is_string());
+    let said = text(&home.succeed(&["probe", "--seconds", "1", &url]).stdout);
+    assert!(said.contains("round trip ") && said.contains("Advice: "), "{said}");
+    assert_eq!(fs::read_dir(home.path("root")).unwrap().count(), 0);
+}
+
+#[test]
+fn strangers_are_not_probed_for() {
+    let (home, stranger) = (Home::new(), Home::new());
+    let server = home.serve(&[]);
+    let said = stranger.fail(1, &["probe", "--accept-new", &server.url("")]);
+    assert!(said.contains("does not let this side's key in"), "{said}");
+    assert!(stranger.fail(2, &["probe", "lh://host/path"]).contains("a server alone"));
+}
+
+/// What the next transfer to the server says of the path. Without a limit the start would not be
+/// over when all is sent.
+fn next(home: &Home, options: &[&str], url: &str) -> String {
+    let cp = ["cp", "-v", "--rate-limit", "50mbit", "file", url];
+    text(&home.succeed(&[&cp, options].concat()).stderr)
+}
+
+#[test]
+fn who_sends_remembers_the_path() {
+    let home = Home::new();
+    home.file("file", 4_000_000);
+    let server = home.serve(&["--no-remember"]);
+    let url = server.url("");
+    assert!(!next(&home, &["--no-remember"], &url).contains("remembered path"));
+    assert!(!home.path("home/paths").exists());
+    assert!(!next(&home, &[], &url).contains("remembered path"));
+    let kept = fs::read_to_string(home.path("home/paths")).unwrap();
+    assert!(kept.contains("127.0.0.1"), "{kept}");
+    assert!(next(&home, &[], &url).contains("remembered path: "));
+    // Getting, this side sends nothing and learns nothing.
+    fs::remove_file(home.path("home/paths")).unwrap();
+    home.succeed(&["cp", &server.url("file"), "back"]);
+    assert!(!home.path("home/paths").exists());
+    // Damage costs a word, and no transfer.
+    fs::write(home.path("home/paths"), "{").unwrap();
+    let said = next(&home, &[], &url);
+    assert!(said.contains("begun anew") && said.contains("verified"), "{said}");
+    assert!(next(&home, &[], &url).contains("remembered path: "));
+}
