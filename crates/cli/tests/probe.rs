@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::net::{Shutdown, TcpListener, TcpStream};
 
 use support::{Home, text};
 
@@ -15,7 +16,7 @@ fn a_server_is_probed_and_keeps_nothing() {
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for way in ["there", "back"] {
         let number = |what: &str| found[way][what].as_f64().unwrap();
-        assert!(number("rate_bps") > 0.0 && number("likely_bps") < number("rate_bps"), "{found}");
+        assert!(number("likely_bps") <= number("rate_bps"), "{found}");
         assert!((0.0..=1.0).contains(&number("loss")), "{found}");
     }
     let rtt = &found["rtt_ms"];
@@ -35,6 +36,33 @@ fn strangers_are_not_probed_for() {
     let said = stranger.fail(1, &["probe", "--accept-new", &server.url("")]);
     assert!(said.contains("does not let this side's key in"), "{said}");
     assert!(stranger.fail(2, &["probe", "lh://host/path"]).contains("a server alone"));
+}
+
+#[test]
+fn blocked_udp_is_told_from_an_absent_host() {
+    let home = Home::new();
+    home.succeed(&["keygen", "--shared", "key"]);
+    let server = home.serve(&["--key", "key"]);
+    let url = server.url("");
+    let there = url["lh://".len()..].trim_end_matches('/').to_owned();
+    // TCP alone gets through to this port.
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = door.local_addr().unwrap().port();
+    let relay = std::thread::spawn(move || {
+        let (mut near, _) = door.accept().unwrap();
+        let mut far = TcpStream::connect(there).unwrap();
+        let mut back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        let backwards = std::thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
+        let _ = std::io::copy(&mut near, &mut far);
+        far.shutdown(Shutdown::Both).unwrap();
+        let _ = backwards.join().unwrap();
+    });
+    let probe = ["probe", "--key", "key", &format!("127.0.0.1:{port}")];
+    let said = home.fail(1, &probe);
+    assert!(said.contains("UDP is blocked") && said.contains("--transport tcp"), "{said}");
+    relay.join().unwrap();
+    let said = home.fail(1, &probe);
+    assert!(!said.contains("TCP"), "{said}");
 }
 
 /// What the next transfer to the server says of the path. Without a limit the start would not be

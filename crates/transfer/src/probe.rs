@@ -56,6 +56,8 @@ pub(crate) async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
                 Ok(written @ 1..) => left -= written as u64,
                 _ => break,
             }
+            // The other direction has a right to its turn.
+            tokio::task::coop::consume_budget().await;
         }
         let _ = writing.shutdown().await;
         bytes - left

@@ -16,7 +16,7 @@ pub struct Probe {
     #[arg(value_name = "HOST")]
     pub server: Server,
     /// How long to fill the path, half of it each way
-    #[arg(long, value_name = "N", default_value_t = 8,
+    #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
     /// Take an unknown server at its word and write its key into `known_hosts`

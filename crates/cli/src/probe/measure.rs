@@ -5,6 +5,7 @@ use std::time::Duration;
 use net::udp::{UdpConnection, UdpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
+use tokio::task::coop::consume_budget;
 use tokio::time::{interval, sleep};
 use transfer::wire::PROBE_MAX;
 use transport::{Limit, Stats};
@@ -16,7 +17,7 @@ const ECHO_EVERY: Duration = Duration::from_millis(50);
 /// Bytes written or read in one go.
 const BLOCK: usize = 64 << 10;
 /// Figures are those from this share of the time on, when the start is over.
-const SETTLED: f64 = 0.5;
+const SETTLED: f64 = 0.6;
 
 /// Round-trip times of the idle path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,7 +37,7 @@ pub struct Flow {
     pub capacity: Option<Rate>,
     /// Share of the packets that were lost.
     pub loss: f64,
-    /// The longest of what held the sender back; known of this side alone.
+    /// What held the sender back for longest; known of this side alone.
     pub limit: Option<Limit>,
     /// Smoothed round-trip time at the end.
     pub loaded: Duration,
@@ -80,19 +81,22 @@ impl RoundTrips {
 pub async fn there(connection: &UdpConnection, time: Duration) -> anyhow::Result<Flow> {
     let mut stream = connection.open().await?;
     transfer::probe(&mut stream, 0).await?;
+    let zeros = [0; BLOCK];
     let sending = async {
         loop {
-            stream.write_all(&[0; BLOCK]).await?;
+            stream.write_all(&zeros).await?;
+            consume_budget().await;
         }
     };
     let (before, after, elapsed) = watched(connection, time, sending).await?;
-    let longest = |limit: &Limit| after.limits.of(*limit).saturating_sub(before.limits.of(*limit));
+    let held = |limit: Limit| after.limits.of(limit).saturating_sub(before.limits.of(limit));
+    let longest = Limit::ALL.into_iter().max_by_key(|&limit| held(limit));
     let (sent, lost) = (after.sent.1 - before.sent.1, after.lost.1 - before.lost.1);
     Ok(Flow {
         rate: Rate::of(sent - lost, elapsed).unwrap_or_default(),
         capacity: after.capacity.0,
         loss: share(after.lost.0 - before.lost.0, after.sent.0 - before.sent.0),
-        limit: Limit::ALL.into_iter().max_by_key(longest),
+        limit: longest.filter(|&limit| held(limit) > Duration::ZERO),
         loaded: after.rtt,
     })
 }
@@ -107,6 +111,7 @@ pub async fn back(connection: &UdpConnection, time: Duration) -> anyhow::Result<
             if stream.read(&mut block).await? == 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
+            consume_budget().await;
         }
     };
     let (before, after, elapsed) = watched(connection, time, reading).await?;
@@ -121,7 +126,7 @@ pub async fn back(connection: &UdpConnection, time: Duration) -> anyhow::Result<
     })
 }
 
-/// Keeps at `work` for some time; the connection's figures when the start is over and at the end,
+/// Keeps at `work`, which must yield, for some time; the connection's figures when the start is over and at the end,
 /// and the time between.
 async fn watched(
     connection: &UdpConnection,

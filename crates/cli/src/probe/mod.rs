@@ -30,12 +30,12 @@ const UDP_HEADER: u64 = 8;
 pub fn run(options: &Probe) -> anyhow::Result<ExitCode> {
     let own = keys::load(&options.key)?;
     let (server, accept_new) = (options.server.clone(), options.accept_new);
-    let introduction = Introduction { own, server, transport: Transport::Udp, accept_new };
+    let mut introduction = Introduction { own, server, transport: Transport::Udp, accept_new };
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
         tokio::select! {
-            probed = probe(options, &introduction) => match probed {
+            probed = probe(options, &mut introduction) => match probed {
                 Ok(findings) => {
                     report(options, &findings);
                     Ok(ExitCode::SUCCESS)
@@ -61,13 +61,13 @@ fn report(options: &Probe, findings: &Findings) {
     }
 }
 
-async fn probe(options: &Probe, introduction: &Introduction) -> anyhow::Result<Findings> {
+async fn probe(options: &Probe, introduction: &mut Introduction) -> anyhow::Result<Findings> {
     let mut failure = None;
     // A name may have addresses at which nobody is.
     for address in introduction.server.resolve().await? {
         match at(options, introduction, address).await {
             Err(error) if crate::cp::is_absence(&error) => {
-                failure = Some(blocked(address, error).await);
+                failure = Some(blocked(introduction, address, error).await);
             }
             probed => return probed,
         }
@@ -76,15 +76,27 @@ async fn probe(options: &Probe, introduction: &Introduction) -> anyhow::Result<F
 }
 
 /// Nobody answers by UDP: perhaps by TCP?
-async fn blocked(address: SocketAddr, error: anyhow::Error) -> anyhow::Error {
-    match tcp::ask(address).await {
-        Ok(_) => anyhow!(
-            "{error}; but it answers by TCP, so UDP is blocked on the way: open UDP port {} there, \
-             or use `longhaul cp --transport tcp`",
-            address.port()
-        ),
-        Err(_) => error,
+async fn blocked(
+    introduction: &mut Introduction,
+    address: SocketAddr,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    introduction.transport = Transport::Tcp;
+    let by_tcp = async {
+        let meeting = introduction.meet(address).await?;
+        tcp::connect(address, &meeting.credentials, 1, &tcp::Options::default()).await?;
+        anyhow::Ok(())
+    };
+    let answers = by_tcp.await.is_ok();
+    introduction.transport = Transport::Udp;
+    if !answers {
+        return error;
     }
+    anyhow!(
+        "{error}; but it answers by TCP, so UDP is blocked on the way: open UDP port {} there, or \
+         use `longhaul cp --transport tcp`",
+        address.port()
+    )
 }
 
 async fn at(
