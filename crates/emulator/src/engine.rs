@@ -4,6 +4,7 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -47,23 +48,42 @@ pub(crate) struct Engine<C> {
 struct Shared<C> {
     /// Held by the thread while it works, not while it waits.
     state: Mutex<State<C>>,
+    /// How many others wait for the state.
+    waiting: AtomicUsize,
     wake: OwnedFd,
     clock: Clock,
 }
 
 struct State<C> {
     carrier: C,
-    /// The longest the thread was kept from running.
+    /// The longest the thread was kept from running, until it was last seen.
     stall: Duration,
+    /// When the thread last began to work.
+    seen: Instant,
     /// Somebody wrote to `wake`.
     woken: bool,
     stop: bool,
+}
+
+impl<C> State<C> {
+    /// The longest the thread was kept from running, also if it is so still.
+    fn stall_until(&self, now: Instant) -> Duration {
+        self.stall.max(now.since(self.seen + HEARTBEAT))
+    }
 }
 
 impl<C> Shared<C> {
     /// A panic in the thread leaves counters that are as true as before it.
     fn state(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state for others than the thread, which makes way for them.
+    fn state_in_turn(&self) -> MutexGuard<'_, State<C>> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = self.state();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
     }
 
     /// Cannot fail but by a bug in this file: the descriptor is ours, the counter far from full.
@@ -78,8 +98,10 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn start(carrier: C, sources: Arc<OwnedFd>) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         watch(&sources, &wake)?;
-        let state = Mutex::new(State { carrier, stall: Duration::ZERO, woken: false, stop: false });
-        let shared = Arc::new(Shared { state, wake, clock: Clock::start() });
+        let clock = Clock::start();
+        let (stall, seen) = (Duration::ZERO, clock.now());
+        let state = Mutex::new(State { carrier, stall, seen, woken: false, stop: false });
+        let shared = Arc::new(Shared { state, waiting: AtomicUsize::new(0), wake, clock });
         let thread = thread::Builder::new().name("emulator".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || run(&shared, &sources)
@@ -89,16 +111,19 @@ impl<C: Carrier> Engine<C> {
 
     /// What happened so far.
     pub(crate) fn report(&self) -> LabReport {
-        let state = self.shared.state();
+        let state = self.shared.state_in_turn();
         let [forward, back] = state.carrier.report();
-        let elapsed = self.shared.clock.now().since(Instant::ZERO);
+        let now = self.shared.clock.now();
         let cpu = self.thread.as_ref().map(thread_cpu_time).unwrap_or_default();
-        LabReport { elapsed, cpu, stall: state.stall, forward, back }
+        // Before the engine is dropped it ends in no other way than by a panic.
+        let died = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let (elapsed, stall) = (now.since(Instant::ZERO), state.stall_until(now));
+        LabReport { elapsed, cpu, stall, died, forward, back }
     }
 
     /// Does something to what the thread drives, and lets the thread see what has changed.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut C, Instant) -> R) -> R {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state_in_turn();
         let result = act(&mut state.carrier, self.shared.clock.now());
         state.woken = true;
         self.shared.wake();
@@ -136,16 +161,15 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &OwnedFd) {
     priority::raise();
     let mut awake = Awake::new();
     let mut alarm = Alarm::default();
-    let mut seen = shared.clock.now();
-    let mut busy = seen;
+    let mut busy = shared.clock.now();
     loop {
         let mut state = shared.state();
         if state.stop {
             return;
         }
         let now = shared.clock.now();
-        state.stall = state.stall.max(now.since(seen + HEARTBEAT));
-        seen = now;
+        state.stall = state.stall_until(now);
+        state.seen = now;
         if core::mem::take(&mut state.woken) {
             let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
         }
@@ -159,6 +183,12 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &OwnedFd) {
         let next = ripe(&state);
         drop(state);
         if more {
+            // The mutex is not fair: whoever waits for it gets the time to wake up and take it.
+            // A real pause, since this thread may run before all others; but a short one, and
+            // then packets again, since those may have to wait for a processor.
+            if shared.waiting.load(Ordering::Relaxed) > 0 {
+                thread::sleep(WINDOW);
+            }
             continue;
         }
         if let Some(at) = next {
@@ -203,4 +233,57 @@ impl Alarm {
 fn wait(sources: &OwnedFd, timeout: Duration) -> bool {
     let timeout = Timespec::try_from(timeout).ok();
     poll(&mut [PollFd::new(sources, PollFlags::IN)], timeout.as_ref()) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fault, Limits};
+
+    /// Carries nothing, until it is told to break.
+    struct Fragile {
+        broken: bool,
+    }
+
+    impl Carrier for Fragile {
+        fn emit_due(&mut self, _: &Clock) {}
+
+        fn take_in(&mut self, _: &Clock) -> bool {
+            assert!(!self.broken, "as the test asked for");
+            true
+        }
+
+        fn next_due(&self) -> Option<Instant> {
+            None
+        }
+
+        fn report(&self) -> [LaneReport; 2] {
+            Default::default()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stands_still_is_seen_from_outside() {
+        let ms = Duration::from_millis;
+        let at = |time| Instant::ZERO + ms(time);
+        let mut state =
+            State { carrier: (), stall: ms(7), seen: at(100), woken: false, stop: false };
+        assert_eq!(state.stall_until(at(110)), ms(7), "it was not to run before");
+        assert_eq!(state.stall_until(at(610)), ms(500));
+        state.seen = at(610);
+        assert_eq!(state.stall_until(at(610)), ms(7), "reports change nothing");
+    }
+
+    /// It is busy all the time, so that it would keep the state to itself.
+    #[test]
+    fn a_thread_that_panicked_is_a_fault() {
+        let engine = Engine::start(Fragile { broken: false }, sources().unwrap()).unwrap();
+        assert!(!engine.report().died);
+        engine.with(|carrier, _| carrier.broken = true);
+        while engine.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            thread::yield_now();
+        }
+        let limits = Limits { late_p99: WINDOW, stall: Duration::MAX, outside: 0 };
+        assert_eq!(engine.report().verdict(&limits).faults, [Fault::Died]);
+    }
 }

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use path::{Adjustment, HostGroup, LinkConfig, PathConfig, Scenario};
 use units::Bytes;
@@ -15,14 +16,14 @@ use crate::capture;
 use crate::engine::Engine;
 use crate::error::{Attempt, LabError};
 use crate::host::{Host, Machine, Place};
-use crate::lane::lanes;
+use crate::lane::{Lane, lanes};
 use crate::names::{self, Names};
 use crate::namespace::Namespace;
-use crate::report::{LabReport, LabSample};
+use crate::report::{LabReport, LabSample, LaneReport};
 use crate::ring;
 use crate::spool::Recording;
 use crate::trace::{self, Sampling};
-use crate::verdict::{Limits, Verdict};
+use crate::verdict::{Limits, Verdict, least_delay};
 use crate::wires::Wires;
 
 /// The most hosts on each side of a lab: every look for packets goes to each of their devices.
@@ -113,7 +114,8 @@ pub struct Lab {
     engine: Engine<Wires>,
     names: Option<Names>,
     machines: [Vec<Machine>; 2],
-    limits: Limits,
+    /// Nanoseconds of the least round-trip time there was or is on schedule.
+    least_rtt: AtomicU64,
 }
 
 impl Lab {
@@ -138,7 +140,8 @@ impl Lab {
         let names = options.named.then(|| Names::create(hosts()).ok()).flatten();
         let wires = Wires { lanes, tuns, sampling: None };
         let engine = wires.start().attempt("start the emulator thread")?;
-        Ok(Self { engine, names, machines, limits: Limits::of(path) })
+        let least_rtt = AtomicU64::new(least_rtt([&path.forward, &path.back]));
+        Ok(Self { engine, names, machines, least_rtt })
     }
 
     /// The hosts of a side, in the order of the options.
@@ -202,13 +205,20 @@ impl Lab {
     /// What happened so far.
     pub fn stats(&self) -> LabReport {
         let mut report = self.engine.report();
-        report.forward.outside.device_overflow = self.overflow(Host::Near);
-        report.back.outside.device_overflow = self.overflow(Host::Far);
+        self.ask_devices([&mut report.forward, &mut report.back]);
         report
     }
 
-    fn overflow(&self, side: Host) -> u64 {
-        self.machines(side).iter().filter_map(|machine| machine.overflow().ok()).sum()
+    /// Adds to the reports, forward and back, what the devices of the senders lost.
+    fn ask_devices(&self, reports: [&mut LaneReport; 2]) {
+        for (report, machines) in reports.into_iter().zip(&self.machines) {
+            for machine in machines {
+                match machine.overflow() {
+                    Ok(lost) => report.outside.device_overflow += lost,
+                    Err(_) => report.outside.uncounted = true,
+                }
+            }
+        }
     }
 
     /// How the path stands now, and how it was since the last sample: for one reader alone.
@@ -216,8 +226,7 @@ impl Lab {
         let (elapsed, [mut forward, mut back]) = self.engine.with(|wires, now| {
             (now.since(units::Instant::ZERO), wires.lanes.each_mut().map(|lane| lane.sample(now)))
         });
-        forward.report.outside.device_overflow = self.overflow(Host::Near);
-        back.report.outside.device_overflow = self.overflow(Host::Far);
+        self.ask_devices([&mut forward.report, &mut back.report]);
         LabSample { elapsed, forward, back }
     }
 
@@ -242,6 +251,8 @@ impl Lab {
             for (lane, change) in wires.lanes.iter_mut().zip(changes) {
                 lane.set(now, change, memory.next().flatten())?;
             }
+            let rtt = least_rtt(wires.lanes.each_ref().map(Lane::config));
+            self.least_rtt.fetch_min(rtt, Ordering::Relaxed);
             Ok(())
         })
     }
@@ -288,15 +299,28 @@ impl Lab {
         Ok(recording)
     }
 
+    /// How exact the run must have been: [`Limits::of`] the path with the least round-trip time
+    /// that it had so far or has on its schedule.
+    pub fn limits(&self) -> Limits {
+        Limits::of_rtt(Duration::from_nanos(self.least_rtt.load(Ordering::Relaxed)))
+    }
+
     /// Whether what happened so far can be believed, by the limits that suit the path.
     pub fn verdict(&self) -> Verdict {
-        self.stats().verdict(&self.limits)
+        self.stats().verdict(&self.limits())
     }
 
     /// Ends the lab and says what happened.
     pub fn stop(self) -> LabReport {
         self.stats()
     }
+}
+
+/// Nanoseconds of the least round-trip time that these links, forward and back, have or will have
+/// by their schedules.
+fn least_rtt(links: [&LinkConfig; 2]) -> u64 {
+    let rtt: Duration = links.map(least_delay).iter().sum();
+    u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether the process sits in a user namespace other than the machine's.

@@ -253,7 +253,9 @@ impl<M: Segments> Lane<M> {
             let place = Place { frame, segment, marked: false };
             // Only the path tells its MTU, so what is too large for it goes there at once.
             let fits = self.link.config().mtu.is_none_or(|mtu| packet.size <= mtu);
-            let sent = match self.approach.of(meta.from()).filter(|_| fits) {
+            let own = self.approach.of(meta.from()).filter(|_| fits);
+            let by_host = own.is_some();
+            let sent = match own {
                 Some(own) => own.send_packet(now, packet, place),
                 None => self.link.send_packet(now, packet, place),
             };
@@ -262,6 +264,7 @@ impl<M: Segments> Lane<M> {
                     pending += 1;
                     kept = segment + 1;
                 }
+                Err(_) if by_host => note_host_drop(self.tracer.as_ref(), now, packet.size),
                 Err(error) => {
                     note_drop(self.tracer.as_ref(), now, Fate::Dropped(error.cause), packet.size);
                     refused = refused.or(error.tell_mtu.map(|mtu| (segment, mtu)));
@@ -287,6 +290,7 @@ impl<M: Segments> Lane<M> {
             let (frame, meta) = self.ring.frame(place.frame);
             let packet = packet(frame, meta, place.segment);
             if exit.fate != Fate::Delivered {
+                note_host_drop(self.tracer.as_ref(), exit.due, exit.size);
                 self.ring.release(place.frame);
             } else if let Err(error) = self.link.send_packet(exit.due, packet, place) {
                 let fate = Fate::Dropped(error.cause);
@@ -317,6 +321,7 @@ impl<M: Segments> Lane<M> {
         while let Some(exit) = self.exits.poll(now) {
             let (place, mut effect) = exit.item;
             if exit.fate != Fate::Delivered {
+                note_host_drop(self.tracer.as_ref(), exit.due, exit.size);
                 self.ring.release(place.frame);
                 continue;
             }
@@ -334,6 +339,7 @@ impl<M: Segments> Lane<M> {
         };
         let packet = packet(frame, meta, place.segment);
         if own.send_packet(at, packet, (place, effect)).is_err() {
+            note_host_drop(self.tracer.as_ref(), at, packet.size);
             self.ring.release(place.frame);
         }
         true
@@ -412,6 +418,12 @@ impl<M: Segments> Lane<M> {
 fn note_drop(tracer: Option<&Tracer>, at: Instant, fate: Fate, size: Bytes) {
     if let (Some(tracer), Fate::Dropped(cause)) = (tracer, fate) {
         tracer.dropped(at, cause, size);
+    }
+}
+
+fn note_host_drop(tracer: Option<&Tracer>, at: Instant, size: Bytes) {
+    if let Some(tracer) = tracer {
+        tracer.dropped_by_host(at, size);
     }
 }
 

@@ -35,6 +35,8 @@ pub struct OutsideModel {
     pub device_overflow: u64,
     /// The receiving host did not take them.
     pub refused: u64,
+    /// The kernel did not say how many a device lost, so `device_overflow` is too small.
+    pub uncounted: bool,
 }
 
 impl OutsideModel {
@@ -98,8 +100,10 @@ pub struct LabReport {
     /// Processor time of the emulating thread. Most of it is the receiving host's network
     /// stack, which runs when the thread hands over a packet.
     pub cpu: Duration,
-    /// The longest that the emulating thread did not run although it was to.
+    /// The longest that the emulating thread did not run although it was to, also at the end.
     pub stall: Duration,
+    /// The emulating thread has ended by a fault of its own: nothing crosses any more.
+    pub died: bool,
     /// Near to far.
     pub forward: LaneReport,
     /// Far to near.

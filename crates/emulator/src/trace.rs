@@ -14,6 +14,9 @@ const RECORD: usize = 8 + 8 + 8 + 2;
 /// What a record is about that is no drop.
 const QUEUE: u8 = u8::MAX;
 
+/// What a record is about when a host's own link drops a packet, whyever.
+const HOST: u8 = u8::MAX - 1;
+
 /// The names of the two directions, as in scenario files.
 const DIRECTIONS: [&str; 2] = ["forward", "back"];
 
@@ -29,6 +32,11 @@ impl Tracer {
     pub(crate) fn dropped(&self, at: Instant, cause: DropCause, size: Bytes) {
         let cause = DropCause::ALL.iter().position(|&known| known == cause);
         self.note(at, cause.map_or(QUEUE, |at| at as u8), Tally { packets: 1, bytes: size });
+    }
+
+    /// A packet is dropped by the own link of its sender or receiver.
+    pub(crate) fn dropped_by_host(&self, at: Instant, size: Bytes) {
+        self.note(at, HOST, Tally { packets: 1, bytes: size });
     }
 
     /// So much waits in the queue.
@@ -84,6 +92,7 @@ fn line(file: &mut impl Write, record: &[u8]) -> io::Result<()> {
     write!(file, "{}.{:09},{direction},", nanos / 1_000_000_000, nanos % 1_000_000_000)?;
     match DropCause::ALL.get(usize::from(record[25])) {
         Some(cause) => write!(file, "drop:{}", cause.name())?,
+        None if record[25] == HOST => file.write_all(b"drop:host")?,
         None => file.write_all(b"queue")?,
     }
     writeln!(file, ",{packets},{bytes}")
@@ -102,10 +111,12 @@ mod tests {
         let at = Instant::from_nanos(1_000_000_002);
         forward.queue(at, Tally { packets: 3, bytes: Bytes(4500) });
         back.dropped(at, DropCause::Loss, Bytes(40));
+        back.dropped_by_host(at, Bytes(41));
         assert_eq!(recording.finish().unwrap(), 0);
         let text = fs::read_to_string(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let lines: Vec<_> = text.lines().skip(1).collect();
-        assert_eq!(lines, ["1.000000002,forward,queue,3,4500", "1.000000002,back,drop:loss,1,40"]);
+        let events = ["forward,queue,3,4500", "back,drop:loss,1,40", "back,drop:host,1,41"];
+        assert_eq!(lines, events.map(|event| format!("1.000000002,{event}")));
     }
 }

@@ -3,17 +3,23 @@
 use core::fmt;
 use core::time::Duration;
 
-use path::{DropCause, PathConfig};
+use path::{DropCause, LinkConfig, PathConfig};
 
-use crate::report::{LabReport, LaneReport};
+use crate::report::{LabReport, LaneReport, Lateness};
 
 /// Percentiles of fewer packets say little.
 const MIN_JUDGED: u64 = 1000;
 
+/// Of fewer packets the latest is judged, by so many times the limit of 99 in 100: by `Limits::of`
+/// that is a tenth of the round-trip time, which any result shows, and at least 10 ms, which even
+/// a busy machine takes only now and then to let a thread have its turn.
+const FEW_ALLOWANCE: u32 = 10;
+
 /// How exact an emulation must have been for its results to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most that 99 of 100 packets may be late, judged from 1000 packets on.
+    /// The most that 99 of 100 packets may be late, judged from 1000 packets on. Of fewer, none
+    /// may be later than ten times as much.
     pub late_p99: Duration,
     /// The longest the emulator's thread may not have run although it was to.
     pub stall: Duration,
@@ -24,17 +30,29 @@ pub struct Limits {
 impl Limits {
     /// What a machine with other work can keep, and what changes no result that counts:
     ///
-    /// - lateness of a hundredth of the round-trip time, for so much do hosts see it longer; of
-    ///   short paths a millisecond, below which the scheduler of a busy machine keeps no word;
+    /// - lateness of a hundredth of the round-trip time, for so much do hosts see it longer, and
+    ///   of the least that the path's schedule sets; of short paths a millisecond, below which the
+    ///   scheduler of a busy machine keeps no word;
     /// - stalls of 100 ms: half of the least time after which Linux's TCP sends again;
     /// - no packet lost outside the model: a single one halves a TCP connection's window.
     pub fn of(path: &PathConfig) -> Self {
+        Self::of_rtt(least_delay(&path.forward) + least_delay(&path.back))
+    }
+
+    /// The same for the least round-trip time that a path ever has.
+    pub(crate) fn of_rtt(rtt: Duration) -> Self {
         Self {
-            late_p99: (path.rtt() / 100).max(Duration::from_millis(1)),
+            late_p99: (rtt / 100).max(Duration::from_millis(1)),
             stall: Duration::from_millis(100),
             outside: 0,
         }
     }
+}
+
+/// The shortest delay of a link, now and on its schedule.
+pub(crate) fn least_delay(link: &LinkConfig) -> Duration {
+    let steps = link.schedule.steps().iter().filter_map(|(_, change)| change.delay);
+    steps.fold(link.delay, Duration::min)
 }
 
 /// Something that made a run unfaithful. Its display says why, and what to do.
@@ -49,6 +67,22 @@ pub enum Fault {
         p99: Duration,
         /// They should not have been later.
         limit: Duration,
+    },
+    /// Of few packets, one left far too late.
+    FewLate {
+        /// Near to far, else far to near.
+        forward: bool,
+        /// How late it was.
+        latest: Duration,
+        /// It should not have been later.
+        limit: Duration,
+    },
+    /// The emulator's thread panicked: nothing crossed the path from then on.
+    Died,
+    /// The kernel did not say how many packets the devices of the sending hosts lost.
+    Uncounted {
+        /// Near to far, else far to near.
+        forward: bool,
     },
     /// The emulator's thread did not run.
     Stalled {
@@ -91,6 +125,14 @@ impl Fault {
                 "{}: one packet in a hundred left more than {p99:.0?} late (limit {limit:.0?})",
                 way(forward)
             ),
+            Self::FewLate { forward, latest, limit } => {
+                format!("{}: a packet left {latest:.0?} late (limit {limit:.0?})", way(forward))
+            }
+            Self::Died => "the emulator's thread panicked, and nothing crossed any more".to_owned(),
+            Self::Uncounted { forward } => format!(
+                "{}: the kernel did not say how many packets the sending hosts' devices lost",
+                way(forward)
+            ),
             Self::Stalled { longest, limit } => {
                 format!("the machine stood still for {longest:.0?} (limit {limit:.0?})")
             }
@@ -110,7 +152,11 @@ impl Fault {
     /// What to do about it.
     pub fn what_to_do(&self) -> &'static str {
         match self {
-            Self::Late { .. } => {
+            Self::Died => "report what it wrote to standard error: it should never happen",
+            Self::Uncounted { .. } => {
+                "let the hosts keep their devices (named path) as they are, and run again"
+            }
+            Self::Late { .. } | Self::FewLate { .. } => {
                 "give the machine less other work, run as root (for real-time priority), or lower \
                  the rate"
             }
@@ -167,15 +213,25 @@ impl fmt::Display for Verdict {
     }
 }
 
+impl LaneReport {
+    /// What speaks against the lateness of its packets.
+    fn late(&self, forward: bool, limit: Duration) -> Option<Fault> {
+        let Lateness { packets, p99, max: latest, .. } = self.lateness;
+        let few_limit = limit.saturating_mul(FEW_ALLOWANCE);
+        if packets >= MIN_JUDGED {
+            (p99 > limit).then_some(Fault::Late { forward, p99, limit })
+        } else {
+            (latest > few_limit).then_some(Fault::FewLate { forward, latest, limit: few_limit })
+        }
+    }
+}
+
 impl LabReport {
     /// Judges the run.
     pub fn verdict(&self, limits: &Limits) -> Verdict {
         let mut faults = Vec::new();
         for (forward, lane) in [(true, &self.forward), (false, &self.back)] {
-            let LaneReport { lateness, .. } = lane;
-            if lateness.packets >= MIN_JUDGED && lateness.p99 > limits.late_p99 {
-                faults.push(Fault::Late { forward, p99: lateness.p99, limit: limits.late_p99 });
-            }
+            faults.extend(lane.late(forward, limits.late_p99));
             let places = [
                 (LossPlace::Ring, lane.outside.ring_full),
                 (LossPlace::Device, lane.outside.device_overflow),
@@ -186,8 +242,13 @@ impl LabReport {
                 let lost = places.into_iter().filter(|&(_, packets)| packets > 0);
                 faults.extend(lost.map(|(place, packets)| Fault::Lost { forward, packets, place }));
             }
+            if lane.outside.uncounted {
+                faults.push(Fault::Uncounted { forward });
+            }
         }
-        if self.stall > limits.stall {
+        if self.died {
+            faults.push(Fault::Died);
+        } else if self.stall > limits.stall {
             faults.push(Fault::Stalled { longest: self.stall, limit: limits.stall });
         }
         Verdict { faults }
@@ -196,6 +257,7 @@ impl LabReport {
 
 #[cfg(test)]
 mod tests {
+    use path::{Change, Schedule};
     use units::Rate;
 
     use super::*;
@@ -207,6 +269,25 @@ mod tests {
         };
         assert_eq!(limits(200).late_p99, Duration::from_millis(2));
         assert_eq!(limits(20).late_p99, Duration::from_millis(1));
+        let mut path = PathConfig::new(Rate::from_bits_per_sec(1), Duration::from_millis(600));
+        let shorter = Change { delay: Some(Duration::from_millis(100)), ..Change::default() };
+        path.back.schedule = Schedule::new(vec![(Duration::from_secs(1), shorter)], None);
+        assert_eq!(Limits::of(&path).late_p99, Duration::from_millis(4), "the least there will be");
+    }
+
+    #[test]
+    fn of_few_packets_the_latest_is_judged() {
+        let ms = Duration::from_millis;
+        let limits = Limits { late_p99: ms(2), stall: ms(100), outside: 0 };
+        let mut report = LabReport::default();
+        report.back.lateness =
+            Lateness { packets: 1, p99: ms(20), max: ms(20), ..Lateness::default() };
+        assert!(report.verdict(&limits).is_faithful());
+        report.back.lateness.max = ms(21);
+        let late = Fault::FewLate { forward: false, latest: ms(21), limit: ms(20) };
+        assert_eq!(report.verdict(&limits).faults, [late]);
+        report.back.lateness = Lateness { packets: MIN_JUDGED, max: ms(21), ..Lateness::default() };
+        assert!(report.verdict(&limits).is_faithful(), "of many, one in a hundred may");
     }
 
     #[test]
@@ -226,8 +307,15 @@ mod tests {
         assert_eq!(verdict.faults, [Fault::Late { forward: true, p99: ms(9), limit: ms(2) }]);
         report.stall += ms(1);
         report.back.outside.refused = 1;
+        report.back.outside.uncounted = true;
         let text = report.verdict(&limits).to_string();
-        let words = ["NOT faithful:\n", "9ms late", "stood still for 101ms", "device overflowed"];
+        let words = [
+            "NOT faithful:\n",
+            "9ms late",
+            "stood still for 101ms",
+            "device overflowed",
+            "did not say",
+        ];
         for word in words.into_iter().chain(["1 packets lost", "far -> near", "less other work"]) {
             assert!(text.contains(word), "{word}: {text}");
         }

@@ -1,5 +1,7 @@
 //! Labs of several hosts, and labs that are changed, looked at and recorded while they run.
 
+mod offload;
+
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
@@ -10,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use emulator::{
-    Fault, Host, Lab, LabError, LabOptions, LossPlace, Machine, Relay, end_with_this_thread,
+    Fault, Host, Lab, LabError, LabOptions, Limits, LossPlace, Machine, Relay, end_with_this_thread,
 };
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use libtest_mimic::{Failed, Trial};
@@ -35,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         Trial::test("traces_hold_every_drop", traces_hold_every_drop),
         Trial::test("losses_outside_the_model_are_judged", losses_outside_the_model_are_judged),
         Trial::test("commands_end_with_their_thread", commands_end_with_their_thread),
+        Trial::test("super_packets_meet_the_fates_of_plain_ones", offload::same_fates),
     ]
 }
 
@@ -103,6 +106,8 @@ fn a_hosts_own_link_drops_too() -> Outcome {
     let slow = "rate=1mbit queue=5packets";
     for (near, far) in [(slow, "count=1"), ("count=1", slow)] {
         let lab = Lab::start(&path(2), &options(near, far)?)?;
+        let file = Scratch::new("host.csv");
+        let trace = lab.trace(File::create(&file.0)?, PATIENCE)?;
         let (from, to) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
         for _ in 0..50 {
             from.send_to(&[7; 972], to.local_addr()?)?;
@@ -115,6 +120,10 @@ fn a_hosts_own_link_drops_too() -> Outcome {
         let report = lab.stop();
         let dropped = report.forward.access_drops;
         assert!(dropped > 0 && arrived + dropped == 50, "{arrived}, {report}");
+        assert_eq!(trace.finish()?, 0);
+        let text = fs::read_to_string(&file.0)?;
+        let noted = |what| text.lines().filter(|line| line.contains(what)).count() as u64;
+        assert_eq!((noted(",forward,drop:host,1,"), noted("drop:")), (dropped, dropped));
         assert!(report.to_string().contains("dropped by the hosts' own links"), "{report}");
         assert!(
             adds_up(&report.forward)
@@ -189,7 +198,9 @@ fn the_path_changes_while_it_runs() -> Outcome {
         Ok(())
     };
     echo()?;
+    set(&lab, &["rtt=600ms"])?;
     set(&lab, &["rtt=80ms"])?;
+    assert_eq!(lab.limits(), Limits::of(&path(2)), "of the least round-trip time there was");
     assert!(time(|| lab.stats(), echo)? >= Duration::from_millis(80));
     set(&lab, &["rtt=2ms", "forward.loss=100%"])?;
     near.send_to(b"lost", to)?;
@@ -397,6 +408,11 @@ fn losses_outside_the_model_are_judged() -> Outcome {
     }
     let lost = Fault::Lost { forward: true, packets: 1, place: LossPlace::Host };
     assert!(lab.verdict().faults.contains(&lost), "{}", lab.verdict());
+    // A device that cannot be asked for its losses may have lost anything.
+    let rename = ["link", "set", "path", "name", "gone"];
+    assert!(lab.command(Host::Far, "ip").args(rename).status()?.success());
+    let uncounted = Fault::Uncounted { forward: false };
+    assert!(lab.verdict().faults.contains(&uncounted), "{}", lab.verdict());
     Ok(())
 }
 
