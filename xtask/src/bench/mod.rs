@@ -3,6 +3,7 @@
 //! `lab` runs commands across `longhaul emulate`; the other files are the benchmarks.
 
 mod emulator;
+mod endurance;
 mod fairness;
 mod lab;
 mod mile;
@@ -18,6 +19,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// The emulator: lateness, cost and stray losses under load.
     Emulator(emulator::Args),
+    /// The path model with everything on, for a billion packets: does memory stay as it was?
+    Endurance(endurance::Args),
     /// Our flows beside each other, and beside one flow of the kernel's TCP.
     Fairness(fairness::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
@@ -34,6 +37,7 @@ pub enum Bench {
 pub fn run(bench: &Bench) -> Result<bool> {
     match bench {
         Bench::Emulator(args) => emulator::run(args),
+        Bench::Endurance(args) => endurance::run(args),
         Bench::Fairness(args) => fairness::run(args),
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),

@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<bool> {
         let unfaithful = runs.iter().filter(|run| !run.1).count();
         let (rate, predicted) = (spread(&rates).0, case.predicted());
         let share = rate / predicted;
-        let agrees = case.agrees(share);
+        let agrees = case.agrees(share) && unfaithful == 0;
         passed &= agrees;
         println!(
             "| {} | {} ms | {}% | {:.2} | {:.2} | {share:.2} | {}{} |",
