@@ -32,9 +32,10 @@ pub struct Change {
     pub loss: Option<LossConfig>,
     /// The name of a file that holds a loss trace, as for `rate_trace_file`.
     pub loss_trace_file: Option<String>,
-    /// [`LinkConfig::queue`]. What waits stays, even beyond a smaller limit. Limits in time and
-    /// from the delay are reckoned with the rate and delay at that moment, and stay when only
-    /// those change: a router's memory does not grow with its rate.
+    /// [`LinkConfig::queue`]. What waits stays, even beyond a smaller limit. Limits in time are
+    /// reckoned with the rate at that moment, and stay when only that changes: a router's memory
+    /// does not grow with its rate. RED's thresholds must be given once the link's delay is not
+    /// that of the start, from which they would come ([`PathError::OldRtt`]).
     #[serde(deserialize_with = "text")]
     pub queue: Option<QueueConfig>,
     /// [`LinkConfig::framing`].

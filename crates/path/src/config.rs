@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use units::{Bytes, Rate};
 
-use crate::change::Schedule;
+use crate::change::{Change, Schedule};
 use crate::trace::RateTrace;
 use crate::wire::Framing;
 use crate::{Jitter, Link, LossConfig, QueueConfig};
@@ -144,10 +144,27 @@ impl LinkConfig {
         // One round of all changes: what each of them leads to must be possible as well.
         let mut state = self.clone();
         for (_, change) in self.schedule.steps() {
-            change.apply(&mut state);
-            state.check_state(rtt)?;
+            state = state.after(change, self.delay, rtt)?;
         }
         Ok(())
+    }
+
+    /// The link after a change, if that is possible. `rtt` was the path's when the link was made
+    /// with a delay of `first`.
+    pub(crate) fn after(
+        &self,
+        change: &Change,
+        first: Duration,
+        rtt: Duration,
+    ) -> Result<Self, PathError> {
+        change.check()?;
+        let mut state = self.clone();
+        change.apply(&mut state);
+        if change.queue.is_some_and(|queue| queue.needs_rtt()) && state.delay != first {
+            return Err(PathError::OldRtt);
+        }
+        state.check_state(rtt)?;
+        Ok(state)
     }
 
     /// Whether the link as it is now is possible, whatever its schedule holds.
@@ -275,6 +292,12 @@ pub enum PathError {
          min and max, or a longer delay when they are to come from it"
     )]
     Thresholds(u64, u64),
+    /// RED's thresholds would come from a round-trip time that is no longer the path's.
+    #[error(
+        "RED on a link whose delay has changed needs min and max, for they would come from the \
+         round-trip time at the start"
+    )]
+    OldRtt,
     /// `CoDel`'s times.
     #[error("CoDel needs an interval above zero and a target within it")]
     Codel,

@@ -65,5 +65,5 @@ pub use scenario::{
     ACCESS_RATE, Adjustment, HostGroup, MAX_HOSTS, MAX_SCENARIO, PRESETS, Preset, Scenario,
     ScenarioError,
 };
-pub use spelling::ParseConfigError;
+pub use spelling::{ParseConfigError, share as parse_share, time as parse_time};
 pub use trace::{MAX_TRACE, RateTrace};

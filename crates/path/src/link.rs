@@ -95,7 +95,9 @@ pub struct Refused<T> {
 /// [`next_exit`](Self::next_exit). Time must not run backwards between calls.
 pub struct Link<T> {
     config: LinkConfig,
+    /// The path's at the start, when this link's part of it was `first_delay`.
     rtt: Duration,
+    first_delay: Duration,
     seed: u64,
     agenda: Agenda,
     queue: Queue<T>,
@@ -132,6 +134,7 @@ impl<T> Link<T> {
             peak: Tally::default(),
             config: config.clone(),
             rtt,
+            first_delay: config.delay,
             seed,
         }
     }
@@ -224,11 +227,7 @@ impl<T> Link<T> {
     /// # Errors
     /// An impossible link.
     pub fn after(&self, change: &Change) -> Result<LinkConfig, PathError> {
-        change.check()?;
-        let mut config = self.config.clone();
-        change.apply(&mut config);
-        config.check_state(self.rtt)?;
-        Ok(config)
+        self.config.after(change, self.first_delay, self.rtt)
     }
 
     /// The link as it is now, after all changes up to the last call.

@@ -50,7 +50,10 @@ where
 }
 
 /// Reads a probability: `0.01` or `1%`.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
+///
+/// # Errors
+/// What to write instead.
+pub fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     number
         .trim()
@@ -71,7 +74,10 @@ pub(crate) fn yes(text: &str) -> Result<bool, String> {
 }
 
 /// Reads `50ms`, `1s 500us`; a bare number has no unit and is refused, except zero.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// What is wrong with it: a time of any length is refused and not computed.
+pub fn time(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }

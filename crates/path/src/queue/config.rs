@@ -170,6 +170,11 @@ impl QueueConfig {
         limit.most(rate, largest)
     }
 
+    /// Whether part of it comes from the round-trip time.
+    pub(crate) fn needs_rtt(&self) -> bool {
+        matches!(self, Self::Red(red) | Self::RedI(red) if red.min.is_none() || red.max.is_none())
+    }
+
     pub(crate) fn check(&self, rate: Rate, rtt: Duration) -> Result<(), PathError> {
         match self {
             Self::DropTail(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Scenario files: a path and the hosts at its ends, for the simulator and the emulator alike.
+//! Scenario files: a path and the hosts at its ends.
 
 mod presets;
 pub(crate) mod text;
@@ -87,13 +87,19 @@ impl HostGroup {
     }
 
     fn check(&self, rtt: Duration) -> Result<(), String> {
+        self.check_words()?;
+        self.link().map_or(Ok(()), |link| link.check(rtt)).map_err(|error| error.to_string())
+    }
+
+    /// What can be checked before the path is known.
+    fn check_words(&self) -> Result<(), String> {
         if self.count == 0 || self.count > MAX_HOSTS {
             return Err(format!("a group has 1 to {MAX_HOSTS} hosts, not {}", self.count));
         }
         if self.rate.is_none() && self.queue.is_some() {
             return Err("hosts with a queue of their own need a rate".into());
         }
-        self.link().map_or(Ok(()), |link| link.check(rtt)).map_err(|error| error.to_string())
+        Ok(())
     }
 }
 
@@ -293,8 +299,8 @@ impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
         let mut state = link.clone();
         state.check_state(rtt).map_err(|e| error(self.place(direction), e))?;
         for ((_, change), place) in link.schedule.steps().iter().zip(steps) {
-            change.apply(&mut state);
-            state.check_state(rtt).map_err(|e| error(Some(place.clone()), e))?;
+            let next = state.after(change, link.delay, rtt);
+            state = next.map_err(|e| error(Some(place.clone()), e))?;
         }
         link.schedule.check().map_err(|e| error(steps.last().cloned(), e))
     }

@@ -61,12 +61,13 @@ impl Adjustment {
     }
 }
 
-/// Reads words such as `count=2 delay=10ms rate=1gbit`: the keys of a `[[near]]` table.
+/// Reads words such as `count=2 delay=10ms rate=1gbit`: the keys of a `[[near]]` table. Whether
+/// the link is possible shows on a path, from whose round-trip time RED's thresholds come.
 impl FromStr for HostGroup {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let group: Self = table(text.split_whitespace(), str::to_owned)?;
-        group.check(Duration::ZERO).map(|()| group)
+        group.check_words().map(|()| group)
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
     use units::{Bytes, Rate};
 
     use super::*;
-    use crate::{LossConfig, QueueConfig};
+    use crate::{LossConfig, PathConfig, PathError, QueueConfig, Schedule};
 
     fn read(words: &[&str]) -> Result<Adjustment, String> {
         Adjustment::read(words.iter().copied(), |name| match name {
@@ -161,10 +162,30 @@ mod tests {
     }
 
     #[test]
+    fn red_does_not_take_its_thresholds_from_an_old_delay() {
+        let mut path = PathConfig::new(Rate::from_bits_per_sec(10_000_000), Duration::ZERO);
+        path.forward.delay = Duration::from_millis(100);
+        let (link, _) = path.links::<()>().expect("a path");
+        let mut after = |words: &[&str]| {
+            let change = read(words).expect("all are known").forward;
+            path.forward.schedule = Schedule::new(vec![(Duration::ZERO, change.clone())], None);
+            let of_schedule = path.links::<()>().err();
+            assert_eq!(link.after(&change).err(), of_schedule);
+            of_schedule
+        };
+        let given = "queue=red-i:min=10packets,max=20packets";
+        assert_eq!(after(&["rtt=600ms", "queue=red"]), Some(PathError::OldRtt));
+        assert_eq!(after(&["rtt=600ms", given]), None);
+        assert_eq!(after(&["rtt=200ms", "queue=red"]), None);
+    }
+
+    #[test]
     fn hosts_are_spelled_as_in_scenarios() {
         let group: HostGroup = "count=2 delay=10ms".parse().expect("known keys");
         assert_eq!((group.count, group.delay), (2, Some(Duration::from_millis(10))));
         assert_eq!(group.link().map(|link| link.rate), Some(crate::ACCESS_RATE));
+        let red: HostGroup = "rate=10mbit queue=red".parse().expect("the path's RTT is to come");
+        assert!(red.check(Duration::ZERO).is_err() && red.check(Duration::from_millis(9)).is_ok());
         assert_eq!("".parse(), Ok(HostGroup::default()));
         for (text, why) in [("count=0", "1 to 1024"), ("queue=5ms", "rate"), ("rtt=1ms", "field")] {
             let error = text.parse::<HostGroup>().expect_err(text);
