@@ -4,10 +4,8 @@
 mod emulate;
 mod probe;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -244,14 +242,14 @@ pub struct PathOptions {
     #[arg(long, default_value = "1gbit")]
     pub rate: Rate,
     /// Round-trip time, half of it each way
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = path::parse_time)]
     pub rtt: Duration,
     /// Packets lost at random from the near host to the far one
-    #[arg(long, value_name = "SHARE", default_value = "1%")]
-    pub loss: Share,
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = path::parse_share)]
+    pub loss: f64,
     /// Packets lost at random on the way back
-    #[arg(long, value_name = "SHARE", default_value = "0")]
-    pub loss_back: Share,
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = path::parse_share)]
+    pub loss_back: f64,
     /// The queue before the link: drop-tail of a limit (50ms, 100packets, 6MiB), red, red-i, codel
     /// or fq-codel, with parameters as in codel:target=5ms,ecn=yes
     #[arg(long, value_name = "QUEUE", default_value = "50ms")]
@@ -265,8 +263,8 @@ impl PathOptions {
     /// The path they describe.
     pub fn config(&self) -> path::PathConfig {
         path::PathConfig::new(self.rate, self.rtt)
-            .with_loss(self.loss.0)
-            .with_loss_back(self.loss_back.0)
+            .with_loss(self.loss)
+            .with_loss_back(self.loss_back)
             .with_queue(self.queue)
             .with_seed(self.seed)
     }
@@ -317,32 +315,6 @@ pub struct Man {
     pub directory: Option<PathBuf>,
 }
 
-/// A share of the whole, from `1%` or `0.01`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(pub f64);
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the last digits, which are those of binary fractions.
-        write!(f, "{}%", (self.0 * 1e8).round() / 1e6)
-    }
-}
-
-impl FromStr for Share {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (number, scale) = match text.trim().strip_suffix('%') {
-            Some(number) => (number, 100.0),
-            None => (text, 1.0),
-        };
-        let share = number.trim().parse::<f64>().map(|value| value / scale);
-        match share {
-            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
-            _ => Err("write a share from 0% to 100%, as in 1% or 0.01".to_owned()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -355,11 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_read() {
-        assert_eq!("1%".parse(), Ok(Share(0.01)));
-        assert_eq!("0.25".parse(), Ok(Share(0.25)));
-        assert_eq!(Share(0.07).to_string(), "7%");
-        assert!("1".parse::<Share>() == Ok(Share(1.0)) && "2".parse::<Share>().is_err());
-        assert!("NaN%".parse::<Share>().is_err());
+    fn times_beyond_all_measure_are_refused() {
+        let long = "18446744073709551615s 999999999ns 1ns";
+        for flag in ["--rtt", "--max-late", "--max-stall", "--stats", "--trace-interval"] {
+            let error = Cli::try_parse_from(["longhaul", "emulate", flag, long]).err();
+            let error = error.expect(flag).to_string();
+            assert!(error.contains("it is too long"), "{error}");
+        }
     }
 }

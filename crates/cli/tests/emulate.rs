@@ -245,18 +245,23 @@ fn kill_9_leaves_nothing_behind() {
     let Some(home) = home_with_labs("kill_9_leaves_nothing_behind") else {
         return;
     };
-    // Not the command, but what it has started itself.
-    let far = "sleep 1000 & echo $! > far.pid; mv far.pid far; wait";
+    // Not the command, but what it has started itself, in its process group and in another.
+    let far = "sleep 1000 & echo $! > far.pid; mv far.pid far; \
+               setsid sh -c 'echo $$ > own.pid; mv own.pid own; exec sleep 1000' & wait";
     let mut lab = open_lab(&home, &["--name", "mine", "--far", far]);
-    wait_for(&home, "far");
-    let far = std::fs::read_to_string(home.path("far")).unwrap();
+    let pids = ["far", "own"].map(|name| {
+        wait_for(&home, name);
+        std::fs::read_to_string(home.path(name)).unwrap().trim().to_owned()
+    });
     // Empty once it has ended, even where nobody collects orphans.
-    let arguments = std::path::Path::new("/proc").join(far.trim()).join("cmdline");
-    let runs = || std::fs::read(&arguments).is_ok_and(|arguments| !arguments.is_empty());
-    assert!(runs());
+    let runs = |pid: &String| {
+        let arguments = std::fs::read(std::path::Path::new("/proc").join(pid).join("cmdline"));
+        arguments.is_ok_and(|arguments| !arguments.is_empty())
+    };
+    assert!(pids.iter().all(runs));
     send(&lab, Signal::KILL);
     lab.wait().unwrap();
-    while runs() {
+    while pids.iter().any(runs) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     // The name is free again.

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use emulator::{Host, MAX_LAB_HOSTS, MAX_MTU, MIN_MTU};
-use humantime::parse_duration;
-use path::HostGroup;
+use path::{HostGroup, parse_time};
 
 use super::PathOptions;
 
@@ -105,10 +104,10 @@ pub struct Recordings {
 #[derive(Args)]
 pub struct Limits {
     /// The most that 99 of 100 packets may be late [default: 1% of the round-trip time, at least 1ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub max_late: Option<Duration>,
     /// The longest the emulator may stand still [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub max_stall: Option<Duration>,
     /// Packets that may be lost elsewhere than on the path [default: 0]
     #[arg(long, value_name = "N")]
@@ -199,7 +198,7 @@ impl FromStr for RunOn {
 
 /// A time between two looks.
 fn interval(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    let time = parse_time(text)?;
     let shortest = Duration::from_millis(1);
     (time >= shortest).then_some(time).ok_or_else(|| "give a millisecond or more".to_owned())
 }

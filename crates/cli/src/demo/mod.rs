@@ -121,10 +121,11 @@ async fn source(options: &Demo, folder: &Path) -> anyhow::Result<PathBuf> {
 
 fn introduce(path: &PathOptions, site: &Site, files: u64, bytes: Bytes, folder: &Path) {
     say!(
-        "{files} files, {bytes}, cross an emulated path: {}, RTT {}, {} loss, queue {}.",
+        "{files} files, {bytes}, cross an emulated path: {}, RTT {}, {}% loss, queue {}.",
         path.rate,
         humantime::format_duration(path.rtt),
-        path.loss,
+        // Without the last digits, which are those of binary fractions.
+        (path.loss * 1e8).round() / 1e6,
         path.queue
     );
     match site {

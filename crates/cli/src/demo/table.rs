@@ -47,7 +47,7 @@ impl fmt::Display for Row {
 
 /// What a link can carry of our bytes at best: rate x 1448/1500 x (1 - loss).
 fn payload_limit(path: &PathOptions) -> Rate {
-    path.rate.scaled(1448.0 / 1500.0 * (1.0 - path.loss.0))
+    path.rate.scaled(1448.0 / 1500.0 * (1.0 - path.loss))
 }
 
 /// The table: each way beside the first one and beside what the link could carry.

@@ -1,6 +1,8 @@
 //! The commands that run in a lab.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,7 +34,7 @@ impl Surroundings<'_> {
         let far = options.far.iter().map(|script| (Host::Far, 0, script));
         let others =
             options.run.iter().map(|RunOn { side, number, script }| (*side, *number, script));
-        let mut guardian = Guardian::start().context("cannot start sh")?;
+        let mut guardian = Guardian::start(self.machines()).context("cannot start sh")?;
         let mut groups = Vec::new();
         for (side, number, script) in far.chain(others) {
             let machine = self.lab.machines(side).get(number);
@@ -55,6 +57,10 @@ impl Surroundings<'_> {
             group.end(Signal::TERM).await?;
         }
         code
+    }
+
+    fn machines(&self) -> impl Iterator<Item = &Machine> {
+        Host::BOTH.iter().flat_map(|&side| self.lab.machines(side))
     }
 
     fn shell(&self, machine: &Machine, script: &str) -> Command {
@@ -87,7 +93,7 @@ impl Surroundings<'_> {
     /// Holds the lab open until a signal.
     async fn hold_open(&self, signals: &mut Signals) -> anyhow::Result<u8> {
         tell!("The lab is open; Ctrl-C ends it. From another shell:\n");
-        for machine in Host::BOTH.iter().flat_map(|&side| self.lab.machines(side)) {
+        for machine in self.machines() {
             tell!(
                 "  {:<5} {}  {}\n        {} CMD",
                 machine.name(),
@@ -156,21 +162,42 @@ async fn near(
 struct Guardian(Child);
 
 impl Guardian {
-    /// Reads process groups until its input ends, which it does when we do.
-    const SCRIPT: &str = r#"while read -r group; do all="$all -$group"; done; kill -KILL $all"#;
+    /// Reads process groups, and network namespaces as `/proc` names them, until its input ends,
+    /// which it does when we do. Then it kills the groups, and whoever is in the namespaces,
+    /// until none is found or they will not die.
+    const SCRIPT: &str = r#"
+        while read -r name; do
+            case $name in net:*) nets="$nets $name " ;; *) groups="$groups -$name" ;; esac
+        done
+        kill -KILL $groups
+        for round in 1 2 3 4 5; do
+            found=
+            for process in /proc/[0-9]*; do
+                net=$(readlink "$process/ns/net") || continue
+                case $nets in *" $net "*) found=1; kill -KILL "${process#/proc/}" ;; esac
+            done
+            [ "$found" ] || break
+        done"#;
 
-    fn start() -> io::Result<Self> {
+    /// It ends what runs on these hosts.
+    fn start<'a>(hosts: impl Iterator<Item = &'a Machine>) -> io::Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", Self::SCRIPT]).process_group(0);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        shell.spawn().map(Self)
+        let mut guardian = shell.spawn().map(Self)?;
+        for host in hosts {
+            let inode = rustix::fs::fstat(host.namespace().as_fd())?.st_ino;
+            guardian.tell(format_args!("net:[{inode}]"))?;
+        }
+        Ok(guardian)
     }
 
     fn watch(&mut self, group: &Group) -> io::Result<()> {
-        match (&mut self.0.stdin, group.id()) {
-            (Some(shell), Some(group)) => writeln!(shell, "{}", group.as_raw_nonzero()),
-            _ => Ok(()),
-        }
+        group.id().map_or(Ok(()), |group| self.tell(group.as_raw_nonzero()))
+    }
+
+    fn tell(&mut self, name: impl Display) -> io::Result<()> {
+        self.0.stdin.as_mut().map_or(Ok(()), |shell| writeln!(shell, "{name}"))
     }
 }
 

@@ -3,7 +3,7 @@
 //! A client writes one line of JSON and reads one. The socket lies in a folder that only its
 //! owner may enter.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -62,13 +62,14 @@ impl Control {
             !name.is_empty() && name.len() <= 40 && name.chars().all(sound),
             "a lab's name has up to 40 letters, digits, '-', '_' and '.', not '{name}'"
         );
-        let path = socket(name)?;
-        match UnixStream::connect(&path) {
-            Ok(_) => bail!("a lab called '{name}' runs already; choose another --name"),
-            // Of a lab that was killed.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(&path)?,
-            Err(_) => {}
-        }
+        let folder = folder()?;
+        make(&folder)?;
+        // One at a time: between its making and its first listening a socket looks dead.
+        let lock = File::open(&folder)?;
+        lock.lock()?;
+        sweep(&folder)?;
+        let path = socket(&folder, name);
+        ensure!(!path.exists(), "a lab called '{name}' runs already; choose another --name");
         let listener = UnixListener::bind(&path)
             .with_context(|| format!("cannot make the control socket {}", path.display()))?;
         listener.set_nonblocking(true)?;
@@ -130,6 +131,7 @@ fn words(link: &LinkConfig) -> String {
     add(link.framing.0 > 0, "framing", format!("{}B", link.framing.0));
     add(link.atm, "atm", "true".into());
     add(link.mtu.is_some(), "mtu", link.mtu.unwrap_or_default().0.to_string());
+    add(!link.icmp, "icmp", "false".into());
     for (key, share) in [
         ("cell-loss", impairments.cell_loss),
         ("bit-error", impairments.bit_error),
@@ -139,6 +141,10 @@ fn words(link: &LinkConfig) -> String {
     ] {
         add(share > 0.0, key, share.to_string());
     }
+    add(impairments.silent, "silent", "true".into());
+    let held_back = !impairments.reorder_by.is_zero();
+    add(held_back, "reorder-by", time(impairments.reorder_by).to_string().replace(' ', ""));
+    add(!impairments.keep_order, "keep-order", "false".into());
     add(impairments.jitter != Jitter::None, "jitter", impairments.jitter.to_string());
     text
 }
@@ -153,30 +159,78 @@ fn rate(rate: Rate) -> String {
 }
 
 /// Where the socket of a lab is.
-fn socket(name: &str) -> anyhow::Result<PathBuf> {
-    Ok(folder()?.join(format!("{name}.{ENDING}")))
+fn socket(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.{ENDING}"))
 }
 
-/// The user's folder for control sockets, which nobody else may enter.
-fn folder() -> anyhow::Result<PathBuf> {
-    let user = rustix::process::getuid().as_raw();
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        Some(folder) => Path::new(&folder).join("longhaul"),
-        None => std::env::temp_dir().join(format!("longhaul-{user}")),
+/// All sockets in a folder, by name.
+fn sockets(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Removes the sockets of labs that were killed.
+fn sweep(folder: &Path) -> io::Result<()> {
+    let dead = |path: &PathBuf| {
+        UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
     };
+    sockets(folder)?.iter().filter(|path| dead(path)).try_for_each(fs::remove_file)
+}
+
+/// The user's folder for control sockets: that of the lab this runs in, if it does.
+fn folder() -> io::Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = set(VARIABLE).as_deref().and_then(Path::parent) {
+        return Ok(folder.to_owned());
+    }
+    Ok(match set("XDG_RUNTIME_DIR") {
+        Some(folder) => folder.join("longhaul"),
+        None => {
+            let user = rustix::process::getuid().as_raw();
+            let map = fs::read_to_string("/proc/self/uid_map")?;
+            std::env::temp_dir().join(format!("longhaul-{}", outside(&map, user)))
+        }
+    })
+}
+
+/// The number that a user has outside of this user namespace (`user_namespaces(7)`), in which
+/// everybody may be root.
+fn outside(map: &str, user: u32) -> u32 {
+    let rows = map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let place = user.checked_sub(inside).filter(|place| *place < count)?;
+        outside.checked_add(place)
+    });
+    rows.last().unwrap_or(user)
+}
+
+/// Makes the folder unless it is there. Nobody else may enter it.
+fn make(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
-    match DirBuilder::new().mode(0o700).create(&folder) {
+    match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("cannot make the folder {shown}"));
         }
-        _ => {}
+        _ => check(folder),
     }
-    let found = fs::symlink_metadata(&folder)?;
+}
+
+/// Whether the folder is the user's alone.
+fn check(folder: &Path) -> anyhow::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
     ensure!(
-        found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0,
-        "{shown} should be a folder that is yours alone: remove it, or set XDG_RUNTIME_DIR"
+        found.is_dir()
+            && found.uid() == rustix::process::getuid().as_raw()
+            && found.mode() & 0o077 == 0,
+        "{} should be a folder that is yours alone: remove it, or set XDG_RUNTIME_DIR",
+        folder.display()
     );
-    Ok(folder)
+    Ok(())
 }
 
 /// `longhaul emulate set`.
@@ -186,7 +240,7 @@ pub fn set(options: &SetPath) -> anyhow::Result<ExitCode> {
     let request = Request { folder: std::env::current_dir()?, words: words.to_owned() };
     let labs = match named {
         Some(name) => {
-            let path = socket(name)?;
+            let path = socket(&folder()?, name);
             vec![(path.clone(), connect(&path).map_err(|error| no_lab(name, &error))?)]
         }
         None => running()?,
@@ -223,23 +277,19 @@ fn running() -> anyhow::Result<Vec<(PathBuf, UnixStream)>> {
         let stream = connect(&path).map_err(|error| no_lab(&name(&path), &error))?;
         return Ok(vec![(path, stream)]);
     }
-    let entries = fs::read_dir(folder()?)?.collect::<io::Result<Vec<_>>>()?;
-    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
-    paths.sort();
+    // Without a folder, or a readable one, there is no lab.
+    let paths = sockets(&folder()?).unwrap_or_default();
     let labs = paths.into_iter().filter_map(|path| Some((connect(&path).ok()?, path)));
     let labs: Vec<_> = labs.map(|(stream, path)| (path, stream)).collect();
     ensure!(!labs.is_empty(), "no lab runs; `longhaul emulate` starts one");
     Ok(labs)
 }
 
+/// Reaches a lab, in a folder that is the user's alone.
 fn connect(path: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(path);
-    if matches!(&stream, Err(error) if error.kind() == ErrorKind::ConnectionRefused) {
-        // Of a lab that was killed; whether it can be removed matters to nobody.
-        let _ = fs::remove_file(path);
-    }
-    stream
+    let stream = UnixStream::connect(path)?;
+    check(path.parent().unwrap_or(Path::new("/"))).map_err(io::Error::other)?;
+    Ok(stream)
 }
 
 fn name(path: &Path) -> String {
@@ -262,14 +312,33 @@ mod tests {
     fn links_are_shown_in_the_words_that_set_them() {
         let given = ["rate=1544kbit", "delay=1s 50ms", "loss=0.02", "queue=red-i:max_p=0.2"];
         let more = ["mtu=1400", "atm=true", "duplicate=0.1", "jitter=exponential:2ms"];
+        let rest = ["icmp=false", "silent=true", "reorder-by=1s 5ms", "keep-order=false"];
         let read = |words: &[&str]| Adjustment::read(words.iter().copied(), |_| unreachable!());
         let mut link = LinkConfig::new(Rate::ZERO, Duration::ZERO);
-        read(&[&given[..], &more[..]].concat()).unwrap().forward.apply(&mut link);
+        read(&[&given[..], &more[..], &rest[..]].concat()).unwrap().forward.apply(&mut link);
         let shown = words(&link);
         let mut again = LinkConfig::new(Rate::ZERO, Duration::ZERO);
         let parts: Vec<_> = shown.split(' ').collect();
         read(&parts).unwrap().forward.apply(&mut again);
         assert_eq!(again, link, "{shown}");
         assert_eq!(rate(Rate::from_bits_per_sec(9_600_001)), "9600001bit");
+    }
+
+    #[test]
+    fn only_the_sockets_of_dead_labs_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let [dead, alive] = ["dead", "alive"].map(|name| socket(folder.path(), name));
+        drop(UnixListener::bind(&dead).unwrap());
+        let _listener = UnixListener::bind(&alive).unwrap();
+        sweep(folder.path()).unwrap();
+        assert_eq!(sockets(folder.path()).unwrap(), [alive]);
+    }
+
+    #[test]
+    fn users_are_known_by_their_outer_number() {
+        assert_eq!(outside("         0          0 4294967295\n", 1000), 1000);
+        assert_eq!(outside("0 1000 1\n", 0), 1000);
+        assert_eq!(outside("0 1000 1\n1 100000 65536\n", 7), 100_006);
+        assert_eq!(outside("0 1000 1\n", 65534), 65534);
     }
 }

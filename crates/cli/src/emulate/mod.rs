@@ -6,14 +6,16 @@ mod recordings;
 mod report;
 mod stats;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use emulator::{Lab, LabError, LabOptions, Limits};
 use path::{HostGroup, MAX_SCENARIO, PRESETS, PathConfig, Preset, Scenario};
+use rustix::fs::OFlags;
 
 use crate::args::{Emulate, EmulateAction};
 use crate::signals::Signals;
@@ -144,16 +146,28 @@ fn scenario(name: &Path) -> anyhow::Result<Scenario> {
         .with_context(|| name.display().to_string())
 }
 
-/// The text of a trace that is named from this folder.
+/// The text of a trace that is named from this folder. A lab reads it while it runs, so it never
+/// waits for a writer, as a FIFO does.
 fn read_trace(folder: &Path, file: &str) -> Result<String, String> {
     let path = folder.join(file);
-    read(&path, MAX_TRACE_FILE).map_err(|error| format!("{}: {error}", path.display()))
+    let open = || {
+        let no_wait = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(no_wait).open(&path)?;
+        let regular = file.metadata()?.is_file();
+        regular.then_some(file).ok_or_else(|| io::Error::other("it is not a regular file"))
+    };
+    let text = open().and_then(|file| text(file, MAX_TRACE_FILE));
+    text.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The text of a file of at most this length.
 fn read(path: &Path, most: u64) -> io::Result<String> {
+    text(File::open(path)?, most)
+}
+
+fn text(file: File, most: u64) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    file.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
         return Err(io::Error::other(format!("it is longer than {most} bytes")));
     }
@@ -171,5 +185,24 @@ fn explain(error: LabError) -> anyhow::Error {
         )
     } else {
         error.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_waits_for_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        std::fs::write(folder.path().join("trace"), "0 1").unwrap();
+        assert_eq!(read_trace(folder.path(), "trace"), Ok("0 1".to_owned()));
+        for name in ["fifo", "/dev/zero", "."] {
+            let error = read_trace(folder.path(), name).unwrap_err();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
     }
 }

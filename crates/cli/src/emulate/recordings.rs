@@ -64,9 +64,10 @@ impl Running<'_> {
             let shown = path.display();
             let missed = recording.finish().with_context(|| format!("cannot write {shown}"))?;
             if missed > 0 {
+                // A super-packet counts once, however many packets it would have been.
                 tell!(
-                    "longhaul: {missed} events are missing from {shown}: the disk was too slow; \
-                     try --snaplen, or a file in memory"
+                    "longhaul: {missed} events or more are missing from {shown}: the disk was too \
+                     slow; try --snaplen, or a file in memory"
                 );
             }
         }
