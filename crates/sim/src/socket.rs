@@ -86,6 +86,7 @@ impl Socket {
             Routed::New(number, connection) => {
                 self.latest = number;
                 self.connections.insert(number, *connection);
+                self.endpoint.take_evicted().map(|evicted| self.connections.remove(&evicted));
             }
             Routed::Refused(bytes) => out.push(Datagram { to: from, bytes }),
             Routed::Dropped => {}

@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::collections::HashSet;
+use std::collections::VecDeque;
 
 use units::Instant;
 
@@ -23,6 +23,13 @@ pub const HALF_OPEN_TIME: Duration = Duration::from_secs(10);
 const UNPROVEN: Budget = Budget { each_second: 100.0, at_once: 64.0 };
 /// Handshakes a second with a cookie.
 const PROVEN: Budget = Budget { each_second: 200.0, at_once: 64.0 };
+/// Of these, for the addresses that share a place in the table below: in [`HALF_OPEN_TIME`] too few
+/// to push out what others have half open.
+const SOURCE: Budget = Budget { each_second: 10.0, at_once: 16.0 };
+/// Places for addresses. A stranger cannot know with whom it shares one.
+const SOURCES: usize = 256;
+/// What one site is given of IPv6 at least, in bytes.
+const SITE: usize = 7;
 /// Answers a second to packets of connections that this end does not know.
 const RESETS: Budget = Budget { each_second: 200.0, at_once: 50.0 };
 /// A cookie is taken for this time, and for as long again.
@@ -35,7 +42,7 @@ struct Budget {
     at_once: f64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bucket {
     budget: Budget,
     left: f64,
@@ -63,8 +70,6 @@ pub(crate) enum Verdict {
     Accept,
     /// Ask for it again, with this cookie.
     Retry(Token),
-    /// There is no room.
-    Busy,
     /// The time for handshakes is used up; the initiator repeats its hello by itself.
     Ignore,
 }
@@ -73,9 +78,12 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Admission {
     cookies: Tokens,
-    half_open: HashSet<u32>,
+    /// The oldest first.
+    half_open: VecDeque<u32>,
     unproven: Bucket,
     proven: Bucket,
+    /// By a hash of the address.
+    sources: Vec<Bucket>,
     resets: Bucket,
 }
 
@@ -84,9 +92,10 @@ impl Admission {
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         Self {
             cookies: Tokens::new(secret),
-            half_open: HashSet::new(),
+            half_open: VecDeque::new(),
             unproven: Bucket::new(UNPROVEN),
             proven: Bucket::new(PROVEN),
+            sources: vec![Bucket::new(SOURCE); SOURCES],
             resets: Bucket::new(RESETS),
         }
     }
@@ -103,9 +112,8 @@ impl Admission {
         let [made, before] = [0, 1].map(|ago| self.cookie(period.saturating_sub(ago), from, echo));
         let proven = same(&made, cookie) || same(&before, cookie);
         if proven {
-            if self.half_open.len() >= MAX_HALF_OPEN {
-                Verdict::Busy
-            } else if self.proven.take(now) {
+            let place = self.place(from.ip());
+            if self.sources[place].take(now) && self.proven.take(now) {
                 Verdict::Accept
             } else {
                 Verdict::Ignore
@@ -126,14 +134,27 @@ impl Admission {
         self.cookies.token(&[&period, &ip.octets(), &port, echo])
     }
 
-    /// A connection began whose initiator has yet to prove that it is there.
-    pub(crate) fn begin(&mut self, number: u32) {
-        self.half_open.insert(number);
+    /// The bucket of an address, or of the IPv6 site that it belongs to.
+    fn place(&self, ip: IpAddr) -> usize {
+        let token = match ip.to_canonical() {
+            IpAddr::V4(ip) => self.cookies.token(&[b"source", &ip.octets()]),
+            IpAddr::V6(ip) => self.cookies.token(&[b"source", &ip.octets()[..SITE]]),
+        };
+        usize::from(u16::from_be_bytes([token[0], token[1]])) % SOURCES
+    }
+
+    /// A connection began whose initiator has yet to prove that it is there. Where there is no
+    /// room for it, gives the one to be forgotten instead: the oldest has had the most time.
+    pub(crate) fn begin(&mut self, number: u32) -> Option<u32> {
+        let full = self.half_open.len() >= MAX_HALF_OPEN;
+        let oldest = if full { self.half_open.pop_front() } else { None };
+        self.half_open.push_back(number);
+        oldest
     }
 
     /// It has, or it has ended.
     pub(crate) fn end(&mut self, number: u32) {
-        self.half_open.remove(&number);
+        self.half_open.retain(|&other| other != number);
     }
 
     /// Whether a packet of an unknown connection may be answered now.
@@ -176,32 +197,67 @@ mod tests {
         assert!(matches!(judge(NOW, 2, &[3; 32]), Verdict::Retry(_)), "another address");
         assert!(matches!(judge(NOW, 1, &[4; 32]), Verdict::Retry(_)), "another hello");
         let mut other = flooded();
-        let late = other.judge(NOW + COOKIE_TIME * 2, from(1), &[3; 32], &cookie);
-        assert_ne!(late, Verdict::Busy);
-        assert!(!other.half_open.contains(&100_001));
+        let late = NOW + COOKIE_TIME * 2;
+        while other.unproven.take(late) {}
+        let late = other.judge(late, from(1), &[3; 32], &cookie);
+        assert!(matches!(late, Verdict::Retry(_)), "an old cookie");
+    }
+
+    /// What becomes of a hello with its own fresh cookie.
+    fn judge_proven(admission: &mut Admission, now: Instant, from: SocketAddr) -> Verdict {
+        let period = now.as_nanos() / COOKIE_TIME.as_nanos() as u64;
+        let cookie = admission.cookie(period, from, &[3; 32]);
+        admission.judge(now, from, &[3; 32], &cookie)
+    }
+
+    fn source(address: u32) -> SocketAddr {
+        (core::net::Ipv4Addr::from_bits(address), 1).into()
     }
 
     #[test]
-    fn what_is_half_open_is_bounded_even_with_cookies() {
+    fn what_is_half_open_is_bounded_and_the_oldest_makes_room() {
         let mut admission = flooded();
         let (mut now, mut number) = (NOW, 200_000);
-        let mut busy = false;
-        while !busy {
+        let mut gone = Vec::new();
+        while gone.len() < 100 {
             now += Duration::from_millis(10);
             number += 1;
-            let echo = [number as u8; 32];
-            let cookie =
-                admission.cookie(now.as_nanos() / COOKIE_TIME.as_nanos() as u64, from(1), &echo);
-            match admission.judge(now, from(1), &echo, &cookie) {
-                Verdict::Accept => admission.begin(number),
-                Verdict::Busy => busy = true,
+            match judge_proven(&mut admission, now, source(number)) {
+                Verdict::Accept => gone.extend(admission.begin(number)),
                 Verdict::Retry(_) => panic!("a good cookie"),
                 Verdict::Ignore => {}
             }
             assert!(admission.half_open.len() <= MAX_HALF_OPEN);
         }
-        assert_eq!(admission.half_open.len(), MAX_HALF_OPEN);
-        admission.end(number - 1);
+        assert_eq!(gone[..3], [0, 1, 2], "in the order in which they came");
+        assert!(gone[64] > 200_000 && admission.half_open.back() == Some(&number));
+        admission.end(number);
         assert_eq!(admission.half_open.len(), MAX_HALF_OPEN - 1);
+        assert_eq!(admission.begin(1), None);
+    }
+
+    #[test]
+    fn one_address_or_site_with_cookies_does_not_keep_others_out() {
+        let sites = [
+            |n: u32| SocketAddr::from(([192, 0, 2, 1], n as u16)),
+            |n: u32| ([0x2001, 0xdb8, 0, n as u16 & 0xff, 0, 0, n as u16, 1], 9).into(),
+        ];
+        for attacker in sites {
+            let mut admission = flooded();
+            let (mut accepted, mut others) = (0, 0);
+            for millisecond in 0..10_000 {
+                let now = NOW + Duration::from_millis(millisecond.into());
+                let verdict = judge_proven(&mut admission, now, attacker(millisecond));
+                accepted += u32::from(verdict == Verdict::Accept);
+                if millisecond % 100 == 50 {
+                    let verdict = judge_proven(&mut admission, now, source(millisecond));
+                    others += u32::from(verdict == Verdict::Accept);
+                }
+            }
+            let most = SOURCE.at_once + 10.0 * SOURCE.each_second;
+            assert!((most - 2.0..=most).contains(&f64::from(accepted)), "{accepted}");
+            // One in 256 shares the attacker's place.
+            assert!(others >= 97, "{others} of 100");
+        }
     }
 }

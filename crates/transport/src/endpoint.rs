@@ -22,7 +22,8 @@ const MAX_CONNECTIONS: usize = 10_000;
 pub enum Routed {
     /// It is for this connection: hand it to [`Connection::handle`].
     Known(u32),
-    /// It began this connection.
+    /// It began this connection. Where too many are half open, that takes the place of one that
+    /// the endpoint has forgotten: see [`Endpoint::take_evicted`].
     New(u32, Box<Connection>),
     /// Nothing is kept of it, and it is answered with this datagram.
     Refused(Vec<u8>),
@@ -42,6 +43,7 @@ pub struct Endpoint {
     /// is not a repeat.
     hellos: HashMap<Echo, u32>,
     admission: Admission,
+    evicted: Option<u32>,
     /// Makes the tokens of our own resets.
     tokens: Tokens,
     /// The tokens of the others' resets, and the connections that they end.
@@ -94,6 +96,7 @@ impl Endpoint {
         let mut random = ChaCha20Rng::from_seed(seed);
         Self {
             admission: Admission::new(&bytes(&mut random)),
+            evicted: None,
             tokens: credentials.reset_tokens(&[]),
             credentials,
             config,
@@ -211,7 +214,7 @@ impl Endpoint {
         let full = self.connections.len() >= MAX_CONNECTIONS;
         match self.admission.judge(now, hello.from, hello.id, hello.cookie) {
             Verdict::Accept if !full => self.accept(now, hello),
-            Verdict::Accept | Verdict::Busy => {
+            Verdict::Accept => {
                 self.refusals.busy += 1;
                 hello.refuse(Refusal::Busy)
             }
@@ -260,11 +263,18 @@ impl Endpoint {
         Opening::Reply { version, connection, noise: &noise }.encode(&mut reply);
         self.connections.insert(local, Known { hello: Some(*hello.id), reset: None });
         self.hellos.insert(*hello.id, local);
-        self.admission.begin(local);
+        self.evicted = self.admission.begin(local);
+        self.evicted.into_iter().for_each(|oldest| self.forget(oldest));
         let (place, seed) = ((local, hello.from), bytes(&mut self.random));
         let opening = (theirs, keys, reply);
         let connection = Connection::respond(now, self.config, place, seed, opening);
         Routed::New(local, Box::new(connection))
+    }
+
+    /// The connection that had to make room for the latest new one, to be dropped by the caller: it
+    /// is forgotten here already.
+    pub fn take_evicted(&mut self) -> Option<u32> {
+        self.evicted.take()
     }
 
     /// To be called when [`crate::Event::Established`] has come from the connection: it is no

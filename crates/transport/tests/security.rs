@@ -234,6 +234,7 @@ impl World {
                 // The first one is what the test looks at.
                 host.number = if host.number == 0 { number } else { host.number };
                 host.connections.insert(number, *connection);
+                host.endpoint.take_evicted().map(|evicted| host.connections.remove(&evicted));
             }
             Routed::Refused(answer) => {
                 assert!(answer.len() <= bytes.len());
@@ -459,6 +460,23 @@ fn a_flood_of_hellos_keeps_little_state_and_lets_others_in() {
     assert!(moved > 1_000_000 && world.now.since(start) >= ms(1000), "{moved}");
     let cookies = world.seen.iter().filter(|(_, to, bytes)| *to == at(1, 1000) && bytes[0] == 4);
     assert!(world.hosts[0].established && cookies.count() > 0, "by a cookie");
+}
+
+#[test]
+fn a_hello_that_is_repeated_for_ever_holds_no_place() {
+    let mut world = World::new(shared(1), shared(1));
+    world.connect();
+    world.serve();
+    let ((_, _), (_, _, hello)) = world.wire.pop_first().unwrap();
+    world.arrive(1, at(66, 6), &mut hello.clone());
+    assert_eq!(world.hosts[1].connections.len(), 1);
+    let number = world.hosts[1].number;
+    world.hosts[0].connections.clear();
+    for _ in 0..11 {
+        world.run(ms(1000), |_| false);
+        world.arrive(1, at(66, 6), &mut hello.clone());
+    }
+    assert!(world.hosts[1].connections[&number].is_closed());
 }
 
 #[test]

@@ -96,6 +96,12 @@ impl Core {
             Routed::New(number, connection) => {
                 let shared = Shared::new(number, driver, *connection);
                 state.connections.insert(number, shared);
+                let evicted = state.endpoint.take_evicted();
+                if let Some(evicted) = evicted.and_then(|old| state.connections.remove(&old)) {
+                    let mut inner = evicted.lock();
+                    inner.connection.close(clock::now(), BUSY, "no room for another connection");
+                    self.ring(&inner);
+                }
                 self.alarms[driver].ring(number);
                 Taken::Nothing
             }
@@ -117,7 +123,7 @@ impl Core {
             if state.connections.is_empty() && self.is_stopping() {
                 self.alarms.iter().for_each(Alarm::wake);
             }
-        } else {
+        } else if state.connections.contains_key(&number) {
             let mut inner = shared.lock();
             state.endpoint.on_established(number, &inner.connection);
             let full = state.accepted.len() >= MAX_BACKLOG;

@@ -118,12 +118,12 @@ impl Connection {
         datagram: &[u8],
     ) -> Result<(), Refuse> {
         match Packet::decode(datagram).map_err(|_| Refuse::Malformed)? {
-            // The initiator has not heard the reply.
+            // The initiator has not heard the reply. Anybody can repeat a hello: it does not keep
+            // the connection from being given up.
             Packet::Hello { .. } if self.side == Side::Responder => {
                 if !self.validated {
                     self.reply_due = true;
                     self.address = from;
-                    self.last_received = now;
                 }
                 Ok(())
             }
