@@ -1,13 +1,13 @@
 //! The server's way to striped streams: accepts connections, and gathers those of one group.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use transport::crypto::{Credentials, PublicKey};
 
@@ -16,7 +16,8 @@ use super::options::Options;
 use super::stream::StripedStream;
 use crate::error::NetError;
 
-/// Connections in their handshake, at most. Further ones wait in the kernel's own queue.
+/// Connections in their handshake, at most. For a further one the oldest is dropped, so that
+/// connections which say nothing keep nobody out.
 pub const MAX_HALF_OPEN: usize = 256;
 /// Groups that wait for more connections, at most. Connections of further ones are dropped.
 pub const MAX_PENDING_GROUPS: usize = 64;
@@ -38,6 +39,8 @@ pub struct Listener {
     credentials: Credentials,
     options: Options,
     handshakes: JoinSet<Handshake>,
+    /// Theirs, the oldest first, and of some that have ended.
+    oldest: VecDeque<AbortHandle>,
     /// By their clients too: nobody joins a stream that somebody else began.
     groups: HashMap<(Option<PublicKey>, [u8; 16]), Group>,
     sweep: Interval,
@@ -87,6 +90,7 @@ impl Listener {
             credentials: credentials.into(),
             options,
             handshakes: JoinSet::new(),
+            oldest: VecDeque::new(),
             groups: HashMap::new(),
             sweep,
         })
@@ -105,7 +109,8 @@ impl Listener {
     /// [`NetError::Bind`] when the listening socket fails for good.
     pub async fn accept(&mut self) -> Result<(StripedStream, SocketAddr), NetError> {
         loop {
-            let has_room = self.handshakes.len() < MAX_HALF_OPEN;
+            // Those dropped stay until they are seen to have ended.
+            let has_room = self.handshakes.len() < 2 * MAX_HALF_OPEN;
             tokio::select! {
                 accepted = self.socket.accept(), if has_room => match accepted {
                     Ok((socket, address)) => self.begin(socket, address),
@@ -128,16 +133,29 @@ impl Listener {
     fn begin(&mut self, socket: TcpStream, address: SocketAddr) {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let (credentials, options) = (self.credentials.clone(), self.options.clone());
-        self.handshakes.spawn(async move {
+        if self.oldest.len() == MAX_HALF_OPEN {
+            self.oldest.retain(|handshake| !handshake.is_finished());
+        }
+        if self.oldest.len() == MAX_HALF_OPEN
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            oldest.abort();
+        }
+        let handshake = self.handshakes.spawn(async move {
             options.apply(SockRef::from(&socket)).ok()?;
             let (hello, connection) = respond(socket, &credentials).await?;
             Some((hello, connection, address))
         });
+        self.oldest.push_back(handshake);
     }
 
     /// Adds a connection to its group; the stream, when that is now complete.
     fn join(&mut self, done: Result<Handshake, JoinError>) -> Option<(StripedStream, SocketAddr)> {
-        let (hello, connection, address) = done.expect("a handshake does not panic")?;
+        let done = match done {
+            Err(error) if error.is_cancelled() => None,
+            done => done.expect("a handshake does not panic"),
+        };
+        let (hello, connection, address) = done?;
         let name = (connection.keys.peer, hello.group);
         if self.groups.len() == MAX_PENDING_GROUPS && !self.groups.contains_key(&name) {
             return None;

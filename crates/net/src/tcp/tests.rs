@@ -390,3 +390,24 @@ async fn an_incomplete_group_yields_no_stream() {
     let last = join(hello::Hello { index: 1, ..hello }).await;
     assert_eq!(within(serving).await.unwrap(), last.socket.local_addr().unwrap());
 }
+
+#[tokio::test]
+async fn connections_that_say_nothing_keep_nobody_out() {
+    let (mut listener, address) = listener(Options::default());
+    let meeting = async {
+        let mut silent = Vec::new();
+        for _ in 0..MAX_HALF_OPEN {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let client = connect(address, &key(1), 2, &Options::default()).await.unwrap();
+        let mut byte = [0];
+        for dropped in &mut silent[..2] {
+            assert!(matches!(dropped.read(&mut byte).await, Ok(0) | Err(_)));
+        }
+        let ended = silent[MAX_HALF_OPEN - 1].try_read(&mut byte);
+        assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "the youngest stays");
+        client
+    };
+    let (_client, accepted) = within(async { tokio::join!(meeting, listener.accept()) }).await;
+    accepted.unwrap();
+}
