@@ -104,7 +104,10 @@ fn nobody_there_is_told() {
     // Bound, so that nothing else answers there.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("lh://{}/", silent.local_addr().unwrap());
-    says(&home.fail(1, &["cp", "file", &url]), &["no answer", "longhaul serve", "UDP"]);
+    says(
+        &home.fail(1, &["cp", "file", &url]),
+        &["no answer", "longhaul serve", "UDP", "--transport tcp"],
+    );
     let said = home.fail(1, &["cp", "--transport", "tcp", "file", &url]);
     says(&said, &["cannot reach", "longhaul serve"]);
     let said = home.fail(1, &["cp", "file", "lh://no-such-host.invalid/"]);

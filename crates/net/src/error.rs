@@ -26,7 +26,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// Nobody answered.
-    #[error("no answer from {address} within {} s; check the address, that `longhaul serve` runs there, and that no firewall drops its {carrier} port", .after.as_secs())]
+    #[error("no answer from {address} within {} s; check the address, that `longhaul serve` runs there, and that no firewall drops its {carrier} port{}", .after.as_secs(), other_way(.carrier))]
     NoAnswer {
         /// The remote address.
         address: SocketAddr,
@@ -81,6 +81,10 @@ pub enum NetError {
     /// The endpoint or listener was closed on this side.
     #[error("closed on this side")]
     Closed,
+}
+
+fn other_way(carrier: &str) -> &'static str {
+    if carrier == "UDP" { ", or try --transport tcp" } else { "" }
 }
 
 impl From<NetError> for io::Error {
