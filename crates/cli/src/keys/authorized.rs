@@ -2,12 +2,12 @@
 //! options separated by commas: `root="DIR"`, `read-only`, `rate=100mbit`.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::ErrorKind;
+use std::collections::hash_map::Entry;
+use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use net::PublicKey;
@@ -37,13 +37,20 @@ pub struct Authorized {
     read: Mutex<Read>,
 }
 
+/// What tells one state of the file from another, also of a file put in its place or set back in
+/// time: device, inode, size, and both times with nanoseconds.
+type Stamp = [i64; 7];
+
 struct Read {
-    changed: Option<SystemTime>,
+    stamp: Option<Stamp>,
     grants: HashMap<PublicKey, Grant>,
+    /// The lines passed over.
+    bad: Vec<anyhow::Error>,
 }
 
 impl Authorized {
-    /// Reads the file the user named, which must be there, or the one in `LONGHAUL_HOME`.
+    /// Reads the file the user named, which must be there, or the one in `LONGHAUL_HOME`. Whoever
+    /// starts a server sees what is wrong with a line: any such is an error here.
     pub fn load(named: Option<&Path>, own: PublicKey) -> anyhow::Result<Self> {
         let path = match named {
             Some(path) => path.to_owned(),
@@ -54,23 +61,29 @@ impl Authorized {
             "cannot read {}: it is not there",
             path.display()
         );
-        let read = read(&path)?;
-        Ok(Self { path, own, read: Mutex::new(read) })
+        let mut read = read(&path)?;
+        match read.bad.pop() {
+            Some(bad) => Err(bad),
+            None => Ok(Self { path, own, read: Mutex::new(read) }),
+        }
     }
 
     /// What the holder of this key may do; `None`: nothing. A file that can no longer be read lets
-    /// in those that it did.
+    /// in those that it did; a line that is wrong lets in nobody, and the others count.
     pub fn grant(&self, key: &PublicKey) -> Option<Grant> {
         if *key == self.own {
             return Some(Grant::default());
         }
         let mut current = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = changed(&self.path);
-        if changed != current.changed {
+        let stamp = fs::metadata(&self.path).ok().map(|metadata| stamp(&metadata));
+        if stamp != current.stamp {
             match read(&self.path) {
-                Ok(read) => *current = read,
+                Ok(read) => {
+                    read.bad.iter().for_each(|bad| tell!("longhaul: {bad:#}; it is passed over"));
+                    *current = read;
+                }
                 Err(error) => {
-                    current.changed = changed;
+                    current.stamp = stamp;
                     tell!("longhaul: {error:#}; the keys read before stay");
                 }
             }
@@ -79,36 +92,49 @@ impl Authorized {
     }
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+fn stamp(metadata: &Metadata) -> Stamp {
+    let (modified, changed) = (metadata.mtime(), metadata.ctime());
+    let (dev, ino, size) = (metadata.dev() as i64, metadata.ino() as i64, metadata.size() as i64);
+    [dev, ino, size, modified, metadata.mtime_nsec(), changed, metadata.ctime_nsec()]
 }
 
 fn read(path: &Path) -> anyhow::Result<Read> {
     let shown = path.display();
-    // First the time: a change while reading is then seen as one.
-    let changed = changed(path);
-    let metadata = match fs::metadata(path) {
+    let mut file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Read { changed, grants: HashMap::new() });
+            return Ok(Read { stamp: None, grants: HashMap::new(), bad: Vec::new() });
         }
         other => other.with_context(|| format!("cannot read {shown}"))?,
     };
+    // Before the text: a change while reading is then seen as one.
+    let metadata = file.metadata().with_context(|| format!("cannot read {shown}"))?;
+    ensure!(
+        [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid()),
+        "{shown} belongs to somebody else (user {}): run `chown` on it",
+        metadata.uid()
+    );
     ensure!(
         metadata.mode() & WRITABLE == 0,
         "others may change {shown} (mode {:04o}): run `chmod go-w {shown}`",
         metadata.mode() & 0o7777
     );
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    let mut grants = HashMap::new();
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+    let (mut grants, mut bad) = (HashMap::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
-        if !line.is_empty() && !line.starts_with('#') {
-            let (key, grant) =
-                entry(line).with_context(|| format!("{shown} line {}", index + 1))?;
-            grants.insert(key, grant);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let added = entry(line).and_then(|(key, grant)| match grants.entry(key) {
+            Entry::Occupied(_) => bail!("the key has a line already, which counts"),
+            Entry::Vacant(place) => Ok(place.insert(grant)),
+        });
+        if let Err(error) = added {
+            bad.push(error.context(format!("{shown} line {}", index + 1)));
         }
     }
-    Ok(Read { changed, grants })
+    Ok(Read { stamp: Some(stamp(&metadata)), grants, bad })
 }
 
 fn entry(line: &str) -> anyhow::Result<(PublicKey, Grant)> {
@@ -131,7 +157,11 @@ fn entry(line: &str) -> anyhow::Result<(PublicKey, Grant)> {
 fn allow(grant: &mut Grant, option: &str) -> anyhow::Result<()> {
     match option.split_once('=') {
         None if option == "read-only" => grant.read_only = true,
-        Some(("root", quoted)) => grant.root = Some(unquoted(quoted)?.into()),
+        Some(("root", quoted)) => {
+            let root = unquoted(quoted)?;
+            ensure!(!root.is_empty(), "root= names no folder: write root=\"DIR\"");
+            grant.root = Some(root.into());
+        }
         Some(("rate", rate)) => {
             let rate = rate.parse().map_err(|error| anyhow!("rate={rate}: {error}"))?;
             grant.rate = Some(rate);
@@ -192,5 +222,42 @@ mod tests {
         {
             assert!(grant(bad).is_err(), "{bad}");
         }
+        for empty in ["root= KEY", "root=\"\" KEY"] {
+            assert!(grant(empty).is_err(), "{empty}");
+        }
+    }
+
+    #[test]
+    fn a_changed_file_counts_at_once_whatever_its_time_and_though_a_line_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("authorized_keys");
+        let [one, two, own] = [1, 2, 3].map(|byte| PublicKey::from_bytes([byte; 32]));
+        fs::write(&path, format!("{one}\n{two} x\n")).unwrap();
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        let authorized = Authorized::load(Some(&path), own).unwrap();
+        let may = |key| authorized.grant(&key).is_some();
+        assert!(may(one) && may(two) && may(own));
+        // Another file, of the same size and time, and with a mistake.
+        let other = folder.path().join("other");
+        fs::write(&other, format!("{one}\nx25519:{}\n", "g".repeat(66))).unwrap();
+        File::options().write(true).open(&other).unwrap().set_modified(time).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(may(one) && !may(two) && may(own));
+        // The first line of a key counts.
+        fs::write(&path, format!("read-only {one}\n{one} again\n{two}\n")).unwrap();
+        assert!(authorized.grant(&one).unwrap().read_only && may(two));
+        assert!(Authorized::load(Some(&path), own).is_err(), "told at the start");
+    }
+
+    #[test]
+    fn somebody_elses_file_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("authorized_keys");
+        fs::write(&path, "").unwrap();
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+            return eprintln!("SKIPPED: only root can give a file away");
+        }
+        let error = read(&path).err().expect("it is refused").to_string();
+        assert!(error.contains("belongs to somebody else (user 12345)"), "{error}");
     }
 }
