@@ -130,7 +130,7 @@ pub struct Sending {
     /// Yield to everything else on the path: the same as --cc background
     #[arg(long, conflicts_with = "cc")]
     pub background: bool,
-    /// Send no faster than this over each connection (UDP), as in 100mbit
+    /// Send no faster than this over each UDP connection, as in 100mbit; TCP is not limited
     #[arg(long, value_name = "RATE")]
     pub rate_limit: Option<Rate>,
 }
@@ -183,8 +183,8 @@ pub struct Output {
 /// Serve a directory to those whose keys are let in, over UDP and TCP
 ///
 /// `authorized_keys` holds one key a line, as `longhaul fingerprint` prints it on the other side;
-/// before it may stand root="DIR", read-only and rate=RATE, separated by commas. Changes count at
-/// once. Whoever holds this side's own identity is let in too.
+/// before it may stand root="DIR", read-only and rate=RATE (which lets it in over UDP alone),
+/// separated by commas. Changes count from the next request. Whoever holds this side's own identity is let in too.
 ///
 /// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
 /// cut off the transfers that were under way and removed their temporary files.

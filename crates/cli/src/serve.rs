@@ -1,7 +1,7 @@
 //! `longhaul serve`: a directory for all who are let in.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -43,20 +43,27 @@ struct Service {
     active: AtomicUsize,
 }
 
-/// A client, and what it may do if it is still let in.
-#[derive(Clone)]
+/// What is told to a client whose rate cannot be kept.
+const RATE_BY_TCP: &str = "this key is limited to a rate: use --transport udp";
+
+/// A client, and what it may do.
 struct Client {
-    address: SocketAddr,
-    grant: Option<Grant>,
+    address: IpAddr,
+    grant: Grant,
 }
 
 impl Service {
-    fn client(&self, address: SocketAddr, peer: Option<PublicKey>) -> Client {
+    /// To be asked for every request: a key may have been taken from the list meanwhile.
+    fn client(&self, address: SocketAddr, peer: Option<PublicKey>) -> Option<Client> {
+        let address = address.ip().to_canonical();
         let grant = match &self.authorized {
             None => Some(Grant::default()),
             Some(authorized) => peer.and_then(|peer| authorized.grant(&peer)),
         };
-        Client { address, grant }
+        if grant.is_none() {
+            say(&self.options, format_args!("{address} is not let in any more"));
+        }
+        Some(Client { address, grant: grant? })
     }
 }
 
@@ -174,9 +181,12 @@ async fn serve(
                 let (mut stream, address) = accepted?;
                 let service = service.clone();
                 clients.spawn(async move {
-                    let mut client = service.client(address, stream.peer());
-                    // A rate can be kept over UDP alone.
-                    client.grant = client.grant.filter(|grant| grant.rate.is_none());
+                    let Some(client) = service.client(address, stream.peer()) else { return };
+                    if client.grant.rate.is_some() {
+                        let address = client.address;
+                        say(&service.options, format_args!("{address} refused: {RATE_BY_TCP}"));
+                        return transfer::refuse(&mut stream, RATE_BY_TCP).await;
+                    }
                     serve_request(&service, &client, &mut stream, |stream| {
                         Figures::of_tcp(&stream.stats())
                     })
@@ -188,22 +198,25 @@ async fn serve(
     }
 }
 
-/// Every stream of a connection is a request; the transport bounds how many there are.
+/// Every stream of a connection is a request; the transport bounds how many there are. With the
+/// first that comes under a key no longer let in, the connection ends.
 async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     let mut requests = JoinSet::new();
-    let client = service.client(connection.address(), connection.peer());
-    let granted = client.grant.as_ref().and_then(|grant| grant.rate);
-    if let Some(rate) = granted {
-        connection.limit_rate(rate);
-    }
     let host = connection.address().ip();
     if let Some(remembered) = service.paths.as_ref().and_then(|paths| paths.recall(host)) {
         connection.resume(remembered);
     }
-    let limit = granted.into_iter().chain(service.options.sending.rate_limit).min();
+    let mut granted = None;
     while let Ok(mut stream) = connection.accept().await {
         while requests.try_join_next().is_some() {}
-        let (service, client) = (service.clone(), client.clone());
+        let service = service.clone();
+        let Some(client) = service.client(connection.address(), connection.peer()) else { return };
+        if let Some(rate) = client.grant.rate {
+            connection.limit_rate(rate);
+            // The connection keeps to the least that it was ever granted.
+            granted = granted.into_iter().chain([rate]).min();
+        }
+        let limit = granted.into_iter().chain(service.options.sending.rate_limit).min();
         requests.spawn(async move {
             serve_request(&service, &client, &mut stream, |stream| {
                 Figures::of_udp(&stream.stats(), limit)
@@ -227,16 +240,12 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) {
     let start = net::clock::now();
     let _active = Active::new(&service.active);
-    let address = client.address.ip().to_canonical();
-    let Some(grant) = &client.grant else {
-        return say(&service.options, format_args!("{address} is not let in this way"));
-    };
+    let Client { address: client, grant } = client;
     let read_only = service.options.read_only || grant.read_only;
     let options = ServeOptions { read_only, ..ServeOptions::default() };
     let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
     let done = transfer::serve(&mut *stream, &root, &options).await;
     let elapsed = net::clock::now().since(start);
-    let client = address;
     match done {
         Ok(outcome) => {
             let way = match outcome.direction {

@@ -4,7 +4,10 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
+use net::udp::UdpEndpoint;
+use net::{Credentials, Identity};
 use rustix::process::Signal;
 use support::{Home, fingerprint, plant, text};
 
@@ -163,6 +166,44 @@ fn guests_meet_by_their_keys_and_see_what_they_may() {
         let said = guest.fail(1, &[&["cp", &server.url("inside"), "back"], carrier].concat());
         assert!(said.contains("does not let this side's key in"), "{said}");
     }
+}
+
+#[test]
+fn a_key_with_a_rate_is_let_in_over_udp_and_told_so_over_tcp() {
+    let (host, guest) = (Home::new(), Home::new());
+    guest.file("file", 1000);
+    let_in(&host, &guest, "rate=100mbit ");
+    let server = host.serve(&[]);
+    let copy = ["cp", "--accept-new", "file", &server.url("")];
+    let said = guest.fail(1, &[&copy[..], &["--transport", "tcp"]].concat());
+    assert!(said.contains("limited to a rate: use --transport udp"), "{said}");
+    guest.succeed(&copy);
+    assert!(host.path("root/file").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_taken_from_the_list_counts_from_the_next_request_of_its_connection() {
+    let (host, guest) = (Home::new(), Home::new());
+    let_in(&host, &guest, "");
+    let server = host.serve(&[]);
+    fs::write(host.path("root/file"), "content").unwrap();
+    let identity = |home: &Home| fs::read_to_string(home.path("home/identity")).unwrap();
+    let [near, far] =
+        [&guest, &host].map(|home| identity(home).trim().parse::<Identity>().unwrap());
+    let credentials = Credentials::client(near, far.public());
+    let address = server.url("")[5..].trim_end_matches('/').parse().unwrap();
+    let endpoint = UdpEndpoint::client(address, credentials, Default::default()).unwrap();
+    let connection = endpoint.connect(address).await.unwrap();
+    let copy = async |to: &str| {
+        let stream = connection.open().await.unwrap();
+        let (from, to) = (Path::new("file"), guest.path(to));
+        transfer::get(stream, from, &to, &Default::default(), &Default::default()).await
+    };
+    copy("one").await.unwrap();
+    copy("two").await.unwrap();
+    fs::write(host.path("home/authorized_keys"), "").unwrap();
+    copy("three").await.unwrap_err();
+    assert!(guest.path("two").exists() && !guest.path("three").exists());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::destination::Destination;
 use crate::error::{TransferError, explain};
-use crate::exchange::{Hello, read_message, receive, refuse, send};
+use crate::exchange::{self, Hello, read_message, receive, send};
 use crate::place::Place;
 use crate::probe;
 use crate::progress::Progress;
@@ -77,13 +77,18 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
             match &error {
                 // The hello alone lets a client of another version say so.
                 TransferError::Near(_) | TransferError::Protocol(_) => {
-                    refuse(stream, hello().to_vec(), &error.to_string()).await;
+                    refuse(stream, &error.to_string()).await;
                 }
                 _ => {}
             }
             Err(error)
         }
     }
+}
+
+/// Tells the client why its request is not served, whatever it is.
+pub async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin, reason: &str) {
+    exchange::refuse(stream, hello().to_vec(), reason).await;
 }
 
 enum Request {
