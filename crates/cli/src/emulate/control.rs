@@ -199,14 +199,14 @@ fn folder() -> io::Result<PathBuf> {
 /// The number that a user has outside of this user namespace (`user_namespaces(7)`), in which
 /// everybody may be root.
 fn outside(map: &str, user: u32) -> u32 {
-    let rows = map.lines().filter_map(|line| {
+    let mut rows = map.lines().filter_map(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
         let mut next = || numbers.next()?.ok();
         let (inside, outside, count) = (next()?, next()?, next()?);
         let place = user.checked_sub(inside).filter(|place| *place < count)?;
         outside.checked_add(place)
     });
-    rows.last().unwrap_or(user)
+    rows.next_back().unwrap_or(user)
 }
 
 /// Makes the folder unless it is there. Nobody else may enter it.
@@ -214,7 +214,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(error).with_context(|| format!("cannot make the folder {shown}"));
+            Err(error).with_context(|| format!("cannot make the folder {shown}"))
         }
         _ => check(folder),
     }

@@ -56,8 +56,9 @@ pub fn run(options: &Emulate) -> anyhow::Result<ExitCode> {
             () = show(options, &lab) => unreachable!("it has no end"),
         }
     });
+    let limits = limits(options, lab.limits());
     let report = lab.stop();
-    let verdict = report.verdict(&limits(options, &path));
+    let verdict = report.verdict(&limits);
     if options.json {
         say!("{}", report::json(&report, &verdict));
     } else {
@@ -114,8 +115,7 @@ async fn show(options: &Emulate, lab: &Lab) {
 }
 
 /// How exact the run must have been.
-fn limits(options: &Emulate, path: &PathConfig) -> Limits {
-    let usual = Limits::of(path);
+fn limits(options: &Emulate, usual: Limits) -> Limits {
     Limits {
         late_p99: options.limits.max_late.unwrap_or(usual.late_p99),
         stall: options.limits.max_stall.unwrap_or(usual.stall),

@@ -12,7 +12,7 @@ use transport::crypto::PublicKey;
 use transport::wire::{Echo, Opening};
 
 use super::errors;
-use super::socket::is_passing;
+use super::socket::is_fatal;
 use crate::error::NetError;
 
 /// The question is put once a second, for as long as a connection is tried for.
@@ -63,7 +63,7 @@ pub async fn ask(address: SocketAddr) -> Result<PublicKey, NetError> {
 /// A call fails once for what the network said of the question before: that one is counted.
 async fn send(socket: &UdpSocket, question: &[u8], address: SocketAddr) -> io::Result<usize> {
     match socket.send_to(question, address).await {
-        Err(error) if is_passing(&error) => socket.send_to(question, address).await,
+        Err(error) if !is_fatal(&error) => socket.send_to(question, address).await,
         result => result,
     }
 }
@@ -76,7 +76,7 @@ async fn answer(socket: &UdpSocket, nonce: &Echo) -> io::Result<PublicKey> {
         let len = match socket.recv_from(&mut buffer).await {
             Ok((len, _)) => len,
             // Nobody there yet, or any more: the question is put again.
-            Err(error) if is_passing(&error) => continue,
+            Err(error) if !is_fatal(&error) => continue,
             Err(error) => return Err(error),
         };
         match Opening::decode(&buffer[..len]) {
