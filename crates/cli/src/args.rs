@@ -1,5 +1,6 @@
 //! Every command and flag: the one table from which the parser, `--help`, the man pages and the
 //! shell completions are made.
+#![allow(rustdoc::broken_intra_doc_links, reason = "these comments are the help, as it is shown")]
 
 mod emulate;
 mod probe;

@@ -16,8 +16,9 @@ use crate::crypto::{Token, Tokens, same};
 pub const MAX_HALF_OPEN: usize = 256;
 /// So many of them may have come without a cookie.
 const MAX_UNPROVEN: usize = MAX_HALF_OPEN / 2;
-/// A responder gives up an initiator from which nothing more comes for so long.
-pub const HALF_OPEN_TIME: Duration = Duration::from_secs(10);
+/// A responder gives up an initiator that has not proved itself for so long: twice what an initiator
+/// tries, for its proof may be lost many times.
+pub const HALF_OPEN_TIME: Duration = Duration::from_secs(20);
 /// Handshakes a second without a cookie. One takes about 0.2 ms of the driver's time, so that a
 /// flood costs a few percent of a core.
 const UNPROVEN: Budget = Budget { each_second: 100.0, at_once: 64.0 };

@@ -472,7 +472,7 @@ fn a_hello_that_is_repeated_for_ever_holds_no_place() {
     assert_eq!(world.hosts[1].connections.len(), 1);
     let number = world.hosts[1].number;
     world.hosts[0].connections.clear();
-    for _ in 0..11 {
+    for _ in 0..21 {
         world.run(ms(1000), |_| false);
         world.arrive(1, at(66, 6), &mut hello.clone());
     }

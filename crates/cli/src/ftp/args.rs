@@ -1,4 +1,5 @@
 //! The flags of everything FTP.
+#![allow(rustdoc::broken_intra_doc_links, reason = "these comments are the help, as it is shown")]
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;

@@ -7,7 +7,7 @@
 //!   the time in which nothing could move ([`Plan::standstill`]). So there is no deadlock.
 //! - What was written and not read is bounded by the memory that both ends were given.
 //! - State traffic (reports and states) is at most 1% of what was sent and received, and so much a
-//!   second as the longest put-off of a report allows ([`check_state`]).
+//!   second as the longest put-off of a report allows (`check_state`).
 //! - Nothing is taken for lost that was only held back for less than the reorder margin.
 //! - Figures agree with each other, nothing is left behind when both sides have closed, and
 //!   nothing panics.
