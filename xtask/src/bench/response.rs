@@ -71,7 +71,7 @@ impl Case {
             seed,
             far: "iperf3 -s -1".to_owned(),
             // Slow start is over long before, and the window where it stays on average.
-            near: format!("exec iperf3 -c $LONGHAUL_FAR -O 10 -t {seconds} -J"),
+            near: format!("exec iperf3 -c $LONGHAUL_FAR -O 30 -t {seconds} -J"),
         };
         let (said, report) = crossing.run(build)?;
         let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();

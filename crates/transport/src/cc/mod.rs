@@ -33,8 +33,6 @@ pub struct AckSample {
     pub acked_sent: Option<(Instant, Instant)>,
     /// The same of those that it settled as lost.
     pub lost_sent: Option<(Instant, Instant)>,
-    /// Packets newly known to have arrived marked "congestion experienced".
-    pub ce: u64,
     /// Gaps that what was lost left between the numbers of what was not.
     pub gaps: u32,
     /// Bytes received in all, and the arrival of the latest of them on the receiver's clock.

@@ -76,13 +76,21 @@ impl<A: Avoidance> Window<A> {
         self.window < self.threshold
     }
 
-    fn on_lost(&mut self, sample: &AckSample, (first, last): (Instant, Instant)) {
+    /// Reduces the window, unless what was sent at `last` left before the last reduction.
+    fn reduce(&mut self, now: Instant, last: Instant) -> bool {
         if self.reduced_at.is_some_and(|at| last <= at) {
-            return;
+            return false;
         }
         self.threshold = self.avoidance.reduced(self.window).max(MIN_WINDOW);
         self.shrinking = Some(self.threshold / self.window);
-        self.reduced_at = Some(sample.now);
+        self.reduced_at = Some(now);
+        true
+    }
+
+    fn on_lost(&mut self, sample: &AckSample, (first, last): (Instant, Instant)) {
+        if !self.reduce(sample.now, last) {
+            return;
+        }
         let nothing_between = sample.acked_sent.is_none_or(|(oldest, _)| oldest > last);
         if nothing_between && last.since(first) > sample.patience * PERSISTENT {
             self.window = MIN_WINDOW;
@@ -139,6 +147,10 @@ impl<A: Avoidance> Controller for Window<A> {
         self.packet = sample.datagram;
         if let Some(lost) = sample.lost_sent {
             self.on_lost(sample, lost);
+        }
+        // A mark counts as a loss does (RFC 3168, section 5; RFC 9002, section 7.1).
+        if let Some((_, latest)) = sample.acked_sent.filter(|_| sample.marked > 0) {
+            self.reduce(sample.now, latest);
         }
         if self.is_shrinking(sample) {
             return;
@@ -220,6 +232,20 @@ pub(super) mod tests {
         // Datagrams were thought larger before the first report.
         assert_eq!([(); 4].map(|()| rounds.round(0)), [22.0, 44.0, 88.0, 176.0]);
         assert_eq!([1, 0, 0].map(|lost| rounds.round(lost)), [88.0, 89.0, 90.0]);
+    }
+
+    #[test]
+    fn marks_reduce_the_window_as_a_loss_does_once_a_round_trip() {
+        let mut rounds = Rounds::of(Window::with(Plain));
+        let before = rounds.round(0);
+        let sent = Some((rounds.now + RTT / 2, rounds.now + RTT / 2));
+        rounds.now += RTT;
+        let acked = rounds.cc.window();
+        let marked = AckSample { marked: 3, acked, acked_sent: sent, ..rounds.sample() };
+        rounds.cc.on_ack(&marked);
+        rounds.cc.on_ack(&marked);
+        assert_eq!(rounds.cc.window().0, (before / 2.0) as u64 * PACKET.0);
+        assert_eq!(rounds.round(0), before / 2.0 + 1.0);
     }
 
     #[test]

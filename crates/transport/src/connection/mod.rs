@@ -195,8 +195,6 @@ pub struct Connection {
     last_asked: Instant,
     last_received: Instant,
     next_state: Instant,
-    /// Marks of congestion that reports have told of.
-    marked: u64,
     /// When the tail last came nearer to being settled.
     progress_at: Instant,
     /// Until then, reports tell of times when the application or credit held the sender back.
@@ -256,7 +254,6 @@ impl Connection {
             last_asked: now,
             last_received: now,
             next_state: now,
-            marked: 0,
             progress_at: now,
             limited_until: now,
             events: VecDeque::new(),

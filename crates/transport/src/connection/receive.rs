@@ -239,7 +239,7 @@ impl Connection {
         if let Some(seals) = &mut self.seals {
             seals.told = seals.told.max(Some(report.largest));
         }
-        let ce = self.on_marks(report.ecn_ce);
+        let marked = self.on_marks(report.ecn_ce);
         let of_this_path = settled.largest_sent_at.filter(|&sent| sent >= self.path_since);
         let sample_rtt = of_this_path.map(|sent| {
             let held = report.made_at.saturating_sub(report.largest_arrival);
@@ -263,8 +263,6 @@ impl Connection {
             self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };
         }
         self.settled = settled;
-        let marked = report.ecn_ce.saturating_sub(self.marked);
-        self.marked += marked;
         let capacity = Some(Rate::from_bits_per_sec(report.capacity));
         let capacity = capacity.filter(|&rate| rate > Rate::ZERO);
         self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
@@ -274,7 +272,6 @@ impl Connection {
             lost: Bytes(lost.bytes),
             acked_sent: acked.sent,
             lost_sent: lost.sent,
-            ce,
             gaps,
             capacity,
             received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
