@@ -129,6 +129,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 idle_timeout: Duration::from_secs(30),
                 reset_token: *token,
                 versions: Versions::SPOKEN,
+                feedback: 1,
             };
             out.extend(parameters.encode(40));
         }),

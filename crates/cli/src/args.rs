@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use transport::FeedbackKind;
 use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
@@ -131,6 +132,13 @@ pub struct Sending {
     /// Yield to everything else on the path: the same as --cc background
     #[arg(long, conflicts_with = "cc")]
     pub background: bool,
+    /// How the receiver tells what has arrived (UDP; the same on both sides): periodic, or
+    /// positive-ack
+    ///
+    /// "periodic" is a report of the whole state, many times in a round trip. "positive-ack" is an
+    /// acknowledgement for each packet, as older protocols have it: slower, and for comparisons.
+    #[arg(long, value_name = "KIND", default_value = "periodic")]
+    pub feedback: FeedbackKind,
     /// Send no faster than this over each UDP connection, as in 100mbit; TCP is not limited
     #[arg(long, value_name = "RATE")]
     pub rate_limit: Option<Rate>,
@@ -143,6 +151,7 @@ impl Sending {
         transport::Config {
             congestion: self.cc.or(background).unwrap_or_default(),
             rate_limit: self.rate_limit,
+            feedback: self.feedback,
             ..transport::Config::default()
         }
     }

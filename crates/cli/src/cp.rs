@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::Summary;
+use transport::FeedbackKind;
 use units::Bytes;
 
 use crate::address::{Location, Remote, Server};
@@ -101,7 +102,10 @@ fn usage(message: &str) -> ! {
 }
 
 fn check_sending(options: &Cp, requests: &[Request]) {
-    let Sending { cc, background, rate_limit } = options.sending;
+    let Sending { cc, background, rate_limit, feedback } = options.sending;
+    if options.transport == Transport::Tcp && feedback != FeedbackKind::default() {
+        usage("--feedback goes with --transport udp");
+    }
     let given = [
         ("--cc", cc.is_some()),
         ("--background", background),

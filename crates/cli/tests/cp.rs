@@ -39,6 +39,19 @@ fn a_tree_crosses_both_ways_over_one_tcp_connection() {
 }
 
 #[test]
+fn both_sides_must_ask_for_the_same_feedback() {
+    let home = Home::new();
+    home.file("file", 300_000);
+    let acks = &["--feedback", "positive-ack"][..];
+    let server = home.serve(acks);
+    home.succeed(&[&["cp", "file", &server.url("")], acks].concat());
+    assert_eq!(fs::read(home.path("root/file")).unwrap(), fs::read(home.path("file")).unwrap());
+    let said = home.fail(1, &["cp", "file", &server.url("again")]);
+    assert!(said.contains("another feedback"), "{said}");
+    assert!(home.fail(2, &["cp", "--feedback", "none", "a", "lh://b/"]).contains("positive-ack"));
+}
+
+#[test]
 fn several_sources_go_into_a_directory() {
     let home = Home::new();
     for name in ["a", "b"] {

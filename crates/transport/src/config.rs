@@ -1,5 +1,6 @@
 //! What can be set.
 
+use core::str::FromStr;
 use core::time::Duration;
 
 use units::{Bytes, Rate};
@@ -9,6 +10,33 @@ use crate::crypto::KEY_PACKETS;
 use crate::streams::{EARLY_STREAMS, Limits};
 use crate::wire::Versions;
 
+/// How a sender learns what has arrived. Both ends must have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FeedbackKind {
+    /// The receiver tells its whole state periodically (paper 5), and the sender sees what is missing.
+    #[default]
+    Periodic = 0,
+    /// The receiver acknowledges each packet as it arrives, and the sender sends again what was
+    /// not acknowledged in time: what paper 5 compares the other with.
+    PositiveAck = 1,
+}
+
+/// There is no such kind of feedback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no such feedback; write periodic or positive-ack")]
+pub struct UnknownFeedback;
+
+impl FromStr for FeedbackKind {
+    type Err = UnknownFeedback;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "periodic" => Ok(Self::Periodic),
+            "positive-ack" => Ok(Self::PositiveAck),
+            _ => Err(UnknownFeedback),
+        }
+    }
+}
+
 /// Settings of a connection. Defaults suit any path: windows grow to what it needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -16,6 +44,14 @@ pub struct Config {
     pub congestion: Algorithm,
     /// What an earlier connection learnt of the path (see [`Remembered`]).
     pub remembered: Option<Remembered>,
+    /// How the ends tell each other what has arrived.
+    pub feedback: FeedbackKind,
+    /// The time between two periodic reports; `None`: RTT/32, between 1 and 10 ms, and longer where
+    /// reports would be more than 1% of what arrives.
+    pub report_interval: Option<Duration>,
+    /// How old a packet must be to be given up for lost. `None`: as old as an acknowledgement may
+    /// take to come; with periodic reports no age, for they show what is missing.
+    pub retransmit_after: Option<Duration>,
     /// Never send faster than this.
     pub rate_limit: Option<Rate>,
     /// The most memory for what arrived and was not read, of all streams together, and for what
@@ -48,6 +84,9 @@ impl Default for Config {
         Self {
             congestion: Algorithm::default(),
             remembered: None,
+            feedback: FeedbackKind::default(),
+            report_interval: None,
+            retransmit_after: None,
             rate_limit: None,
             receive_memory: Bytes::mib(512),
             send_memory: Bytes::mib(512),

@@ -255,6 +255,10 @@ impl Endpoint {
             self.refusals.tricks += 1;
             return Routed::Dropped;
         }
+        if theirs.feedback != self.config.feedback as u8 {
+            self.refusals.feedback += 1;
+            return hello.refuse(Refusal::Feedback);
+        }
         let local = self.number();
         let (noise, keys) = responder.reply(&self.parameters(local).encode(0));
         let mut reply = Vec::new();
@@ -311,6 +315,7 @@ impl Endpoint {
             idle_timeout: self.config.idle_timeout,
             reset_token: self.reset_token(connection),
             versions: self.config.versions,
+            feedback: self.config.feedback as u8,
         }
     }
 

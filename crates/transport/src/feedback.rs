@@ -1,11 +1,13 @@
 //! What arrived, and when the other end is told: the periodic exchange of the whole state
-//! (paper 5).
+//! (paper 5), or the acknowledgement of each packet that it is compared with.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use rangemap::RangeSet;
 use units::{Instant, Rate};
 
+use crate::config::FeedbackKind;
 use crate::pairs::Pairs;
 use crate::streams::Grant;
 use crate::trains::Trains;
@@ -24,6 +26,9 @@ const COST: i64 = 100;
 const MAX_ALLOWANCE: i64 = (16 << 10) * COST;
 /// Gaps in the numbers received that are remembered; packets that would make more are dropped.
 const MAX_RANGES: usize = 1 << 16;
+/// Packets that wait to be acknowledged one by one. The oldest of more is not, as if its
+/// acknowledgement were lost.
+const MAX_UNACKNOWLEDGED: usize = 1 << 12;
 /// UDP and IPv4 headers, which count as bytes on the wire.
 const WIRE_OVERHEAD: i64 = 28;
 
@@ -47,16 +52,28 @@ pub(crate) struct Feedback {
     capacity: Option<Rate>,
     /// Where the map of the next report begins, when the last did not fit.
     resume: Option<u64>,
+    /// With positive acknowledgements: what waits for one.
+    unacknowledged: Option<VecDeque<Arrival>>,
     /// Something that asks for a report arrived since the last one.
     pending: bool,
     /// Somebody waits for it.
     prompt: bool,
     interval: Duration,
+    /// The interval was given, and is kept whatever it costs.
+    is_fixed: bool,
     /// The time between two reports while somebody waits and bytes received do not pay for them.
     prompt_interval: Duration,
     last_report: Instant,
     /// Bytes received that reports have not used up; negative while they are ahead.
     allowance: i64,
+}
+
+/// A packet to be acknowledged, and how much had arrived with it.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    number: u64,
+    at: Instant,
+    bytes: u64,
 }
 
 /// What matters of a packet that arrived.
@@ -76,7 +93,8 @@ pub(crate) struct Packet {
 }
 
 impl Feedback {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(kind: FeedbackKind, interval: Option<Duration>) -> Self {
+        let acknowledges = kind == FeedbackKind::PositiveAck;
         Self {
             received: RangeSet::new(),
             floor: 0,
@@ -90,9 +108,11 @@ impl Feedback {
             wants_pairs: false,
             capacity: None,
             resume: None,
+            unacknowledged: acknowledges.then(VecDeque::new),
             pending: false,
             prompt: false,
-            interval: MIN_INTERVAL,
+            interval: interval.unwrap_or(MIN_INTERVAL),
+            is_fixed: interval.is_some(),
             prompt_interval: MIN_INTERVAL,
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
@@ -126,11 +146,24 @@ impl Feedback {
         self.packets += 1;
         self.bytes += packet.size as u64;
         self.ecn_ce += u64::from(packet.ce);
-        self.pending |= packet.wants_report;
+        if packet.wants_report {
+            self.on_wanted(Arrival { number, at: packet.at, bytes: self.bytes });
+        }
         self.prompt |= packet.prompt;
         self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
         self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
+    }
+
+    fn on_wanted(&mut self, arrival: Arrival) {
+        let Some(waiting) = &mut self.unacknowledged else {
+            self.pending = true;
+            return;
+        };
+        if waiting.len() == MAX_UNACKNOWLEDGED {
+            waiting.pop_front();
+        }
+        waiting.push_back(arrival);
     }
 
     /// Numbers below the largest that have not arrived.
@@ -162,7 +195,9 @@ impl Feedback {
     }
 
     pub(crate) fn on_rtt(&mut self, rtt: Duration) {
-        self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        if !self.is_fixed {
+            self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        }
         self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MIN_INTERVAL, MAX_STRETCH);
     }
 
@@ -174,7 +209,11 @@ impl Feedback {
 
     /// When the next report is due. An idle connection skips reports.
     pub(crate) fn due(&self) -> Option<Instant> {
+        if self.unacknowledged.as_ref().is_some_and(|waiting| !waiting.is_empty()) {
+            return Some(self.last_report);
+        }
         let wait = match (self.allowance, self.prompt) {
+            _ if self.is_fixed => self.interval,
             (0.., _) => self.interval,
             (_, true) => self.prompt_interval,
             (_, false) => MAX_STRETCH,
@@ -182,14 +221,30 @@ impl Feedback {
         (self.pending && self.bytes > 0).then(|| self.last_report + wait)
     }
 
-    /// The whole state, in at most `room` bytes of body.
-    pub(crate) fn report(&mut self, now: Instant, lower: u64, grant: Grant, room: usize) -> Report {
-        debug_assert!(grant.credits.len() <= MAX_CREDITS);
+    /// What the next report says of numbers: the latest arrival that it tells of, where its map
+    /// begins, and the map.
+    fn told(&mut self, room: usize) -> (Arrival, u64, Vec<Run>) {
+        let latest = Arrival { number: self.largest, at: self.largest_arrival, bytes: self.bytes };
+        if let Some(waiting) = &mut self.unacknowledged {
+            // Without one to acknowledge it only tells of credit.
+            let Some(one) = waiting.pop_front() else {
+                self.pending = false;
+                return (latest, self.floor, Vec::new());
+            };
+            return (one, one.number, vec![Run { received: 1, missing: 0 }]);
+        }
         let from = self.resume.unwrap_or(self.floor).max(self.floor);
-        let fixed = Report::FIXED_LEN + 16 * grant.credits.len();
-        let (runs, end) = self.map(from, room.saturating_sub(fixed));
+        let (runs, end) = self.map(from, room);
         self.resume = (end <= self.largest).then_some(end);
         self.pending = self.resume.is_some();
+        (latest, from, runs)
+    }
+
+    /// The whole state, in at most `room` bytes of body; or the acknowledgement of one packet.
+    pub(crate) fn report(&mut self, now: Instant, lower: u64, grant: Grant, room: usize) -> Report {
+        debug_assert!(grant.credits.len() <= MAX_CREDITS);
+        let fixed = Report::FIXED_LEN + 16 * grant.credits.len();
+        let (latest, from, runs) = self.told(room.saturating_sub(fixed));
         self.prompt = false;
         self.last_report = now;
         self.capacity = self.measure_capacity();
@@ -200,10 +255,10 @@ impl Feedback {
         self.allowance = (self.allowance - debt).max(-MAX_ALLOWANCE / 16);
         Report {
             lower,
-            largest: self.largest,
-            largest_arrival: self.largest_arrival.as_nanos(),
+            largest: latest.number,
+            largest_arrival: latest.at.as_nanos(),
             made_at: now.as_nanos(),
-            bytes: self.bytes,
+            bytes: latest.bytes,
             connection_credit: grant.connection,
             streams: grant.streams,
             capacity: self.capacity.map_or(0, Rate::as_bits_per_sec),
@@ -289,7 +344,7 @@ mod tests {
             lower in 0u64..500,
             room in 200usize..800,
         ) {
-            let mut feedback = Feedback::new();
+            let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
             receive(&mut feedback, arrived.iter().copied());
             feedback.on_lower(lower);
             let largest = *arrived.iter().max().unwrap();
@@ -314,7 +369,7 @@ mod tests {
 
     #[test]
     fn repeats_and_settled_numbers_are_not_fresh() {
-        let mut feedback = Feedback::new();
+        let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
         receive(&mut feedback, [0, 1, 5]);
         assert!(!feedback.is_fresh(1) && feedback.is_fresh(3));
         feedback.on_lower(4);
@@ -325,7 +380,7 @@ mod tests {
 
     #[test]
     fn reports_stay_below_one_percent_of_what_arrives() {
-        let mut feedback = Feedback::new();
+        let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
         feedback.on_rtt(Duration::from_millis(10));
         let (mut now, mut sent) = (Instant::from_nanos(1_000_000_000), 0);
         // A T1: 512 bytes every 2.7 ms for five minutes, so that the first allowance is small.

@@ -26,7 +26,7 @@ mod trains;
 pub mod wire;
 
 pub use admission::{HALF_OPEN_TIME, MAX_HALF_OPEN};
-pub use config::Config;
+pub use config::{Config, FeedbackKind, UnknownFeedback};
 pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit};
 pub use endpoint::{Endpoint, Routed};
 pub use rtt::Rtt;

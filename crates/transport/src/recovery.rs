@@ -3,7 +3,11 @@
 //! A packet is lost when a report covers its number, lacks it, and says that a packet sent later
 //! by the reorder margin has arrived. Nothing else declares a packet lost: no timer, no
 //! go-back-N. Content that was lost goes out again under a new number.
+//!
+//! With positive acknowledgements each packet has a time-out instead ([`SentLog::expire`]), and one
+//! given up too soon is acknowledged late.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -19,6 +23,9 @@ const MAX_MARGIN: Duration = Duration::from_millis(25);
 
 /// Packets that may stand between the oldest unsettled one and the newest: 1.5 GB at full size.
 const MAX_ENTRIES: usize = 1 << 20;
+
+/// Packets given up whose acknowledgement may still come, of which the latest are known.
+const MAX_LATE: usize = 1 << 14;
 
 /// What must be done again when a packet is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +64,15 @@ pub(crate) struct Settled {
     pub(crate) largest_sent_at: Option<Instant>,
 }
 
+impl Settled {
+    fn clear(&mut self) {
+        self.acked.clear();
+        self.lost.clear();
+        self.gaps = 0;
+        self.largest_sent_at = None;
+    }
+}
+
 /// The report names packets that were never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeverSent;
@@ -73,6 +89,8 @@ pub(crate) struct SentLog {
     lower: u64,
     /// `None`: settled, or never to be (reports and states).
     entries: VecDeque<Option<Sent>>,
+    /// Given up by a time-out, in the order of their numbers.
+    late: VecDeque<(u64, Sent)>,
     in_flight: u64,
     unsettled: usize,
     /// When the latest packet was sent that is known to have arrived.
@@ -103,6 +121,11 @@ impl SentLog {
     /// Whether nothing waits to be settled.
     pub(crate) fn is_empty(&self) -> bool {
         self.unsettled == 0
+    }
+
+    /// When the oldest packet that is not settled was sent.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.entries.front()?.as_ref().map(|sent| sent.at)
     }
 
     /// Takes the next number for a packet; `None` for one that need not arrive.
@@ -148,20 +171,48 @@ impl SentLog {
         Some(sent)
     }
 
-    /// Takes in a report; what it settles is put into `settled`, which is cleared first.
+    /// Those of these numbers that were given up too soon.
+    fn take_late(&mut self, numbers: Range<u64>) -> impl Iterator<Item = (u64, Sent)> {
+        let start = self.late.partition_point(|&(number, _)| number < numbers.start);
+        let end = self.late.partition_point(|&(number, _)| number < numbers.end);
+        self.late.drain(start..end)
+    }
+
+    /// What was sent by `before` and is not settled yet is lost; it is put into `settled`, which is
+    /// cleared first.
+    pub(crate) fn expire(&mut self, before: Instant, settled: &mut Settled) {
+        settled.clear();
+        let mut in_gap = false;
+        for number in self.lower..self.next() {
+            match &self.entries[(number - self.lower) as usize] {
+                Some(sent) if sent.at > before => break,
+                Some(sent) => {
+                    if self.late.len() == MAX_LATE {
+                        self.late.pop_front();
+                    }
+                    self.late.push_back((number, sent.clone()));
+                    settled.lost.extend(self.settle(number));
+                    settled.gaps += u32::from(!in_gap);
+                    in_gap = true;
+                }
+                None => in_gap = false,
+            }
+        }
+        self.trim();
+    }
+
+    /// Takes in a report; what it settles is put into `settled`, which is cleared first. Nothing is
+    /// lost that was sent after `before`.
     ///
     /// # Errors
     /// [`NeverSent`] when the other end claims to have received what was not sent.
     pub(crate) fn on_report(
         &mut self,
         report: &Report,
-        rtt: Duration,
+        (rtt, before): (Duration, Instant),
         settled: &mut Settled,
     ) -> Result<(), NeverSent> {
-        settled.acked.clear();
-        settled.lost.clear();
-        settled.gaps = 0;
-        settled.largest_sent_at = None;
+        settled.clear();
         let (lower, next) = (self.lower, self.next());
         if report.largest >= next {
             return Err(NeverSent);
@@ -181,8 +232,14 @@ impl SentLog {
                 }
                 settled.acked.push(sent);
             }
+            for (number, sent) in self.take_late(received) {
+                if number == report.largest {
+                    settled.largest_sent_at = Some(sent.at);
+                }
+                settled.acked.push(sent);
+            }
         }
-        self.settle_lost(report, self.latest - margin(rtt), settled);
+        self.settle_lost(report, before.min(self.latest - margin(rtt)), settled);
         self.trim();
         Ok(())
     }
@@ -215,7 +272,8 @@ mod tests {
         }
     }
 
-    const RTT: Duration = Duration::from_millis(80);
+    /// A round trip of 80 ms; nothing is too young to be lost.
+    const LATE: (Duration, Instant) = (Duration::from_millis(80), Instant::FAR_FUTURE);
 
     #[test]
     fn lost_is_what_a_report_lacks_though_later_packets_arrived() {
@@ -225,12 +283,12 @@ mod tests {
         }
         let mut settled = Settled::default();
         // 0 and 2 missing, 4 is the largest: 2 was sent less than the margin of 10 ms earlier.
-        log.on_report(&report(0, 4, &[(0, 1), (1, 1), (2, 0)]), RTT, &mut settled).unwrap();
+        log.on_report(&report(0, 4, &[(0, 1), (1, 1), (2, 0)]), LATE, &mut settled).unwrap();
         assert_eq!((settled.acked.len(), settled.lost.len()), (3, 1));
         assert_eq!(settled.largest_sent_at, Some(Instant::ZERO + Duration::from_millis(20)));
         assert_eq!((log.lower(), log.in_flight()), (2, 100));
         log.push(sent(30));
-        log.on_report(&report(0, 5, &[(0, 1), (1, 1), (3, 0)]), RTT, &mut settled).unwrap();
+        log.on_report(&report(0, 5, &[(0, 1), (1, 1), (3, 0)]), LATE, &mut settled).unwrap();
         assert_eq!((settled.acked.len(), settled.lost.len()), (1, 1));
         assert!(log.is_empty());
         assert_eq!(log.lower(), log.next());
@@ -244,7 +302,7 @@ mod tests {
         }
         log.push(None);
         let mut settled = Settled::default();
-        log.on_report(&report(0, 3, &[(1, 1), (2, 0)]), RTT, &mut settled).unwrap();
+        log.on_report(&report(0, 3, &[(1, 1), (2, 0)]), LATE, &mut settled).unwrap();
         assert_eq!((settled.acked.len(), settled.lost.len()), (2, 1));
         assert_eq!(settled.largest_sent_at, None);
     }
@@ -257,8 +315,28 @@ mod tests {
         log.push(sent(0));
         log.push(None);
         assert_eq!((log.lower(), log.next()), (1, 3));
-        log.on_report(&report(1, 1, &[(1, 0)]), RTT, &mut Settled::default()).unwrap();
+        log.on_report(&report(1, 1, &[(1, 0)]), LATE, &mut Settled::default()).unwrap();
         assert_eq!(log.lower(), 3);
+    }
+
+    #[test]
+    fn what_is_too_young_is_not_given_up_and_what_is_too_old_is() {
+        let mut log = SentLog::default();
+        for ms in [0, 1, 2, 30, 31] {
+            log.push(sent(ms));
+        }
+        let (mut settled, at) =
+            (Settled::default(), |ms| Instant::ZERO + Duration::from_millis(ms));
+        let early = (LATE.0, at(0));
+        log.on_report(&report(0, 4, &[(0, 1), (1, 2), (1, 0)]), early, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len()), (2, 1));
+        assert_eq!(log.oldest(), Some(at(2)));
+        log.expire(at(29), &mut settled);
+        assert_eq!((settled.acked.len(), settled.lost.len(), settled.gaps), (0, 1, 1));
+        assert_eq!(log.oldest(), Some(at(30)));
+        log.on_report(&report(2, 2, &[(1, 0)]), LATE, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.largest_sent_at), (1, Some(at(2))));
+        assert_eq!((log.lower(), log.in_flight()), (3, 100));
     }
 
     #[test]
@@ -266,8 +344,8 @@ mod tests {
         let mut log = SentLog::default();
         log.push(sent(0));
         let mut settled = Settled::default();
-        assert_eq!(log.on_report(&report(0, 1, &[]), RTT, &mut settled), Err(NeverSent));
-        assert_eq!(log.on_report(&report(0, 0, &[(2, 0)]), RTT, &mut settled), Err(NeverSent));
-        assert_eq!(log.on_report(&report(0, 0, &[(0, 9)]), RTT, &mut settled), Ok(()));
+        assert_eq!(log.on_report(&report(0, 1, &[]), LATE, &mut settled), Err(NeverSent));
+        assert_eq!(log.on_report(&report(0, 0, &[(2, 0)]), LATE, &mut settled), Err(NeverSent));
+        assert_eq!(log.on_report(&report(0, 0, &[(0, 9)]), LATE, &mut settled), Ok(()));
     }
 }

@@ -98,6 +98,8 @@ pub struct Refusals {
     pub not_allowed: u64,
     /// Hellos of another kind of handshake.
     pub pattern: u64,
+    /// Hellos that want another feedback.
+    pub feedback: u64,
     /// Hellos of a version that this end does not speak.
     pub version: u64,
     /// Hellos for which there was no room.
@@ -123,6 +125,7 @@ impl core::fmt::Display for Refusals {
             (self.wrong_key, "for another key"),
             (self.not_allowed, "of keys not let in"),
             (self.pattern, "of another kind of key"),
+            (self.feedback, "of another feedback"),
             (self.version, "of another version"),
             (self.busy, "without room"),
             (self.retries, "sent back for a cookie"),

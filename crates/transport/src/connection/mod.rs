@@ -189,6 +189,10 @@ pub struct Connection {
     close_due: bool,
     /// Probe time-outs in a row without an answer.
     backoff: u32,
+    /// Time-outs of unacknowledged packets in a row, with nothing acknowledged between.
+    expiries: u32,
+    /// Bytes received and the arrival of the latest, by the last report.
+    reported: (Bytes, Instant),
     last_sent: Instant,
     last_eliciting: Instant,
     /// When a full window last asked for a report.
@@ -237,7 +241,7 @@ impl Connection {
             validated: side == Side::Initiator,
             log: SentLog::default(),
             settled: Settled::default(),
-            feedback: Feedback::new(),
+            feedback: Feedback::new(config.feedback, config.report_interval),
             streams: Streams::new(side, config.limits()),
             rtt: Rtt::default(),
             cc: controller(&config, local),
@@ -249,6 +253,8 @@ impl Connection {
             ping_due: false,
             close_due: false,
             backoff: 0,
+            expiries: 0,
+            reported: (Bytes(0), Instant::ZERO),
             last_sent: now,
             last_eliciting: now,
             last_asked: now,

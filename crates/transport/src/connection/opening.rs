@@ -151,6 +151,10 @@ impl Connection {
             self.violation(now, "somebody on the way asked for an older version");
             return Ok(());
         }
+        if theirs.feedback != self.config.feedback as u8 {
+            self.violation(now, "it answers with another feedback");
+            return Ok(());
+        }
         if let Some(rtt) = rtt {
             self.on_rtt_sample(now, rtt);
         }

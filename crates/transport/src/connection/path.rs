@@ -23,7 +23,7 @@ const MAX_ANSWERS: usize = 4;
 /// An address that has proved nothing is sent so many times what came from it, at most.
 const AMPLIFICATION: u64 = 3;
 const CHALLENGE_LEN: u64 = (HEADER_LEN + 8 + TAG_LEN) as u64;
-/// Probe time-outs without any answer on a path after which packets are no longer marked for ECN:
+/// Time-outs without any answer on a path after which packets are no longer marked for ECN:
 /// some networks drop what is.
 const ECN_PATIENCE: u32 = 3;
 
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Whether what goes out now is marked for ECN.
     pub(super) fn marks_for_ecn(&mut self) -> bool {
-        if self.ecn == Ecn::Trying && self.backoff >= ECN_PATIENCE {
+        if self.ecn == Ecn::Trying && self.backoff.max(self.expiries) >= ECN_PATIENCE {
             self.ecn = Ecn::Off;
         }
         self.ecn != Ecn::Off

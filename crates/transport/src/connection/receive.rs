@@ -234,8 +234,11 @@ impl Connection {
             self.streams.on_stream_credit(*credit, &mut self.events);
         }
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
+        let old_enough = now - self.config.retransmit_after.unwrap_or_default();
         let mut settled = core::mem::take(&mut self.settled);
-        self.log.on_report(report, rtt, &mut settled).map_err(|NeverSent| Violation::NeverSent)?;
+        self.log
+            .on_report(report, (rtt, old_enough), &mut settled)
+            .map_err(|NeverSent| Violation::NeverSent)?;
         if let Some(seals) = &mut self.seals {
             seals.told = seals.told.max(Some(report.largest));
         }
@@ -248,6 +251,25 @@ impl Connection {
         if let Some(sample) = sample_rtt {
             self.on_rtt_sample(now, sample);
         }
+        let capacity = Some(Rate::from_bits_per_sec(report.capacity));
+        let capacity = capacity.filter(|&rate| rate > Rate::ZERO);
+        self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
+        self.reported = (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival));
+        let said = AckSample { capacity, rtt: sample_rtt, marked, ..AckSample::default() };
+        self.on_settled(now, settled, said);
+        Ok(())
+    }
+
+    /// What was sent so long ago, and never acknowledged, is lost.
+    pub(super) fn on_expiry(&mut self, now: Instant, after: Duration) {
+        self.expiries += 1;
+        let mut settled = core::mem::take(&mut self.settled);
+        self.log.expire(now - after, &mut settled);
+        self.on_settled(now, settled, AckSample::default());
+    }
+
+    /// Packets have arrived or are lost; `said` is what is known beside that.
+    fn on_settled(&mut self, now: Instant, settled: Settled, said: AckSample) {
         self.notice_black_hole(&settled);
         let gaps = settled.gaps;
         let (mut acked, mut lost) = (Tally::default(), Tally::default());
@@ -259,13 +281,11 @@ impl Connection {
             lost.add(sent, self.on_packet_lost(sent));
         }
         if acked.bytes > 0 {
+            self.expiries = 0;
             self.progress_at = now;
             self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };
         }
         self.settled = settled;
-        let capacity = Some(Rate::from_bits_per_sec(report.capacity));
-        let capacity = capacity.filter(|&rate| rate > Rate::ZERO);
-        self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
         let sample = AckSample {
             now,
             acked: Bytes(acked.bytes),
@@ -273,20 +293,17 @@ impl Connection {
             acked_sent: acked.sent,
             lost_sent: lost.sent,
             gaps,
-            capacity,
-            received: (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival)),
-            rtt: sample_rtt,
+            received: self.reported,
             smoothed_rtt: self.rtt.smoothed().unwrap_or_default(),
             patience: self.rtt.patience(),
             in_flight: Bytes(self.log.in_flight()),
             datagram: Bytes(self.mtu.size() as u64),
-            marked,
             limited: now < self.limited_until,
+            ..said
         };
         if self.rtt.smoothed().is_some() {
             self.cc.on_ack(&sample);
         }
-        Ok(())
     }
 
     fn notice_black_hole(&mut self, settled: &Settled) {

@@ -7,6 +7,7 @@ use units::Instant;
 
 use super::{CloseReason, Connection, Phase};
 use crate::admission::HALF_OPEN_TIME;
+use crate::config::FeedbackKind;
 use crate::recovery::margin;
 
 /// What the other end's report may be put off by, beyond the round trip.
@@ -28,6 +29,7 @@ impl Connection {
                     Some(self.idle_at()),
                     self.unreachable_at(),
                     self.probe_at(),
+                    self.expiry_at(),
                     self.data_at(),
                     self.feedback.due(),
                     self.state_at(),
@@ -68,6 +70,9 @@ impl Connection {
         if self.unreachable_at().is_some_and(|at| now >= at) {
             return self.begin_closing(now, None, CloseReason::Vanished);
         }
+        if self.expiry_at().is_some_and(|at| now >= at) {
+            self.on_expiry(now, self.retransmit_after());
+        }
         if self.probe_at().is_some_and(|at| now >= at) {
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
             self.last_eliciting = now;
@@ -94,7 +99,8 @@ impl Connection {
     /// was sent. The first probe only makes the next report cover the tail; the following ones
     /// wait until that report, and the next, cannot come any more.
     fn probe_at(&self) -> Option<Instant> {
-        if self.ping_due || !self.validated || (self.log.is_empty() && !self.streams.is_blocked()) {
+        let unsettled = !self.log.is_empty() && !self.acknowledges();
+        if self.ping_due || !self.validated || !(unsettled || self.streams.is_blocked()) {
             return None;
         }
         let patience = self.rtt.patience();
@@ -105,6 +111,23 @@ impl Connection {
             }
         };
         Some(self.last_eliciting.max(self.progress_at) + wait)
+    }
+
+    /// Whether packets are acknowledged one by one, and have time-outs instead of probes.
+    pub(super) fn acknowledges(&self) -> bool {
+        self.config.feedback == FeedbackKind::PositiveAck
+    }
+
+    /// When the oldest packet is given up that was not acknowledged.
+    fn expiry_at(&self) -> Option<Instant> {
+        let oldest = self.log.oldest().filter(|_| self.validated && self.acknowledges())?;
+        Some(oldest + self.retransmit_after())
+    }
+
+    /// Doubled with each time-out until something is acknowledged: the path may have become longer.
+    fn retransmit_after(&self) -> Duration {
+        let once = self.config.retransmit_after.unwrap_or_else(|| self.rtt.patience());
+        (once * (1 << self.expiries.min(MAX_BACKOFF))).min(MAX_PROBE_WAIT.max(once))
     }
 
     /// When the pace lets the next batch go; `None` when there is nothing to send or no window.

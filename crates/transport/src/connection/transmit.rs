@@ -308,7 +308,8 @@ impl Connection {
     /// for one, so it is asked for.
     fn ask_when_full(&mut self, now: Instant) {
         let half = self.rtt.smoothed().unwrap_or_default() / 2;
-        if self.log.in_flight() >= self.cc.window().0 && now >= self.last_asked + half {
+        let full = self.log.in_flight() >= self.cc.window().0 && !self.acknowledges();
+        if full && now >= self.last_asked + half {
             self.last_asked = now;
             self.ping_due = true;
         }

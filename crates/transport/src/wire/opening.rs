@@ -65,6 +65,9 @@ pub enum Refusal {
     /// The responder proves itself in another way.
     #[error("the other side does not take this kind of key")]
     Pattern,
+    /// The responder uses another [`crate::FeedbackKind`].
+    #[error("the other side uses another feedback; give both the same --feedback")]
+    Feedback,
 }
 
 /// What an answer repeats of its question: of a hello, the initiator's ephemeral key.
@@ -180,6 +183,7 @@ impl<'a> Opening<'a> {
                     Refusal::Busy => (3, Versions { oldest: 0, newest: 0 }),
                     Refusal::NotAllowed => (4, Versions { oldest: 0, newest: 0 }),
                     Refusal::Pattern => (5, Versions { oldest: 0, newest: 0 }),
+                    Refusal::Feedback => (6, Versions { oldest: 0, newest: 0 }),
                 };
                 begin(REFUSED, versions.newest, versions.oldest, detail, connection);
                 out.put_slice(echo);
@@ -233,6 +237,7 @@ impl<'a> Opening<'a> {
                     3 => Refusal::Busy,
                     4 => Refusal::NotAllowed,
                     5 => Refusal::Pattern,
+                    6 => Refusal::Feedback,
                     _ => return Err(WireError::Field("refusal")),
                 };
                 let echo = array(rest)?;
@@ -279,11 +284,13 @@ pub struct Parameters {
     pub reset_token: Token,
     /// What the end that speaks speaks.
     pub versions: Versions,
+    /// A [`crate::FeedbackKind`], which must be that of both.
+    pub feedback: u8,
 }
 
 impl Parameters {
     /// The length of the encoded form.
-    pub const LEN: usize = 54;
+    pub const LEN: usize = 55;
 
     /// The encoded form, with zeros behind it up to `padded` bytes.
     pub fn encode(&self, padded: usize) -> Vec<u8> {
@@ -294,7 +301,7 @@ impl Parameters {
         out.put_u64(self.streams);
         out.put_u64(u64::try_from(self.idle_timeout.as_millis()).unwrap_or(u64::MAX));
         out.put_slice(&self.reset_token);
-        out.put_slice(&[self.versions.oldest, self.versions.newest]);
+        out.put_slice(&[self.versions.oldest, self.versions.newest, self.feedback]);
         out.resize(padded.max(Self::LEN), 0);
         out
     }
@@ -313,6 +320,7 @@ impl Parameters {
             idle_timeout: Duration::from_millis(rest.try_get_u64()?),
             reset_token: *array(rest)?,
             versions: Versions { oldest: rest.try_get_u8()?, newest: rest.try_get_u8()? },
+            feedback: rest.try_get_u8()?,
         })
     }
 }

@@ -60,6 +60,7 @@ proptest! {
             idle_timeout: Duration::from_millis(d),
             reset_token: token,
             versions: Versions { oldest: token[0], newest: token[1] },
+            feedback: token[2],
         };
         prop_assert_eq!(Parameters::decode(&parameters.encode(100)), Ok(parameters));
     }
@@ -121,6 +122,7 @@ fn openings_round_trip() {
         Refusal::Busy,
         Refusal::NotAllowed,
         Refusal::Pattern,
+        Refusal::Feedback,
     ];
     let refusals = refusals.map(|refusal| Opening::Refused { connection: 3, refusal, echo });
     let key = PublicKey::from_bytes([5; 32]);

@@ -1,11 +1,13 @@
-//! What reports cost, and that a narrow way back does not hold the data up.
+//! What reports cost, that a narrow way back does not hold the data up, and positive
+//! acknowledgements beside them.
 
 use std::time::Duration;
 
 use path::PathConfig;
-use sim::{Faults, World};
-use transport::Config;
+use sim::{Faults, Host, World, pattern};
 use transport::cc::Algorithm;
+use transport::wire::Refusal;
+use transport::{CloseReason, Config, FeedbackKind};
 use units::{Bytes, Rate};
 
 use crate::dumbbell::{end, flow, line_rates, share};
@@ -86,5 +88,97 @@ fn small_memory_moves_once_in_two_round_trips_at_least() {
         let rate = line_rates(&mut share(&path, &[(config, ms(0))]), ms(5000))[0];
         let rounds = rate * 1e6 / 8.0 * rtt as f64 / 1000.0 / memory.0 as f64;
         assert!(rounds > 0.5, "round trip {rtt} ms: {rounds} of it in each");
+    }
+}
+
+/// Moves `size` bytes; the world afterwards.
+fn moved(path: &PathConfig, faults: Faults, config: Config, size: usize) -> World {
+    let mut world = World::new(path, faults, config);
+    assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
+    let bytes = pattern(path.seed, size);
+    let id = world.hosts[0].send(bytes.clone());
+    let whole = |world: &World| world.hosts[1].incoming.get(&id).is_some_and(|(_, ended)| *ended);
+    assert!(world.run_until(ms(120_000), whole), "seed {}: {:#?}", path.seed, world.stats(0));
+    assert!(world.hosts[1].incoming[&id].0 == bytes, "seed {}", path.seed);
+    world
+}
+
+fn positive_ack() -> Config {
+    Config { feedback: FeedbackKind::PositiveAck, ..Config::default() }
+}
+
+#[test]
+fn positive_acknowledgements_deliver_every_byte_once_in_order_too() {
+    for seed in 0..24 {
+        let share = seed as f64 / 100.0;
+        let path = PathConfig::new(mbit(10 + seed * 7), ms(5 + seed * 20))
+            .with_loss(share)
+            .with_loss_back(share)
+            .with_seed(seed);
+        let faults = Faults {
+            duplicate: share,
+            corrupt: 0.02,
+            reorder: 0.1,
+            jitter: ms(seed * 2),
+            blackout: (seed % 4 == 0).then(|| (ms(1500), ms(5000))),
+            ..Faults::default()
+        };
+        moved(&path, faults, positive_ack(), 1_500_000);
+    }
+}
+
+#[test]
+fn positive_acknowledgements_cost_many_times_the_packets_and_resend_for_each_one_lost() {
+    let path = PathConfig::new(mbit(50), ms(60)).with_loss_back(0.05).with_seed(9);
+    let cost = |config| {
+        let mut world = moved(&path, Faults::default(), config, 20_000_000);
+        let (near, far) = (world.stats(0), world.stats(1));
+        (far.sent.0 as f64 / far.received.0 as f64, near.lost.0 as f64 / near.sent.0 as f64)
+    };
+    let (periodic, acks) = (cost(Config::default()), cost(positive_ack()));
+    assert!(periodic.0 < 0.15 && acks.0 > 0.95, "a packet: {periodic:?} {acks:?}");
+    // A lost report costs nothing, a lost acknowledgement a packet.
+    assert!(periodic.1 < 0.002 && (0.04..0.09).contains(&acks.1), "{periodic:?} {acks:?}");
+}
+
+#[test]
+fn the_time_out_is_the_users_and_one_that_is_too_short_sends_in_vain() {
+    let path = PathConfig::new(mbit(20), ms(40)).with_seed(3);
+    let lost = |feedback| {
+        let retransmit_after = Some(ms(20));
+        let config = Config { feedback, retransmit_after, ..Config::default() };
+        moved(&path, Faults::default(), config, 5_000_000).stats(0).lost.0
+    };
+    let (periodic, acks) = (lost(FeedbackKind::Periodic), lost(FeedbackKind::PositiveAck));
+    assert!(acks > 1000 && periodic < 50, "{periodic} {acks}");
+}
+
+#[test]
+fn reports_come_as_often_as_they_are_told_to() {
+    for every in [20, 80] {
+        let config = Config { report_interval: Some(ms(every)), ..Config::default() };
+        let mut world = share(&PathConfig::new(mbit(2), ms(40)), &[(config, ms(0))]);
+        world.run_until(ms(5000), |_| false);
+        let before = end(&mut world, 0, 1).stats().sent.0;
+        world.run_until(ms(10_000), |_| false);
+        let reports = end(&mut world, 0, 1).stats().sent.0 - before;
+        let due = 10_000 / every;
+        assert!((due - due / 5..=due + 1).contains(&reports), "{reports} every {every} ms");
+    }
+}
+
+#[test]
+fn both_ends_must_have_the_same_feedback() {
+    let path = PathConfig::new(mbit(10), ms(40));
+    let host =
+        |side: u8, config| Host::new(([10, side, 0, 1], 7272).into(), config, [side + 1; 32]);
+    for (ours, theirs) in [(positive_ack(), Config::default()), (Config::default(), positive_ack())]
+    {
+        let (mut near, far) = (host(0, ours), host(1, theirs));
+        let to = sim::Node::address(&far);
+        near.connect(units::Instant::from_nanos(1_000_000_000), to);
+        let mut world = World::of(&path, Faults::default(), vec![near, far]);
+        assert!(world.run_until(ms(5000), |world| world.hosts[0].closed.is_some()));
+        assert_eq!(world.hosts[0].closed, Some(CloseReason::Refused(Refusal::Feedback)));
     }
 }

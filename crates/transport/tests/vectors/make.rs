@@ -73,6 +73,7 @@ fn openings(vectors: &mut Vectors) {
         ("no room", Refusal::Busy),
         ("key not let in", Refusal::NotAllowed),
         ("another pattern", Refusal::Pattern),
+        ("another feedback", Refusal::Feedback),
     ];
     for (why, refusal) in refusals {
         let name = format!("refused: {why}");
@@ -95,6 +96,7 @@ fn parameters(connection: u32) -> Parameters {
         idle_timeout: Duration::from_secs(30),
         reset_token: [connection as u8; 16],
         versions: Versions { oldest: 1, newest: 1 },
+        feedback: 0,
     }
 }
 
