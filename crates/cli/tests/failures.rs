@@ -232,6 +232,8 @@ fn a_server_that_is_told_to_end_cuts_transfers_and_cleans_up() {
     home.file("file", 60_000_000);
     let server = home.serve(&[]);
     let child = slow_transfer(&home, &["--rate-limit", "20mbit", "file", &server.url("")]);
+    // What the client has sent need not have reached the server yet.
+    server.wait_until_open(&home.path("root"));
     server.signal(Signal::TERM);
     let (code, said) = end(child);
     assert_eq!(code, Some(1), "{said}");

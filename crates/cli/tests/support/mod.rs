@@ -104,6 +104,24 @@ impl Server {
         send(&self.child, signal);
     }
 
+    /// Waits until the server has a file below `root` open, be it one without a name.
+    pub fn wait_until_open(&self, root: &Path) {
+        let open = || {
+            let descriptors = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+            descriptors.flatten().any(|fd| {
+                let target = fs::read_link(fd.path()).unwrap_or_default();
+                target.starts_with(root) && target != root
+            })
+        };
+        for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
+            if open() {
+                return;
+            }
+            sleep(TICK);
+        }
+        panic!("the server opens no file");
+    }
+
     pub fn exit_code(mut self) -> Option<i32> {
         wait(&mut self.child).code()
     }
