@@ -86,6 +86,8 @@ pub struct Cp {
     pub sending: Sending,
     #[command(flatten)]
     pub memory: Memory,
+    #[command(flatten)]
+    pub logs: Logs,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
@@ -168,6 +170,15 @@ pub struct Memory {
     pub no_remember: bool,
 }
 
+/// What to write down of connections.
+#[derive(Args)]
+pub struct Logs {
+    /// Write what each UDP connection does into a qlog file of its own in this directory, for qvis
+    /// and other viewers
+    #[arg(long, value_name = "DIR")]
+    pub qlog: Option<PathBuf>,
+}
+
 /// Which key to use.
 #[derive(Args)]
 pub struct KeyFile {
@@ -221,6 +232,8 @@ pub struct Serve {
     pub ftp: crate::ftp::args::FtpServe,
     #[command(flatten)]
     pub memory: Memory,
+    #[command(flatten)]
+    pub logs: Logs,
     #[command(flatten)]
     pub key: KeyFile,
     /// Say nothing but errors

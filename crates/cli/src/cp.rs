@@ -22,6 +22,7 @@ use crate::args::{Cli, Cp, Output, Sending, Transport};
 use crate::keys::{self, Introduction, Meeting};
 use crate::paths::Paths;
 use crate::progress::{self, Meter, emit};
+use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 use crate::{FAILED, PARTIAL};
@@ -103,8 +104,13 @@ fn usage(message: &str) -> ! {
 
 fn check_sending(options: &Cp, requests: &[Request]) {
     let Sending { cc, background, rate_limit, feedback } = options.sending;
-    if options.transport == Transport::Tcp && feedback != FeedbackKind::default() {
-        usage("--feedback goes with --transport udp");
+    if options.transport == Transport::Tcp {
+        if feedback != FeedbackKind::default() {
+            usage("--feedback goes with --transport udp");
+        }
+        if options.logs.qlog.is_some() {
+            usage("--qlog goes with --transport udp");
+        }
     }
     let given = [
         ("--cc", cc.is_some()),
@@ -292,13 +298,16 @@ async fn by_udp(
     // Who sends learns, and remembers.
     let paths = Paths::unless(job.options.memory.no_remember || !sends);
     let remembered = paths.as_ref().and_then(|paths| paths.recall(address.ip()));
-    let config = transport::Config { remembered, ..job.options.sending.config() };
+    let qlog = Qlog::to(job.options.logs.qlog.as_deref())?;
+    let sending = job.options.sending.config();
+    let config = transport::Config { remembered, trace: qlog.is_on(), ..sending };
     let rate_limit = config.rate_limit;
     let endpoint = endpoint.insert(UdpEndpoint::client(address, &meeting.credentials, config)?);
     let connection: UdpConnection = match endpoint.connect(address).await {
         Ok(connection) => connection,
         Err(error) => return Err(job.introduction.explain(address, error).await),
     };
+    qlog.watch(&connection, endpoint.address());
     met(job, meeting)?;
     announce(job, address);
     if let (Some(path), true) = (remembered, job.options.output.verbose) {

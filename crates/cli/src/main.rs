@@ -18,6 +18,7 @@ mod manual;
 mod paths;
 mod probe;
 mod progress;
+mod qlog;
 mod serve;
 mod signals;
 mod summary;

@@ -19,6 +19,7 @@ use units::Bytes;
 use crate::args::Serve;
 use crate::keys::{self, Authorized, Grant, Own};
 use crate::paths::Paths;
+use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 
@@ -39,6 +40,9 @@ struct Service {
     authorized: Option<Arc<Authorized>>,
     /// What is known of the ways to clients.
     paths: Option<Arc<Paths>>,
+    qlog: Qlog,
+    /// Where it listens.
+    address: SocketAddr,
     /// Requests under way.
     active: AtomicUsize,
 }
@@ -73,6 +77,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let root = options.root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
     ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
     let (credentials, authorized) = doors(&options)?;
+    let qlog = Qlog::to(options.logs.qlog.as_deref())?;
     // Dropped at the end, the runtime waits until temporary files are removed.
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
@@ -85,7 +90,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             ftp.map(|server| crate::ftp::Running::start(server, options.quiet)).transpose()?;
         let paths = Paths::unless(options.memory.no_remember).map(Arc::new);
         let active = AtomicUsize::new(0);
-        let service = Arc::new(Service { root, options, authorized, paths, active });
+        let service = Arc::new(Service { root, options, authorized, paths, qlog, address, active });
         let (signal, cut) = tokio::select! {
             failed = serve(&service, &endpoint, listener) => return Ok(failed?),
             signal = signals.next() => (signal, service.active.load(Ordering::Relaxed)),
@@ -146,7 +151,8 @@ fn listen(
     options: &Serve,
     credentials: &Credentials,
 ) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
-    let udp = options.sending.config();
+    let trace = options.logs.qlog.is_some();
+    let udp = transport::Config { trace, ..options.sending.config() };
     let tcp = tcp::Options { congestion_control: options.tcp_cc.clone(), ..Default::default() };
     let open = || {
         let endpoint = UdpEndpoint::listen(options.listen, credentials, udp)?;
@@ -202,6 +208,7 @@ async fn serve(
 /// first that comes under a key no longer let in, the connection ends.
 async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     let mut requests = JoinSet::new();
+    service.qlog.watch(&connection, service.address);
     let host = connection.address().ip();
     if let Some(remembered) = service.paths.as_ref().and_then(|paths| paths.recall(host)) {
         connection.resume(remembered);

@@ -52,6 +52,8 @@ pub struct Config {
     /// How old a packet must be to be given up for lost. `None`: as old as an acknowledgement may
     /// take to come; with periodic reports no age, for they show what is missing.
     pub retransmit_after: Option<Duration>,
+    /// Keep a [`crate::trace::Record`] of each step, for [`crate::Connection::take_records`].
+    pub trace: bool,
     /// Never send faster than this.
     pub rate_limit: Option<Rate>,
     /// The most memory for what arrived and was not read, of all streams together, and for what
@@ -87,6 +89,7 @@ impl Default for Config {
             feedback: FeedbackKind::default(),
             report_interval: None,
             retransmit_after: None,
+            trace: false,
             rate_limit: None,
             receive_memory: Bytes::mib(512),
             send_memory: Bytes::mib(512),

@@ -260,7 +260,8 @@ impl Endpoint {
             return hello.refuse(Refusal::Feedback);
         }
         let local = self.number();
-        let (noise, keys) = responder.reply(&self.parameters(local).encode(0));
+        let ours = self.parameters(local);
+        let (noise, keys) = responder.reply(&ours.encode(0));
         let mut reply = Vec::new();
         // The number from inside the seal: the one in clear may have been damaged on the way.
         let (version, connection) = (hello.version, theirs.connection);
@@ -270,7 +271,7 @@ impl Endpoint {
         self.evicted = self.admission.begin(local);
         self.evicted.into_iter().for_each(|oldest| self.forget(oldest));
         let (place, seed) = ((local, hello.from), bytes(&mut self.random));
-        let opening = (theirs, keys, reply);
+        let opening = ((ours, theirs), keys, reply);
         let connection = Connection::respond(now, self.config, place, seed, opening);
         Routed::New(local, Box::new(connection))
     }

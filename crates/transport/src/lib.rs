@@ -22,6 +22,7 @@ mod recovery;
 mod rtt;
 mod stats;
 mod streams;
+pub mod trace;
 mod trains;
 pub mod wire;
 

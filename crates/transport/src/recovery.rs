@@ -57,7 +57,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) acked: Vec<Sent>,
-    pub(crate) lost: Vec<Sent>,
+    /// With their numbers.
+    pub(crate) lost: Vec<(u64, Sent)>,
     /// Runs of numbers that what was lost consists of.
     pub(crate) gaps: u32,
     /// When the largest number received was sent, if the report was the first to settle it.
@@ -157,7 +158,7 @@ impl SentLog {
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
                 let entry = &self.entries[(number - self.lower) as usize];
                 if entry.as_ref().is_some_and(|sent| sent.at <= before) {
-                    settled.lost.extend(self.settle(number));
+                    settled.lost.extend(self.settle(number).map(|sent| (number, sent)));
                 }
             }
             settled.gaps += u32::from(settled.lost.len() > known);
@@ -191,7 +192,7 @@ impl SentLog {
                         self.late.pop_front();
                     }
                     self.late.push_back((number, sent.clone()));
-                    settled.lost.extend(self.settle(number));
+                    settled.lost.extend(self.settle(number).map(|sent| (number, sent)));
                     settled.gaps += u32::from(!in_gap);
                     in_gap = true;
                 }

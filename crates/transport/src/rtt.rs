@@ -43,6 +43,11 @@ impl Rtt {
         self.smoothed
     }
 
+    /// The mean deviation.
+    pub fn variation(&self) -> Duration {
+        self.variation
+    }
+
     /// The least sample of the last 5 to 10 seconds; zero before the first.
     pub fn min(&self) -> Duration {
         self.minima.iter().flatten().min().copied().unwrap_or_default()

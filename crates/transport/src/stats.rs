@@ -32,6 +32,18 @@ impl Limit {
         Self::Cpu,
         Self::SocketBuffer,
     ];
+
+    /// A word for it, for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::Credit => "credit",
+            Self::Congestion => "congestion",
+            Self::Pacing => "pacing",
+            Self::Cpu => "cpu",
+            Self::SocketBuffer => "socket-buffer",
+        }
+    }
 }
 
 /// How long each limit held.

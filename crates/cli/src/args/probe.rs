@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::KeyFile;
+use super::{KeyFile, Logs};
 use crate::address::Server;
 
 /// Measure the path to a server, and say what limits it
@@ -22,6 +22,8 @@ pub struct Probe {
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
+    #[command(flatten)]
+    pub logs: Logs,
     #[command(flatten)]
     pub key: KeyFile,
     /// Write one JSON object to standard output

@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::args::{Probe, Transport};
 use crate::keys::{self, Introduction};
 use crate::progress::emit;
+use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 
 use findings::Findings;
@@ -106,12 +107,14 @@ async fn at(
 ) -> anyhow::Result<Findings> {
     let meeting = introduction.meet(address).await?;
     // As on a path of which nothing is known: what is measured now is to count.
-    let config = transport::Config::default();
+    let qlog = Qlog::to(options.logs.qlog.as_deref())?;
+    let config = transport::Config { trace: qlog.is_on(), ..Default::default() };
     let endpoint = UdpEndpoint::client(address, &meeting.credentials, config)?;
     let connection = match endpoint.connect(address).await {
         Ok(connection) => connection,
         Err(error) => return Err(introduction.explain(address, error).await),
     };
+    qlog.watch(&connection, endpoint.address());
     if let Some(news) = introduction.succeeded(&meeting)? {
         tell!("longhaul: {news}");
     }

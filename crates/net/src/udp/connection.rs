@@ -14,6 +14,7 @@ use transport::{CloseReason, OpenError};
 use super::core::Core;
 use super::shared::{Alarm, Inner, Locked, Shared};
 use super::stream::UdpStream;
+use super::tracer::Tracer;
 use crate::clock;
 use crate::error::NetError;
 
@@ -112,6 +113,11 @@ impl UdpConnection {
     /// What the next connection to the same host should know of the path, once anything is known.
     pub fn remembered(&self) -> Option<Remembered> {
         self.handle.lock().connection.remembered()
+    }
+
+    /// Hands out what the connection notes of its steps.
+    pub fn tracer(&self) -> Tracer {
+        Tracer::new(self.handle.shared.clone())
     }
 
     /// The connection's figures.

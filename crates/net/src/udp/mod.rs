@@ -3,7 +3,7 @@
 //! `socket` sends and receives batches, `driver` is the thread that moves them between the socket
 //! and the connections, of which its `roster` tells who has something to do; `core` and `shared`
 //! are what it has in common with the application, which holds an [`UdpEndpoint`],
-//! [`UdpConnection`]s and [`UdpStream`]s. `errors` reads what the network reports. [`ask`] asks a
+//! [`UdpConnection`]s and [`UdpStream`]s; [`Tracer`]s watch. `errors` reads what the network reports. [`ask`] asks a
 //! host for its key.
 
 mod ask;
@@ -15,6 +15,7 @@ mod roster;
 mod shared;
 mod socket;
 mod stream;
+mod tracer;
 
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,6 +30,7 @@ use transport::{Config, Endpoint, Refusals};
 pub use ask::ask;
 pub use connection::UdpConnection;
 pub use stream::UdpStream;
+pub use tracer::Tracer;
 
 use self::core::Core;
 use driver::Driver;

@@ -38,4 +38,8 @@ impl Controller for Fixed {
     fn pacing_rate(&self) -> Rate {
         self.rate
     }
+
+    fn state(&self) -> &'static str {
+        "fixed"
+    }
 }

@@ -82,6 +82,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn window(&self) -> Bytes;
     /// How fast they may go out.
     fn pacing_rate(&self) -> Rate;
+    /// What it is about, in one word, for people who look at it.
+    fn state(&self) -> &'static str {
+        "congestion_avoidance"
+    }
     /// An earlier connection over this path has found this; comes before the start.
     fn resume(&mut self, _remembered: Remembered) {}
     /// What the next connection over this path should know.

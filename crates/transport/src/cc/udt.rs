@@ -257,6 +257,10 @@ impl Controller for Udt {
         Bytes((self.window * self.datagram.0 as f64) as u64)
     }
 
+    fn state(&self) -> &'static str {
+        if self.slow_start { "slow_start" } else { "congestion_avoidance" }
+    }
+
     fn pacing_rate(&self) -> Rate {
         Rate::from_bits_per_sec((self.datagram.0 as f64 * 8.0 / self.period) as u64)
     }

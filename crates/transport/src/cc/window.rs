@@ -160,6 +160,14 @@ impl<A: Avoidance> Controller for Window<A> {
         }
     }
 
+    fn state(&self) -> &'static str {
+        match self.shrinking {
+            Some(_) => "recovery",
+            None if self.is_slow_start() => "slow_start",
+            None => "congestion_avoidance",
+        }
+    }
+
     fn window(&self) -> Bytes {
         Bytes((self.window * self.packet.0 as f64) as u64)
     }

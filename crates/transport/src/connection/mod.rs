@@ -38,6 +38,7 @@ use crate::recovery::{Content, SentLog, Settled};
 use crate::rtt::Rtt;
 use crate::stats::{Limit, LimitTimes, Stats};
 use crate::streams::{Delivery, OpenError, Piece, Priority, ReadOutcome, Streams, WriteOutcome};
+use crate::trace::{Record, Step, Trace};
 use crate::wire::{Challenge, Close, Parameters, Refusal};
 
 pub(crate) use opening::{Greeting, prologue};
@@ -205,6 +206,7 @@ pub struct Connection {
     limited_until: Instant,
     events: VecDeque<Event>,
     stats: Stats,
+    trace: Option<Box<Trace>>,
 }
 
 impl core::fmt::Debug for Connection {
@@ -264,6 +266,7 @@ impl Connection {
             limited_until: now,
             events: VecDeque::new(),
             stats: Stats { limits: LimitTimes::starting(now), ..Stats::default() },
+            trace: config.trace.then(Box::default),
             config,
         }
     }
@@ -289,11 +292,11 @@ impl Connection {
         config: Config,
         (local, address): (u32, SocketAddr),
         seed: [u8; 32],
-        (theirs, keys, reply): (Parameters, Keys, Vec<u8>),
+        ((ours, theirs), keys, reply): ((Parameters, Parameters), Keys, Vec<u8>),
     ) -> Self {
         let random = ChaCha20Rng::from_seed(seed);
         let mut connection = Self::new(now, config, Side::Responder, (local, address), random);
-        connection.on_keys(now, &theirs, keys);
+        connection.on_keys(now, (&ours, &theirs), keys);
         connection.reply = reply;
         connection.reply_due = true;
         connection
@@ -401,7 +404,7 @@ impl Connection {
 
     /// The socket has no room for what was given out to be sent.
     pub fn on_socket_full(&mut self, now: Instant) {
-        self.stats.limits.note(now, Limit::SocketBuffer);
+        self.note_limit(now, Limit::SocketBuffer);
     }
 
     /// Ends the connection. What was not acknowledged may be lost.
@@ -442,6 +445,20 @@ impl Connection {
         }
     }
 
+    /// Moves the records made since the last time behind those in `out`, where
+    /// [`Config::trace`] asks for any; gives how many were left out because too many waited.
+    pub fn take_records(&mut self, out: &mut Vec<Record>) -> u64 {
+        self.trace.as_mut().map_or(0, |trace| trace.take(out))
+    }
+
+    /// This limit holds from now on.
+    fn note_limit(&mut self, now: Instant, limit: Limit) {
+        self.stats.limits.note(now, limit);
+        if let Some(trace) = &mut self.trace {
+            trace.on_limit(limit);
+        }
+    }
+
     /// The rate in force: the controller's, under the user's limit.
     fn rate(&self) -> Rate {
         let rate = self.cc.pacing_rate();
@@ -451,6 +468,10 @@ impl Connection {
     fn begin_closing(&mut self, now: Instant, close: Option<Close>, reason: CloseReason) {
         if matches!(self.phase, Phase::Closing { .. } | Phase::Closed) {
             return;
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.set_time(now);
+            trace.note(Step::Closed(reason.clone()));
         }
         self.events.push_back(Event::Closed(reason));
         self.phase = if self.seals.is_none() || close.is_none() {

@@ -11,6 +11,7 @@ use units::Instant;
 use super::receive::Refuse;
 use super::{CloseReason, Connection, Event, Phase, Seals, Side};
 use crate::crypto::{Credentials, Initiator, Keys, Pattern, Token, same};
+use crate::trace::Step;
 use crate::wire::{self, Echo, Opening as Packet, Parameters, Refusal, Versions};
 
 /// The first wait for an answer to a hello; doubled once.
@@ -144,9 +145,9 @@ impl Connection {
         let finished = opening.initiator.finish(noise);
         let (payload, keys) = finished.map_err(|_| Refuse::Unauthentic)?;
         let theirs = Parameters::decode(&payload).map_err(|_| Refuse::Malformed)?;
-        let (rtt, version) = (opening.rtt(now), opening.version);
+        let (rtt, version, ours) = (opening.rtt(now), opening.version, opening.greeting.parameters);
         self.phase = Phase::Established;
-        self.on_keys(now, &theirs, keys);
+        self.on_keys(now, (&ours, &theirs), keys);
         if self.config.versions.common(theirs.versions) != Some(version) {
             self.violation(now, "somebody on the way asked for an older version");
             return Ok(());
@@ -164,7 +165,16 @@ impl Connection {
     }
 
     /// The handshake is done, as far as this end can know.
-    pub(super) fn on_keys(&mut self, now: Instant, theirs: &Parameters, keys: Keys) {
+    pub(super) fn on_keys(
+        &mut self,
+        now: Instant,
+        (ours, theirs): (&Parameters, &Parameters),
+        keys: Keys,
+    ) {
+        if let Some(trace) = &mut self.trace {
+            trace.set_time(now);
+            trace.note(Step::Agreed(Box::new((*ours, *theirs))));
+        }
         self.peer = keys.peer;
         self.seals = Some(Seals::new(now, keys));
         self.remote = theirs.connection;

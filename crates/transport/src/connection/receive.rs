@@ -12,6 +12,7 @@ use crate::cc::AckSample;
 use crate::feedback::Packet;
 use crate::recovery::{Content, NeverSent, Sent, Settled};
 use crate::streams::StreamError;
+use crate::trace::{Metrics, Step};
 use crate::wire::{
     Challenge, Close, Data, HEADER_LEN, Header, Kind, Opening, Piece, Report, State, StreamSignal,
     WireError,
@@ -89,6 +90,9 @@ impl Connection {
         if self.is_closed() {
             return;
         }
+        if let Some(trace) = &mut self.trace {
+            trace.set_time(now);
+        }
         let taken = if Opening::is_opening(received.bytes) {
             self.handle_opening(now, received.from, received.bytes)
         } else {
@@ -126,6 +130,9 @@ impl Connection {
         let (associated, sealed) = received.bytes.split_at_mut(HEADER_LEN);
         let opened = seals.opener.open(now, header.epoch, header.number, associated, sealed);
         let body = opened.map_err(|_| Refuse::Unauthentic)?;
+        if let Some(trace) = &mut self.trace {
+            trace.on_received(&header, size, body);
+        }
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
         self.last_received = now;
@@ -256,7 +263,7 @@ impl Connection {
         self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
         self.reported = (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival));
         let said = AckSample { capacity, rtt: sample_rtt, marked, ..AckSample::default() };
-        self.on_settled(now, settled, said);
+        self.on_settled(now, settled, Some(said));
         Ok(())
     }
 
@@ -265,11 +272,12 @@ impl Connection {
         self.expiries += 1;
         let mut settled = core::mem::take(&mut self.settled);
         self.log.expire(now - after, &mut settled);
-        self.on_settled(now, settled, AckSample::default());
+        self.on_settled(now, settled, None);
     }
 
-    /// Packets have arrived or are lost; `said` is what is known beside that.
-    fn on_settled(&mut self, now: Instant, settled: Settled, said: AckSample) {
+    /// Packets have arrived or are lost; `said` is what the report said beside that, if it was one.
+    fn on_settled(&mut self, now: Instant, settled: Settled, said: Option<AckSample>) {
+        let late = said.is_none();
         self.notice_black_hole(&settled);
         let gaps = settled.gaps;
         let (mut acked, mut lost) = (Tally::default(), Tally::default());
@@ -277,8 +285,11 @@ impl Connection {
             acked.add(sent, u64::from(sent.size));
             self.on_packet_acked(sent);
         }
-        for sent in &settled.lost {
+        for (number, sent) in &settled.lost {
             lost.add(sent, self.on_packet_lost(sent));
+            if let Some(trace) = &mut self.trace {
+                trace.note(Step::Lost { number: *number, late });
+            }
         }
         if acked.bytes > 0 {
             self.expiries = 0;
@@ -299,11 +310,27 @@ impl Connection {
             in_flight: Bytes(self.log.in_flight()),
             datagram: Bytes(self.mtu.size() as u64),
             limited: now < self.limited_until,
-            ..said
+            ..said.unwrap_or_default()
         };
         if self.rtt.smoothed().is_some() {
             self.cc.on_ack(&sample);
         }
+        self.trace_metrics(sample.rtt);
+    }
+
+    fn trace_metrics(&mut self, latest_rtt: Option<Duration>) {
+        let pacing_rate = self.rate();
+        let Some(trace) = &mut self.trace else { return };
+        trace.on_state(self.cc.state());
+        trace.note(Step::Metrics(Metrics {
+            latest_rtt,
+            rtt: self.rtt.smoothed().unwrap_or_default(),
+            min_rtt: self.rtt.min(),
+            variation: self.rtt.variation(),
+            window: self.cc.window(),
+            in_flight: Bytes(self.log.in_flight()),
+            pacing_rate,
+        }));
     }
 
     fn notice_black_hole(&mut self, settled: &Settled) {
@@ -313,7 +340,8 @@ impl Connection {
             is_data && sent.at >= since
         };
         let acked = settled.acked.iter().filter(data).map(|sent| (sent.size, sent.at));
-        let lost = settled.lost.iter().filter(data).map(|sent| (sent.size, sent.at));
+        let lost = settled.lost.iter().map(|(_, sent)| sent);
+        let lost = lost.filter(data).map(|sent| (sent.size, sent.at));
         self.mtu.on_settled(acked, lost);
     }
 

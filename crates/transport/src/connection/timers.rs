@@ -44,6 +44,9 @@ impl Connection {
 
     /// Does what has become due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(trace) = &mut self.trace {
+            trace.set_time(now);
+        }
         match &mut self.phase {
             Phase::Closed => {}
             Phase::Closing { until, .. } if now >= *until => self.phase = Phase::Closed,

@@ -10,6 +10,7 @@ use crate::crypto::{EpochSealer, TAG_LEN};
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
+use crate::trace::Trace;
 use crate::wire::{
     DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
 };
@@ -42,6 +43,9 @@ impl Connection {
     /// is nothing to send before [`Connection::poll_timeout`].
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         out.clear();
+        if let Some(trace) = &mut self.trace {
+            trace.set_time(now);
+        }
         let mut to = self.address;
         let segment = match &mut self.phase {
             Phase::Closed => return None,
@@ -196,7 +200,8 @@ impl Connection {
         fill: impl FnOnce(&mut Vec<u8>),
     ) {
         if let Some(seals) = &mut self.seals {
-            seal(&mut self.log, (&mut seals.sealer, self.remote), out, (kind, false, sent), fill);
+            let to = (&mut seals.sealer, self.remote, self.trace.as_deref_mut());
+            seal(&mut self.log, to, out, (kind, false, sent), fill);
         }
     }
 
@@ -207,7 +212,7 @@ impl Connection {
         let idle = matches!(self.stats.limits.current(), Limit::Application | Limit::Credit);
         let late = limit.is_none() && !idle && self.pacer.is_behind(now);
         let sending = if late { Limit::Cpu } else { Limit::Pacing };
-        self.stats.limits.note(now, limit.unwrap_or(sending));
+        self.note_limit(now, limit.unwrap_or(sending));
         if let Some(limit) = limit {
             if matches!(limit, Limit::Application | Limit::Credit) {
                 self.limited_until = now + self.rtt.patience();
@@ -277,7 +282,7 @@ impl Connection {
     fn seal_pieces(&mut self, now: Instant, out: &mut Vec<u8>, segment: usize) {
         let follows = !out.is_empty();
         let Some(seals) = &mut self.seals else { return };
-        let to = (&mut seals.sealer, self.remote);
+        let to = (&mut seals.sealer, self.remote, self.trace.as_deref_mut());
         let streams = &self.streams;
         if let [(stream, piece)] = self.pieces[..] {
             let size = (HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN) as u32;
@@ -332,7 +337,7 @@ impl Connection {
 /// Appends one sealed packet, whose body `fill` writes, under the next number.
 fn seal(
     log: &mut SentLog,
-    (sealer, connection): (&mut EpochSealer, u32),
+    (sealer, connection, trace): (&mut EpochSealer, u32, Option<&mut Trace>),
     out: &mut Vec<u8>,
     (kind, follows, sent): (Kind, bool, Option<Sent>),
     fill: impl FnOnce(&mut Vec<u8>),
@@ -341,8 +346,13 @@ fn seal(
     let number = log.push(sent);
     let start = out.len();
     let epoch = sealer.epoch();
-    Header { kind, fin, follows, epoch, connection, number }.encode(out);
+    let header = Header { kind, fin, follows, epoch, connection, number };
+    header.encode(out);
     fill(out);
+    if let Some(trace) = trace {
+        let body = &out[start + HEADER_LEN..];
+        trace.on_sent(&header, HEADER_LEN + body.len() + TAG_LEN, body);
+    }
     let (associated, body) = out[start..].split_at_mut(HEADER_LEN);
     let tag = sealer.seal(number, associated, body);
     out.extend_from_slice(&tag);

@@ -5,6 +5,7 @@ mod classic;
 mod dumbbell;
 mod fairness;
 mod feedback;
+mod trace;
 mod udt;
 
 use std::time::Duration;

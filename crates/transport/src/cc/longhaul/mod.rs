@@ -185,6 +185,15 @@ impl Controller for Longhaul {
         self.rate
     }
 
+    fn state(&self) -> &'static str {
+        match self.mode {
+            Mode::Startup(_) => "startup",
+            Mode::Calm(_) => "calm",
+            Mode::Contend(_) => "contend",
+            Mode::Insist(_) => "insist",
+        }
+    }
+
     fn resume(&mut self, remembered: Remembered) {
         self.remembered = Some(remembered);
     }
