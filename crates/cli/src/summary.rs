@@ -1,11 +1,12 @@
 //! What a transfer did, in words and in JSON: its figures, and what limited it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use net::tcp;
 use serde_json::{Value, json};
 use transfer::{Bottleneck, Summary};
-use transport::Limit;
+use transport::{Limit, LimitTimes};
 use units::{Bytes, Rate};
 
 /// What the connection knows of itself.
@@ -19,6 +20,8 @@ pub struct Figures {
     pub resent: Option<f64>,
     /// What the network did to the sender; `None` where the other side sends the data.
     pub limit: Option<(&'static str, String)>,
+    /// For how long each limit held; UDP only, `None` where the other side sends the data.
+    pub limits: Option<LimitTimes>,
 }
 
 /// Nothing to send, yet no disk was slow: the transfer was over before it had got going.
@@ -57,6 +60,7 @@ impl Figures {
             pacing: Some(rate),
             resent: share(stats.lost.0, stats.sent.0),
             limit: Some(limit),
+            limits: Some(stats.limits),
         }
     }
 
@@ -81,6 +85,7 @@ impl Figures {
             pacing: None,
             resent: share(stats.segments_resent, stats.segments_sent),
             limit: Some((what, words)),
+            limits: None,
         }
     }
 
@@ -95,6 +100,11 @@ impl Figures {
         object["rtt_ms"] = json!(self.rtt.map(|rtt| rtt.as_secs_f64() * 1e3));
         object["pacing_bps"] = json!(self.pacing.map(Rate::as_bits_per_sec));
         object["resent"] = json!(self.resent);
+        let seconds = |limits: LimitTimes| {
+            let of = |limit: Limit| (limit.name(), limits.of(limit).as_secs_f64());
+            Limit::ALL.map(of).into_iter().collect::<BTreeMap<_, _>>()
+        };
+        object["limits_s"] = json!(self.limits.map(seconds));
     }
 }
 

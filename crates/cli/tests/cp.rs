@@ -39,6 +39,27 @@ fn a_tree_crosses_both_ways_over_one_tcp_connection() {
 }
 
 #[test]
+fn what_held_the_sender_back_is_told() {
+    let home = Home::new();
+    home.file("file", 5_000_000);
+    let server = home.serve(&[]);
+    for options in [&["--rate-limit", "40mbit"][..], &["--cc", "fixed:40mbit"]] {
+        let copy = ["cp", "--no-remember", "--json", "file", &server.url("")];
+        let output = home.succeed(&[&copy, options].concat());
+        let line = text(&output.stdout).lines().last().unwrap().to_owned();
+        let done: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let word = if options[0] == "--cc" { "path" } else { "rate-limit" };
+        assert_eq!(done["limited_by"]["what"], word, "{done}");
+        let held = done["limits_s"].as_object().unwrap();
+        let pacing = held["pacing"].as_f64().unwrap();
+        assert!(
+            held.len() == 6 && held.values().all(|time| time.as_f64() <= Some(pacing)),
+            "{done}"
+        );
+    }
+}
+
+#[test]
 fn both_sides_must_ask_for_the_same_feedback() {
     let home = Home::new();
     home.file("file", 300_000);

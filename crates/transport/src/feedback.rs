@@ -16,10 +16,13 @@ use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State};
 /// Bounds of the time between two reports; inside them it is 1/32 of the round-trip time.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest time a report is put off to keep reports below 1% of the bytes received.
-const MAX_STRETCH: Duration = Duration::from_millis(100);
+/// The longest time a report is put off to keep reports below 1% of the bytes received: this share
+/// of a round trip, within bounds.
+const STRETCH_SHARE: u32 = 2;
+const MAX_STRETCH: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 /// While somebody waits for the report it is put off by this share of a round trip at most.
-const PROMPT_SHARE: u32 = 4;
+const PROMPT_SHARE: u32 = 3;
+const MAX_PROMPT: Duration = Duration::from_millis(250);
 /// A byte of report is paid for by so many bytes received.
 const COST: i64 = 100;
 /// Bytes of reports that may run ahead of the 1%.
@@ -63,6 +66,8 @@ pub(crate) struct Feedback {
     is_fixed: bool,
     /// The time between two reports while somebody waits and bytes received do not pay for them.
     prompt_interval: Duration,
+    /// The same while nobody waits.
+    thrifty_interval: Duration,
     last_report: Instant,
     /// Bytes received that reports have not used up; negative while they are ahead.
     allowance: i64,
@@ -114,6 +119,7 @@ impl Feedback {
             interval: interval.unwrap_or(MIN_INTERVAL),
             is_fixed: interval.is_some(),
             prompt_interval: MIN_INTERVAL,
+            thrifty_interval: MAX_STRETCH.0,
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
         }
@@ -198,7 +204,8 @@ impl Feedback {
         if !self.is_fixed {
             self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
         }
-        self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MIN_INTERVAL, MAX_STRETCH);
+        self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MIN_INTERVAL, MAX_PROMPT);
+        self.thrifty_interval = (rtt / STRETCH_SHARE).clamp(MAX_STRETCH.0, MAX_STRETCH.1);
     }
 
     /// The other end needs to hear of new credit, and may be waiting for it.
@@ -216,7 +223,7 @@ impl Feedback {
             _ if self.is_fixed => self.interval,
             (0.., _) => self.interval,
             (_, true) => self.prompt_interval,
-            (_, false) => MAX_STRETCH,
+            (_, false) => self.thrifty_interval,
         };
         (self.pending && self.bytes > 0).then(|| self.last_report + wait)
     }

@@ -65,6 +65,12 @@ impl LimitTimes {
         self.since = now;
     }
 
+    /// Since `due`, or since the last note if that was later, only the processor kept things waiting.
+    pub(crate) fn note_late(&mut self, now: Instant, due: Instant) {
+        self.note(due.max(self.since), Limit::Cpu);
+        self.note(now, Limit::Pacing);
+    }
+
     pub(crate) fn current(&self) -> Limit {
         self.current
     }

@@ -459,6 +459,15 @@ impl Connection {
         }
     }
 
+    /// The pace let more go than this end found the time for.
+    fn note_late(&mut self, now: Instant) {
+        self.stats.limits.note_late(now, self.pacer.next());
+        if let Some(trace) = &mut self.trace {
+            trace.on_limit(Limit::Cpu);
+            trace.on_limit(Limit::Pacing);
+        }
+    }
+
     /// The rate in force: the controller's, under the user's limit.
     fn rate(&self) -> Rate {
         let rate = self.cc.pacing_rate();

@@ -208,11 +208,13 @@ impl Connection {
     /// A batch of data packets of equal size, as the window and the pace allow.
     fn data(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let limit = self.what_limits(now);
-        // Time that passed unused though there was something to send is the processor's.
-        let idle = matches!(self.stats.limits.current(), Limit::Application | Limit::Credit);
-        let late = limit.is_none() && !idle && self.pacer.is_behind(now);
-        let sending = if late { Limit::Cpu } else { Limit::Pacing };
-        self.note_limit(now, limit.unwrap_or(sending));
+        // Time that passed unused though only the pace stood in the way is the processor's.
+        let paced = self.stats.limits.current() == Limit::Pacing;
+        if limit.is_none() && paced && self.pacer.is_behind(now) {
+            self.note_late(now);
+        } else {
+            self.note_limit(now, limit.unwrap_or(Limit::Pacing));
+        }
         if let Some(limit) = limit {
             if matches!(limit, Limit::Application | Limit::Credit) {
                 self.limited_until = now + self.rtt.patience();

@@ -13,6 +13,16 @@ use units::{Bytes, Rate};
 use crate::dumbbell::{end, flow, line_rates, share};
 use crate::{mbit, ms};
 
+const EVERY: [Algorithm; 7] = [
+    Algorithm::Longhaul,
+    Algorithm::Background,
+    Algorithm::Cubic,
+    Algorithm::NewReno,
+    Algorithm::Udt,
+    Algorithm::UdtG,
+    Algorithm::Fixed(Rate::from_bits_per_sec(1_450_000)),
+];
+
 /// The rate in Mbit/s and the reports' share of the bytes received, both without the first 10 s.
 fn run(path: &PathConfig, congestion: Algorithm) -> (f64, f64) {
     let mut world = share(path, &[flow(congestion, 0)]);
@@ -37,7 +47,7 @@ fn a_hundredth_of_the_rate_on_the_way_back_does_not_slow_the_data() {
 #[test]
 fn reports_on_a_t1_stay_below_one_percent() {
     let path = PathConfig::new(Rate::from_bits_per_sec(1_536_000), ms(560));
-    for congestion in [Algorithm::Longhaul, Algorithm::Cubic] {
+    for congestion in EVERY {
         let (rate, share) = run(&path, congestion);
         assert!(share < 0.01, "{congestion:?}: {share} of the bytes received at {rate} Mbit/s");
     }

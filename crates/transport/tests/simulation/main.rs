@@ -5,6 +5,7 @@ mod classic;
 mod dumbbell;
 mod fairness;
 mod feedback;
+mod limits;
 mod trace;
 mod udt;
 
