@@ -40,14 +40,18 @@ const TOOLS: &[Tool] = &[
     client("rclone", "rclone"),
     client("aria2c", "aria2"),
     client("python3", "python3"),
+    Tool { program: "ssh", package: "openssh-client", wanted_by: "cli: cp over ssh" },
+    Tool { program: "sshd", package: "libwrap0", wanted_by: "cli: cp over ssh" },
     server("vsftpd", "libwrap0"),
     server("pure-ftpd", "libsodium23"),
     server("proftpd", "libhiredis0.14 libmemcached11 libmemcachedutil2 libpcre2-posix3"),
 ];
 
-/// Debian lets one FTP server be installed at a time, so these packages are unpacked and run where
-/// they lie; of such a tool [`TOOLS`] names the libraries.
+/// Debian lets one FTP server be installed at a time, and no ssh server is to start listening for a
+/// test, so these packages are unpacked and run where they lie; of such a tool [`TOOLS`] names the
+/// libraries.
 const UNPACK: &[(&str, &[&str])] = &[
+    ("sshd", &["openssh-server"]),
     ("vsftpd", &["vsftpd"]),
     ("pure-ftpd", &["pure-ftpd", "pure-ftpd-common"]),
     ("proftpd", &["proftpd-core", "proftpd-mod-crypto"]),

@@ -1,4 +1,5 @@
-//! What stands for a place on the command line: a local path, or `lh://host[:port]/path`.
+//! What stands for a place on the command line: a local path, `lh://host[:port]/path`, or
+//! `[user@]host:path`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,6 +17,7 @@ pub const DEFAULT_PORT: u16 = 7272;
 pub enum Location {
     Local(PathBuf),
     Remote(Remote),
+    Ssh(OverSsh),
     Ftp(crate::ftp::FtpUrl),
 }
 
@@ -26,6 +28,26 @@ pub struct Remote {
     pub server: Server,
     /// Below the server's root, without the leading slash; a closing slash is kept.
     pub path: String,
+}
+
+/// A path on a host that ssh leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverSsh {
+    /// The host.
+    pub login: Login,
+    /// As the user has it there, from the home directory.
+    pub path: String,
+}
+
+/// `[USER@]HOST` as ssh is told it: any name of its configuration, IPv6 without brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login(pub String);
+
+impl Login {
+    /// The host without the user.
+    pub fn host(&self) -> &str {
+        self.0.rsplit_once('@').map_or(&self.0, |(_, host)| host)
+    }
 }
 
 /// Where a server listens.
@@ -81,19 +103,42 @@ impl FromStr for Location {
             return url.map(Self::Ftp);
         }
         if let Some((scheme, _)) = text.split_once("://") {
-            return Err(format!("unknown scheme '{scheme}': write lh://HOST[:PORT]/PATH"));
+            return Err(format!(
+                "unknown scheme '{scheme}': write lh://HOST[:PORT]/PATH, or [USER@]HOST:PATH"
+            ));
         }
-        // As scp: a colon before the first slash names a host.
-        match text.split_once(':') {
-            Some((host, path)) if !host.contains('/') => Err(format!(
-                "starting the far side over ssh is not there yet: run `longhaul serve --root DIR` \
-                 on {host} and write lh://{host}/{path} (or ./{text} for a local file)",
-                host = host.rsplit('@').next().unwrap_or(host),
-                path = path.trim_start_matches('/'),
-            )),
+        // As scp: a colon before the first slash names a host, and colons may stand in brackets.
+        let mark = text.find(['@', ':', '/', '[']).unwrap_or(0);
+        let host = if text[mark..].starts_with('@') { mark + 1 } else { 0 };
+        let end = match text[host..].starts_with('[') {
+            true => text.find("]:").map_or(0, |bracket| bracket + 1),
+            false => text.find(':').unwrap_or(0),
+        };
+        let (target, path) = text.split_at(end);
+        match path.strip_prefix(':') {
+            Some(path) if !target.contains('/') => {
+                over_ssh(Login(target.replace(['[', ']'], "")), path).map(Self::Ssh)
+            }
             _ => Ok(Self::Local(text.into())),
         }
     }
+}
+
+/// A path after `HOST:`; one that begins with `~` and a slash counts from the home directory too.
+fn over_ssh(login: Login, path: &str) -> Result<OverSsh, String> {
+    let host = login.host();
+    if host.is_empty() || login.0.starts_with('-') || host.starts_with('-') {
+        return Err(format!("'{}' is no host: write [USER@]HOST:PATH", login.0));
+    }
+    let path = match path.strip_prefix('~') {
+        None => path,
+        Some("") => ".",
+        Some(rest) => rest.strip_prefix('/').ok_or_else(|| {
+            format!("write the whole path instead of '{path}' (or './{path}' for such a name)")
+        })?,
+    };
+    let path = if path.is_empty() { "." } else { path };
+    Ok(OverSsh { login, path: path.to_owned() })
 }
 
 fn remote(text: &str) -> Result<Remote, String> {
@@ -147,6 +192,11 @@ impl fmt::Display for Location {
         match self {
             Self::Local(path) => path.display().fmt(f),
             Self::Remote(Remote { server, path }) => write!(f, "{server}/{path}"),
+            Self::Ssh(OverSsh { login, path }) if login.host().contains(':') => {
+                let user = login.0.strip_suffix(login.host()).unwrap_or_default();
+                write!(f, "{user}[{}]:{path}", login.host())
+            }
+            Self::Ssh(OverSsh { login, path }) => write!(f, "{}:{path}", login.0),
             Self::Ftp(url) => url.fmt(f),
         }
     }
@@ -178,9 +228,26 @@ mod tests {
 
     #[test]
     fn what_is_read_can_be_shown() {
-        for text in ["lh://far/a", "lh://[::1]:80/", "a/b:c", "./x"] {
+        for text in
+            ["lh://far/a", "lh://[::1]:80/", "a/b:c", "./x", "me@far:a", "me@[::1]:/a:b", "[x"]
+        {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn hosts_behind_ssh_are_read_as_scp_reads_them() {
+        let read = |text: &str| match text.parse() {
+            Ok(Location::Ssh(OverSsh { login, path })) => (login.0, path),
+            other => panic!("{text}: {other:?}"),
+        };
+        let expect = |login: &str, path: &str| (login.to_owned(), path.to_owned());
+        assert_eq!(read("far:"), expect("far", "."));
+        assert_eq!(read("me@far:a:b"), expect("me@far", "a:b"));
+        assert_eq!(read("far:~/a/"), expect("far", "a/"));
+        assert_eq!(read("far:~"), expect("far", "."));
+        assert_eq!(read("far:/~x"), expect("far", "/~x"));
+        assert_eq!(read("me@[fd77::2]:/a"), expect("me@fd77::2", "/a"));
     }
 
     #[test]
@@ -193,8 +260,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_what_to_write() {
-        assert!(error("host:dir").contains("lh://host/dir"));
-        assert!(error("me@host:/dir").contains("lh://host/dir"));
+        assert!(error("-oProxyCommand=x:y").contains("no host"));
+        assert!(error("me@:y").contains("no host"));
+        assert!(error("host:~you/x").contains("whole path"));
         assert!(error("http://x/").contains("lh://HOST"));
         assert!(error("lh://fd77::2/x").contains("[fd77::2]"));
         assert!(error("lh://[fd77::2/x").contains(']'));

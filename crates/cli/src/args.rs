@@ -50,38 +50,47 @@ pub enum Command {
     FtpUser(crate::ftp::args::FtpUser),
     Completions(Completions),
     Man(Man),
+    /// What `cp` starts over ssh on the far side
+    #[command(hide = true)]
+    Far,
 }
 
-/// Copy files and trees to a server or from it
+/// Copy files and trees to another host or from it
 ///
-/// The far side runs `longhaul serve` and lets this side's key in. Everything is encrypted,
-/// verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
+/// To HOST:PATH, ssh logs in and starts `longhaul` there for this one copy; the data goes beside ssh
+/// where anything passes. At lh://HOST/PATH, `longhaul serve` runs and lets this side's key in.
+/// Everything is encrypted, verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
 /// all that is in them; permissions and times are kept.
 #[derive(Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
-    /// What to copy: files or directories here, or `lh://HOST[:PORT]/PATH`, or
-    /// `ftp://[USER@]HOST[:PORT]/PATH`
+    /// What to copy: files or directories here, or `[USER@]HOST:PATH`, or `lh://HOST[:PORT]/PATH`,
+    /// or `ftp://[USER@]HOST[:PORT]/PATH`
     #[arg(required = true, value_name = "SRC",
           value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub sources: Vec<Location>,
-    /// Where to: `lh://HOST[:PORT]/PATH`, or a file or directory here
+    /// Where to: `[USER@]HOST:PATH`, `lh://HOST[:PORT]/PATH`, or a file or directory here
     ///
-    /// PATH is below the server's --root. IPv6 addresses stand in brackets, as in
-    /// `lh://[2001:db8::1]/data`.
+    /// Behind ssh, PATH counts from the home directory; at a server it is below its --root. IPv6
+    /// addresses stand in brackets, as in `lh://[2001:db8::1]/data`.
     #[arg(required = true, value_name = "DST",
           value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub destination: Location,
     /// What carries the data: our UDP transport, or many TCP connections
-    #[arg(long, value_enum, default_value_t = Transport::Udp)]
+    ///
+    /// "auto" prefers UDP, and takes TCP where UDP does not pass; beside ssh, where neither does, ssh
+    /// itself. With --cc, --background or --rate-limit it takes UDP alone.
+    #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
-    /// TCP connections to stripe over (with --transport tcp)
+    /// TCP connections to stripe over, where TCP carries the data
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
     pub streams: u16,
     /// The kernel's congestion control for what this side sends by TCP, as in "cubic"
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
+    #[command(flatten)]
+    pub ssh: Ssh,
     #[command(flatten)]
     pub sending: Sending,
     #[command(flatten)]
@@ -101,6 +110,8 @@ pub struct Cp {
 
 const CP_LONG_HELP: &str = "\
 Examples:
+  longhaul cp data/ me@server:incoming/
+  longhaul cp -e 'ssh -p 2222 -J gate' server:/srv/run7 .
   longhaul cp data/ lh://server/incoming/
   longhaul cp lh://server/results/run7 lh://server/results/run8 .
   longhaul cp --transport tcp --streams 32 big.tar lh://[2001:db8::1]:7300/
@@ -115,8 +126,21 @@ Exit codes:
 /// What carries the data.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
+    Auto,
     Udp,
     Tcp,
+    Ssh,
+}
+
+/// How the far side is started by `cp [USER@]HOST:PATH`.
+#[derive(Args, Clone)]
+pub struct Ssh {
+    /// The ssh to start the far side with, as in 'ssh -p 2222' [default: LONGHAUL_SSH, else ssh]
+    #[arg(short = 'e', long, value_name = "COMMAND")]
+    pub rsh: Option<String>,
+    /// Where longhaul is on the far side [default: in PATH, ~/.local/bin or ~/.cargo/bin]
+    #[arg(long, value_name = "PATH")]
+    pub remote_path: Option<String>,
 }
 
 /// How this side sends by UDP.
@@ -147,6 +171,22 @@ pub struct Sending {
 }
 
 impl Sending {
+    /// What was asked for of the side that sends.
+    pub fn given(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("--cc", self.cc.is_some()),
+            ("--background", self.background),
+            ("--rate-limit", self.rate_limit.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(option, given)| given.then_some(option))
+    }
+
+    /// Whether anything was asked for that UDP alone can do.
+    pub fn is_given(&self) -> bool {
+        self.given().next().is_some() || self.feedback != FeedbackKind::default()
+    }
+
     /// The transport's settings.
     pub fn config(self) -> transport::Config {
         let background = self.background.then_some(Algorithm::Background);

@@ -19,8 +19,10 @@ mod paths;
 mod probe;
 mod progress;
 mod qlog;
+mod race;
 mod serve;
 mod signals;
+mod ssh;
 mod summary;
 
 use std::process::ExitCode;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::FtpUser(options) => ftp::user(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
+        Command::Far => ssh::far::run(),
     };
     result.unwrap_or_else(|error| {
         tell!("longhaul: {}", sentence(&error));

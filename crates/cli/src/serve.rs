@@ -82,7 +82,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let (endpoint, listener) = listen(&options, &credentials)?;
+        let congestion_control = options.tcp_cc.clone();
+        let tcp = tcp::Options { congestion_control, ..tcp::Options::default() };
+        let trace = options.logs.qlog.is_some();
+        let udp = transport::Config { trace, ..options.sending.config() };
+        let (endpoint, listener) = listen(options.listen, &credentials, udp, &tcp)?;
         let ftp = crate::ftp::listen(&options.ftp, &root, options.read_only, options.quiet).await?;
         let address = endpoint.address();
         say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
@@ -147,19 +151,18 @@ fn say(options: &Serve, line: std::fmt::Arguments<'_>) {
 }
 
 /// Opens both ports. With port 0 any free one will do, but the same.
-fn listen(
-    options: &Serve,
+pub fn listen(
+    address: SocketAddr,
     credentials: &Credentials,
+    udp: transport::Config,
+    tcp: &tcp::Options,
 ) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
-    let trace = options.logs.qlog.is_some();
-    let udp = transport::Config { trace, ..options.sending.config() };
-    let tcp = tcp::Options { congestion_control: options.tcp_cc.clone(), ..Default::default() };
     let open = || {
-        let endpoint = UdpEndpoint::listen(options.listen, credentials, udp)?;
+        let endpoint = UdpEndpoint::listen(address, credentials, udp)?;
         let listener = tcp::Listener::bind(endpoint.address(), credentials, tcp.clone())?;
         Ok((endpoint, listener))
     };
-    let tries = if options.listen.port() == 0 { PORT_TRIES } else { 1 };
+    let tries = if address.port() == 0 { PORT_TRIES } else { 1 };
     let mut opened = open();
     for _ in 1..tries {
         if opened.is_ok() {
@@ -251,7 +254,7 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let read_only = service.options.read_only || grant.read_only;
     let options = ServeOptions { read_only, ..ServeOptions::default() };
     let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
-    let done = transfer::serve(&mut *stream, &root, &options).await;
+    let done = transfer::serve(&mut *stream, root.as_path(), &options).await;
     let elapsed = net::clock::now().since(start);
     match done {
         Ok(outcome) => {

@@ -12,6 +12,8 @@ use units::{Bytes, Rate};
 /// What the connection knows of itself.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
+    /// What carried the data, as `--transport` names it.
+    pub carrier: Option<&'static str>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
     /// How fast packets go out; UDP only, `None` where the other side sends the data.
@@ -56,6 +58,7 @@ impl Figures {
             }
         };
         Self {
+            carrier: Some("udp"),
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
             pacing: Some(rate),
             resent: share(stats.lost.0, stats.sent.0),
@@ -81,6 +84,7 @@ impl Figures {
             }
         };
         Self {
+            carrier: Some("tcp"),
             rtt: stats.rtt_smoothed,
             pacing: None,
             resent: share(stats.segments_resent, stats.segments_sent),
@@ -92,11 +96,12 @@ impl Figures {
     /// Leaves out what only the sender of the data knows, unless that is this side.
     #[must_use]
     pub fn known(self, sends: bool) -> Self {
-        if sends { self } else { Self { rtt: self.rtt, ..Self::default() } }
+        if sends { self } else { Self { carrier: self.carrier, rtt: self.rtt, ..Self::default() } }
     }
 
     /// Adds them to a JSON object.
     pub fn add_to(&self, object: &mut Value) {
+        object["transport"] = json!(self.carrier);
         object["rtt_ms"] = json!(self.rtt.map(|rtt| rtt.as_secs_f64() * 1e3));
         object["pacing_bps"] = json!(self.pacing.map(Rate::as_bits_per_sec));
         object["resent"] = json!(self.resent);
@@ -164,6 +169,11 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
     }
     if counts.files > 0 {
         text += ", verified";
+    }
+    match figures.carrier {
+        Some("ssh") => text += ", over ssh",
+        Some(carrier) => text += &format!(", over {}", carrier.to_uppercase()),
+        None => {}
     }
     if let Some(rtt) = figures.rtt {
         text += &format!("; RTT {} ms", rtt.as_millis());

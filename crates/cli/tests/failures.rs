@@ -263,7 +263,7 @@ fn wrong_usage_has_its_own_code() {
         &["cp"][..],
         &["cp", "a"],
         &["cp", "a", "b"],
-        &["cp", "a", "host:b"],
+        &["cp", "a", "host:~you/b"],
         &["cp", "a", "http://host/b"],
         &["cp", "lh://a/x", "lh://b/x"],
         &["cp", "--streams", "0", "a", "lh://b/"],

@@ -83,6 +83,13 @@ pub enum NetError {
     Closed,
 }
 
+impl NetError {
+    /// Whether nobody was met, so that another address or way may be tried.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::NoAnswer { .. })
+    }
+}
+
 fn other_way(carrier: &str) -> &'static str {
     if carrier == "UDP" { ", or try --transport tcp" } else { "" }
 }

@@ -10,7 +10,7 @@ use crate::error::TransferError;
 use crate::exchange::{Hello, receive, send};
 use crate::place::Place;
 use crate::progress::Progress;
-use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
+use crate::relpath::{PATH_MAX, PathError, RawBytes};
 use crate::source::Sources;
 use crate::summary::Summary;
 use crate::walk::Source;
@@ -27,7 +27,7 @@ pub struct Options {
 /// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
 /// final names and on the far side's disk; what was left out stands in the summary.
 ///
-/// `remote` counts from the folder the far side serves, and cannot leave it.
+/// `remote` counts from the folder that the far side serves (see [`crate::Root`]).
 pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     sources: &[PathBuf],
@@ -57,12 +57,12 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }
 
-/// A far path as the user typed it, refused here when the far side would refuse it anyway.
+/// A far path as the user typed it. Where it may lead, the far side decides.
 fn typed(remote: &Path) -> Result<RawBytes, TransferError> {
     let bytes = remote.as_os_str().as_bytes();
-    let fits = if bytes.len() > PATH_MAX { Err(PathError::TooLong) } else { Ok(()) };
-    fits.and_then(|()| RelPath::from_typed(bytes))
-        .map_err(|error| TransferError::Near(format!("{remote:?}: {error}")))?;
+    if bytes.len() > PATH_MAX {
+        return Err(TransferError::Near(format!("{remote:?}: {}", PathError::TooLong)));
+    }
     Ok(RawBytes(bytes.to_vec()))
 }
 

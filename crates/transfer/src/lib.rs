@@ -68,7 +68,7 @@ pub use place::Place;
 pub use probe::probe;
 pub use progress::{Progress, Sample};
 pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
-pub use server::{Direction, Outcome, ServeOptions, refuse, serve};
+pub use server::{Direction, Outcome, Root, ServeOptions, refuse, serve};
 pub use summary::{Bottleneck, Counts, Summary};
 pub use temp::{Names, Temp};
 pub use tree::Tree;

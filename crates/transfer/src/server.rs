@@ -1,4 +1,4 @@
-//! The far side: does what one request asks, below a folder that it never leaves.
+//! The far side: does what one request asks, as a rule below a folder that it never leaves.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,6 +28,43 @@ pub struct ServeOptions {
     pub progress: Progress,
 }
 
+/// What the paths of requests are relative to.
+#[derive(Clone, Copy, Debug)]
+pub enum Root<'a> {
+    /// This folder, which no request leaves.
+    Folder(&'a Path),
+    /// The current directory of a process that serves its own user: every path that the user may
+    /// name here, `..` and absolute ones too, leads where it leads.
+    User,
+}
+
+impl<'a> From<&'a Path> for Root<'a> {
+    fn from(folder: &'a Path) -> Self {
+        Self::Folder(folder)
+    }
+}
+
+impl Root<'_> {
+    fn place(self) -> Result<Place, TransferError> {
+        let place = match self {
+            Self::Folder(folder) => Place::rooted(folder),
+            Self::User => Ok(Place::Local),
+        };
+        place
+            .map_err(|error| TransferError::Near(format!("the served folder: {}", explain(&error))))
+    }
+
+    /// The path that a client typed, if it leads nowhere that it must not.
+    fn path(self, typed: &RawBytes) -> Result<PathBuf, TransferError> {
+        let path = PathBuf::from(OsStr::from_bytes(&typed.0));
+        if let Self::Folder(_) = self {
+            RelPath::from_typed(&typed.0)
+                .map_err(|error| TransferError::Near(format!("{path:?}: {error}")))?;
+        }
+        Ok(path)
+    }
+}
+
 /// Which way the files went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -50,13 +87,14 @@ pub struct Outcome {
     pub summary: Summary,
 }
 
-/// Reads one request from the stream and fulfils it below `root`. An error was told to the client
+/// Reads one request from the stream and fulfils it in `root`. An error was told to the client
 /// too, as far as the stream still carried it.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     mut stream: S,
-    root: &Path,
+    root: impl Into<Root<'_>>,
     options: &ServeOptions,
 ) -> Result<Outcome, TransferError> {
+    let root = root.into();
     match accept(&mut stream, root, options).await {
         Ok(Request::Put(path, destination)) => {
             let progress = options.progress.clone();
@@ -99,24 +137,23 @@ enum Request {
 
 async fn accept(
     stream: &mut (impl AsyncRead + Unpin),
-    root: &Path,
+    root: Root<'_>,
     options: &ServeOptions,
 ) -> Result<Request, TransferError> {
     Hello::Expected.read(stream).await?;
     let request = read_message(stream).await?;
-    let place = Place::rooted(root)
-        .map_err(|error| TransferError::Near(format!("the served folder: {}", explain(&error))))?;
+    let place = root.place()?;
     match request {
         Message::Put { .. } if options.read_only => Err(TransferError::Near(
             "this server only gives files and takes none: choose another destination".into(),
         )),
         Message::Put { destination, into_directory } => {
-            let path = below(&destination)?;
+            let path = root.path(&destination)?;
             let destination = Destination::new(place, &path, into_directory);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source } => {
-            let path = below(&source)?;
+            let path = root.path(&source)?;
             // Told at once, rather than as a file that failed.
             place
                 .open(&path, OFlags::PATH)
@@ -127,12 +164,4 @@ async fn accept(
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),
     }
-}
-
-/// The path that a client typed, if it stays below the served folder.
-fn below(typed: &RawBytes) -> Result<PathBuf, TransferError> {
-    let path = PathBuf::from(OsStr::from_bytes(&typed.0));
-    RelPath::from_typed(&typed.0)
-        .map_err(|error| TransferError::Near(format!("{path:?}: {error}")))?;
-    Ok(path)
 }

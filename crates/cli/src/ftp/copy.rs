@@ -41,7 +41,9 @@ fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
         match source {
             Location::Local(path) => here.push(path.clone()),
             Location::Ftp(url) => there.push(url.clone()),
-            Location::Remote(_) => bail!("no copies between servers: copy here first"),
+            Location::Remote(_) | Location::Ssh(_) => {
+                bail!("no copies between servers: copy here first")
+            }
         }
     }
     match destination {

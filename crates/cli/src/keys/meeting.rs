@@ -8,6 +8,7 @@ use net::{Credentials, Identity, NetError, PublicKey, tcp, udp};
 use super::{Known, Own, how_to_be_let_in};
 use crate::address::Server;
 use crate::args::Transport;
+use crate::race::race;
 
 /// What a client has to go by.
 pub struct Introduction {
@@ -48,6 +49,9 @@ impl Introduction {
         match self.transport {
             Transport::Udp => udp::ask(address).await,
             Transport::Tcp => tcp::ask(address).await,
+            Transport::Auto | Transport::Ssh => {
+                race(udp::ask(address), tcp::ask(address), NetError::is_absence).await
+            }
         }
     }
 

@@ -1,0 +1,201 @@
+//! The ways to the far side, and the choice between them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use net::tcp::{self, StripedStream};
+use net::udp::{UdpConnection, UdpEndpoint};
+use net::{Credentials, NetError};
+
+use super::plan::Request;
+use super::{Job, show};
+use crate::args::Transport;
+use crate::keys::{Introduction, Meeting};
+use crate::paths::Paths;
+use crate::race::race;
+use crate::ssh::Session;
+
+/// How long the host behind ssh may take to answer beside it: a firewall drops what it does not
+/// know, and most do not know a port that was made a moment ago.
+const BESIDE_SSH: Duration = Duration::from_secs(4);
+
+/// Who is on the far side, and how both prove themselves.
+pub enum Peer {
+    Server(Introduction),
+    Ssh(Box<Session>),
+}
+
+/// What carries the data.
+pub enum Link {
+    Udp(UdpConnection),
+    /// Each request has a stripe of its own; the first was made already.
+    Tcp {
+        address: SocketAddr,
+        credentials: Credentials,
+        first: Option<Box<StripedStream>>,
+    },
+    /// The pipes of ssh itself.
+    Ssh,
+}
+
+impl Link {
+    /// A word for programs, which is also the one for `--transport`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Udp(_) => "udp",
+            Self::Tcp { .. } => "tcp",
+            Self::Ssh => "ssh",
+        }
+    }
+
+    fn words(&self, job: &Job) -> String {
+        match self {
+            Self::Udp(_) => "UDP".to_owned(),
+            Self::Tcp { .. } => format!("{} TCP connections", job.options.streams),
+            Self::Ssh => "ssh".to_owned(),
+        }
+    }
+}
+
+/// Connects by the way that was asked for, or by the best that there is. The endpoint is the
+/// caller's to keep, for its connections' last packets.
+pub async fn connect(
+    job: &Job,
+    peer: &Peer,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> anyhow::Result<Link> {
+    match peer {
+        Peer::Server(introduction) => to_server(job, introduction, endpoint).await,
+        Peer::Ssh(session) => beside_ssh(job, session, endpoint).await,
+    }
+}
+
+async fn to_server(
+    job: &Job,
+    introduction: &Introduction,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> anyhow::Result<Link> {
+    let mut failure = None;
+    // A name may have addresses at which nobody is.
+    for address in introduction.server.resolve().await? {
+        let linked = async {
+            let meeting = introduction.meet(address).await?;
+            let link = match dial(job, address, &meeting.credentials, endpoint).await {
+                Ok(link) => link,
+                Err(error) => return Err(introduction.explain(address, error).await),
+            };
+            met(job, introduction, &meeting)?;
+            Ok(link)
+        };
+        match linked.await {
+            Err(error) if is_absence(&error) => failure = Some(error),
+            Ok(link) => {
+                show::started(job, &address.to_string(), &link, &link.words(job));
+                return Ok(link);
+            }
+            failed => return failed,
+        }
+    }
+    Err(failure.context("no address to connect to")?)
+}
+
+async fn beside_ssh(
+    job: &Job,
+    session: &Session,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> anyhow::Result<Link> {
+    let credentials = Credentials::from(&session.key);
+    let mut link = Link::Ssh;
+    let mut why = "no port is open there".to_owned();
+    let wanted = job.options.transport != Transport::Ssh;
+    for address in session.addresses().await.into_iter().filter(|_| wanted) {
+        let dialled = dial(job, address, &credentials, endpoint);
+        match tokio::time::timeout(BESIDE_SSH, dialled).await {
+            Ok(Ok(dialled)) => {
+                link = dialled;
+                break;
+            }
+            // Somebody else may have that address in this network.
+            Ok(Err(error)) => why = error.to_string(),
+            Err(_) => why = format!("no answer from {address}"),
+        }
+    }
+    if matches!(link, Link::Ssh) {
+        let others = [Transport::Auto, Transport::Ssh];
+        anyhow::ensure!(
+            others.contains(&job.options.transport),
+            "nothing passes beside ssh: {why}; open the way, or leave --transport out"
+        );
+        if wanted {
+            show::tell(job, &format!("nothing passes beside ssh ({why}), so ssh carries the data"));
+        }
+    }
+    show::started(job, &session.login.0, &link, &link.words(job));
+    Ok(link)
+}
+
+async fn dial(
+    job: &Job,
+    address: SocketAddr,
+    credentials: &Credentials,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> Result<Link, NetError> {
+    let by_udp = by_udp(job, address, credentials, endpoint);
+    let by_tcp = async {
+        let first = Some(Box::new(stripe(job, address, credentials).await?));
+        Ok(Link::Tcp { address, credentials: credentials.clone(), first })
+    };
+    match job.options.transport {
+        Transport::Udp => by_udp.await,
+        Transport::Tcp => by_tcp.await,
+        // What was asked for of the sender, only UDP can do.
+        Transport::Auto if job.options.sending.is_given() => by_udp.await,
+        Transport::Auto | Transport::Ssh => race(by_udp, by_tcp, NetError::is_absence).await,
+    }
+}
+
+async fn by_udp(
+    job: &Job,
+    address: SocketAddr,
+    credentials: &Credentials,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> Result<Link, NetError> {
+    // Who sends learns, and remembers.
+    let sends = job.requests.iter().all(Request::sends);
+    let paths = Paths::unless(job.options.memory.no_remember || !sends);
+    let remembered = paths.and_then(|paths| paths.recall(address.ip()));
+    let sending = job.options.sending.config();
+    let config = transport::Config { remembered, trace: job.qlog.is_on(), ..sending };
+    let endpoint = endpoint.insert(UdpEndpoint::client(address, credentials, config)?);
+    let connection = endpoint.connect(address).await?;
+    job.qlog.watch(&connection, endpoint.address());
+    if let (Some(path), true) = (remembered, job.options.output.verbose) {
+        tell!("remembered path: {} at RTT {:.1?}", path.rate, path.rtt);
+    }
+    Ok(Link::Udp(connection))
+}
+
+/// TCP connections that are one stream.
+pub async fn stripe(
+    job: &Job,
+    address: SocketAddr,
+    credentials: &Credentials,
+) -> Result<StripedStream, NetError> {
+    let congestion_control = job.options.tcp_cc.clone();
+    let options = tcp::Options { congestion_control, ..tcp::Options::default() };
+    tcp::connect(address, credentials, usize::from(job.options.streams), &options).await
+}
+
+/// The server has proved to be who it should be.
+fn met(job: &Job, introduction: &Introduction, meeting: &Meeting) -> anyhow::Result<()> {
+    if let Some(news) = introduction.succeeded(meeting)? {
+        show::tell(job, &news);
+    }
+    Ok(())
+}
+
+/// Whether nobody is there, so that another address may be tried.
+pub fn is_absence(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(NetError::is_absence)
+}

@@ -1,0 +1,133 @@
+//! What there is to copy, and which way.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+use crate::address::{Location, Login, OverSsh, Remote, Server};
+
+/// One request to the far side.
+pub enum Request {
+    Put { sources: Vec<PathBuf>, destination: PathBuf },
+    Get { source: PathBuf, destination: PathBuf },
+}
+
+impl Request {
+    pub fn sends(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+}
+
+/// Where the far side is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Far {
+    Server(Server),
+    Ssh(Login),
+}
+
+/// The far side that an argument names, and the path there.
+fn far(location: &Location) -> Result<Option<(Far, PathBuf)>, String> {
+    match location {
+        Location::Local(_) => Ok(None),
+        Location::Remote(Remote { server, path }) => {
+            Ok(Some((Far::Server(server.clone()), path.into())))
+        }
+        Location::Ssh(OverSsh { login, path }) => Ok(Some((Far::Ssh(login.clone()), path.into()))),
+        Location::Ftp(_) => Err(format!("FTP goes its own way: {EXAMPLE}")),
+    }
+}
+
+const EXAMPLE: &str =
+    "one side is [USER@]HOST:PATH or lh://HOST[:PORT]/PATH, the other one is here";
+
+/// Finds out which way to go: one request for all that is sent, or one for each thing to get.
+pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Request>), String> {
+    let mut here = Vec::new();
+    let mut there = Vec::new();
+    for source in sources {
+        match (source, far(source)?) {
+            (Location::Local(path), _) => here.push(path.clone()),
+            (_, found) => there.extend(found),
+        }
+    }
+    match (destination, far(destination)?, there.first()) {
+        (_, Some((far, destination)), None) => {
+            Ok((far, vec![Request::Put { sources: here, destination }]))
+        }
+        (Location::Local(destination), _, Some((first, _))) if here.is_empty() => {
+            if there.iter().any(|(far, _)| far != first) {
+                return Err("the sources are on several hosts: copy from one at a time".into());
+            }
+            let first = first.clone();
+            let get = |(_, source)| Request::Get { source, destination: destination.clone() };
+            Ok((first, there.into_iter().map(get).collect()))
+        }
+        (_, Some(_), Some(_)) => Err(format!("no copies between two far sides: {EXAMPLE}")),
+        (_, None, None) => Err(format!("nothing here is on another host: {EXAMPLE}")),
+        (_, None, Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),
+    }
+}
+
+/// Finds what is bound to fail before anybody is asked.
+pub fn check(requests: &[Request]) -> anyhow::Result<()> {
+    for request in requests {
+        match request {
+            Request::Put { sources, .. } => {
+                for source in sources {
+                    source
+                        .symlink_metadata()
+                        .with_context(|| format!("cannot read {}", source.display()))?;
+                }
+            }
+            Request::Get { destination, .. } => {
+                let parent = destination.parent().filter(|path| !path.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new("."));
+                ensure!(
+                    destination.is_dir() || parent.is_dir(),
+                    "cannot write to {}: {} is no directory; make it first",
+                    destination.display(),
+                    parent.display()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(paths: &[&str]) -> Result<(Far, Vec<Request>), String> {
+        let paths: Vec<Location> = paths.iter().map(|path| path.parse().unwrap()).collect();
+        let (destination, sources) = paths.split_last().unwrap();
+        plan(sources, destination)
+    }
+
+    #[test]
+    fn both_directions_are_told_apart() {
+        for host in ["lh://h/", "me@h:"] {
+            let at = |path: &str| format!("{host}{path}");
+            let (_, put) = planned(&["a", "b", &at("c/")]).ok().unwrap();
+            assert!(matches!(&put[..], [Request::Put { sources, destination }]
+                if sources.len() == 2 && destination.as_os_str() == "c/"));
+            let (_, get) = planned(&[&at("a"), &at("b"), "c"]).ok().unwrap();
+            assert!(get.len() == 2 && !get[0].sends());
+        }
+    }
+
+    #[test]
+    fn what_goes_no_single_way_is_refused() {
+        for paths in [
+            &["a", "b"][..],
+            &["lh://h/a", "lh://h/b"],
+            &["a", "lh://h/a", "b"],
+            &["lh://h/a", "lh://g/b", "c"],
+            &["h:a", "g:b", "c"],
+            &["h:a", "h:b"],
+            &["ftp://h/a", "g:b", "c"],
+        ] {
+            assert!(planned(paths).is_err(), "{paths:?}");
+        }
+    }
+}

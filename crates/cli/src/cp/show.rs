@@ -1,0 +1,79 @@
+//! What a copy says while it goes on, and at its end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+use transfer::Summary;
+use units::Bytes;
+
+use super::Job;
+use super::link::Link;
+use crate::args::Output;
+use crate::progress::{Meter, emit};
+use crate::summary::{self, Figures};
+use crate::{FAILED, PARTIAL, signals};
+
+/// Data is about to go this way.
+pub fn started(job: &Job, server: &str, link: &Link, words: &str) {
+    if job.options.output.json {
+        emit(&json!({ "event": "start", "server": server, "transport": link.name() }));
+    } else if job.options.output.verbose {
+        tell!("connected to {server} over {words}");
+    }
+}
+
+/// News for people.
+pub fn tell(job: &Job, news: &str) {
+    if !job.options.output.quiet && !job.options.output.json {
+        tell!("longhaul: {news}");
+    }
+}
+
+/// An end before the end, for programs.
+pub fn fail(output: Output, event: &str, message: &str, bytes: u64) {
+    if output.json {
+        emit(&json!({ "event": event, "message": message, "bytes": bytes }));
+    }
+}
+
+/// The user has had enough.
+pub fn stopped(output: Output, signal: Signal, meter: &Meter) -> ExitCode {
+    let sample = meter.sample();
+    let of = sample.files_total.map(|total| format!(" of {total}")).unwrap_or_default();
+    let message = format!(
+        "stopped after {}{of} files and {}; files that were not whole are removed",
+        sample.files,
+        Bytes(sample.bytes),
+    );
+    tell!("longhaul: {message}");
+    fail(output, "stopped", &message, sample.bytes);
+    ExitCode::from(signals::code(signal))
+}
+
+/// The closing words.
+pub fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Figures) -> ExitCode {
+    for note in summary.notes.iter() {
+        let what = match note.kind {
+            transfer::NoteKind::Failed => "failed",
+            transfer::NoteKind::Skipped => "skipped",
+        };
+        tell!("longhaul: {what}: {note}");
+    }
+    if output.json {
+        emit(&summary::object(summary, elapsed, figures));
+    } else if !output.quiet {
+        tell!("{}", summary::sentence(summary, elapsed, figures));
+    }
+    if output.verbose {
+        tell!("{}", summary::details(summary, figures));
+    }
+    let counts = summary.counts;
+    let nothing = counts.files + counts.directories + counts.symlinks == 0;
+    ExitCode::from(match summary.is_partial() {
+        false => 0,
+        true if nothing => FAILED,
+        true => PARTIAL,
+    })
+}

@@ -1,0 +1,114 @@
+//! `longhaul far`: what ssh starts on the far side.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use net::udp::{UdpConnection, UdpEndpoint};
+use net::{Credentials, NetError, SharedKey, tcp};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::task::JoinSet;
+use transfer::{Root, ServeOptions};
+
+use super::{Channel, FAR, NEAR, line_after};
+use crate::serve;
+use crate::signals::{self, Signals};
+
+/// How long threads may take to leave their files in order.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Requests at a time over each way: one transfer makes one after another.
+const MAX_REQUESTS: usize = 16;
+
+/// Serves one transfer until standard input ends.
+pub fn run() -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        tokio::select! {
+            ended = far() => ended.map(|()| ExitCode::SUCCESS),
+            signal = signals.next() => Ok(ExitCode::from(signals::code(signal))),
+        }
+    });
+    // Reading standard input cannot be taken back, so that a plain drop might wait for ever.
+    runtime.shutdown_timeout(GRACE);
+    ended
+}
+
+async fn far() -> anyhow::Result<()> {
+    let mut input = BufReader::new(tokio::io::stdin());
+    let key = line_after(&mut input, NEAR).await?;
+    let key: SharedKey = key.parse().map_err(|_| anyhow!("that is no key: let `cp` start this"))?;
+    let ports = ports(&key.into());
+    let port = ports.as_ref().map_or(0, |(endpoint, _)| endpoint.address().port());
+    let address = own_address().map_or_else(|| "-".to_owned(), |address| address.to_string());
+    let mut output = tokio::io::stdout();
+    output.write_all(format!("{FAR}{port} {address}\n").as_bytes()).await?;
+    output.flush().await?;
+    let mut channel = Channel::new(input, output);
+    let over_ssh = async {
+        // An error here is the end of ssh, and told on the other side.
+        while channel.incoming().await.unwrap_or(false) {
+            let mut stream = channel.stream();
+            request(&mut stream).await;
+            if stream.finish().await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = over_ssh => Ok(()),
+        failed = beside(ports) => failed,
+    }
+}
+
+/// Serves those who come with the key.
+async fn beside(ports: Option<(UdpEndpoint, tcp::Listener)>) -> anyhow::Result<()> {
+    let Some((endpoint, mut listener)) = ports else { return std::future::pending().await };
+    let mut requests = JoinSet::new();
+    loop {
+        let has_room = requests.len() < MAX_REQUESTS;
+        tokio::select! {
+            connection = endpoint.accept(), if has_room => {
+                requests.spawn(connected(connection?));
+            }
+            accepted = listener.accept(), if has_room => {
+                let (stream, _) = accepted?;
+                requests.spawn(request(stream));
+            }
+            Some(_) = requests.join_next() => {}
+        }
+    }
+}
+
+async fn connected(connection: UdpConnection) {
+    let mut requests = JoinSet::new();
+    while let Ok(stream) = connection.accept().await {
+        while requests.try_join_next().is_some() {}
+        requests.spawn(request(stream));
+    }
+    while requests.join_next().await.is_some() {}
+}
+
+/// What goes wrong is told to the other side, and by it.
+async fn request(stream: impl AsyncRead + AsyncWrite + Unpin + Send) {
+    let _ = transfer::serve(stream, Root::User, &ServeOptions::default()).await;
+}
+
+/// Ports of the same number, where there are any: without IPv6, those of IPv4.
+fn ports(credentials: &Credentials) -> Option<(UdpEndpoint, tcp::Listener)> {
+    let listen = |address: IpAddr| -> Result<_, NetError> {
+        let address = SocketAddr::new(address, 0);
+        serve::listen(address, credentials, transport::Config::default(), &tcp::Options::default())
+    };
+    let any = listen(Ipv6Addr::UNSPECIFIED.into());
+    any.or_else(|_| listen(Ipv4Addr::UNSPECIFIED.into())).ok()
+}
+
+/// The address at which sshd was reached: the third word of SSH_CONNECTION.
+fn own_address() -> Option<IpAddr> {
+    let connection = std::env::var("SSH_CONNECTION").ok()?;
+    // A link-local address has its link behind a percent sign, which means nothing elsewhere.
+    connection.split(' ').nth(2)?.parse().ok()
+}

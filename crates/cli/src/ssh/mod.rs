@@ -1,0 +1,219 @@
+//! The far side, started over the user's own ssh for one transfer.
+//!
+//! ```text
+//! near -> far, over ssh's standard input    longhaul-near 1 KEY
+//! far -> near, over its standard output     longhaul-far 1 PORT ADDRESS
+//! ```
+//!
+//! KEY is made for this transfer. Whoever holds it is let in at PORT, UDP and TCP, of the host that
+//! ssh has reached, whose own word for its ADDRESS is `-` where it knows none; port 0 says that no
+//! port can be had there. After these lines the pipes are a [`Channel`]. The far side ends with its
+//! standard input, and so with ssh and with this side.
+
+mod channel;
+pub mod far;
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use net::SharedKey;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::address::Login;
+use crate::args::Ssh;
+use crate::keys::home;
+
+pub use channel::Channel;
+
+const NEAR: &str = "longhaul-near 1 ";
+const FAR: &str = "longhaul-far 1 ";
+
+/// What a login may say before the far side does, at most.
+const CHATTER: u64 = 64 << 10;
+/// Addresses of one host that are tried.
+const ADDRESSES: usize = 4;
+/// How long ssh may take to end once the far side was told to.
+const GRACE: Duration = Duration::from_secs(5);
+/// By these codes shells tell that a program is not there, or cannot be run.
+const NOT_FOUND: i32 = 127;
+const NOT_RUNNABLE: i32 = 126;
+/// By this one ssh tells that it failed itself.
+const NO_LOGIN: i32 = 255;
+/// By this one the argument parser of a release without this command.
+const USAGE: i32 = 2;
+
+type Pipes = Channel<BufReader<ChildStdout>, ChildStdin>;
+
+/// A far side that was started. Dropped before [`Session::end`], it is cut off.
+pub struct Session {
+    child: Child,
+    channel: Mutex<Pipes>,
+    pub login: Login,
+    /// What both sides prove themselves with.
+    pub key: SharedKey,
+    port: u16,
+    address: Option<IpAddr>,
+}
+
+impl Session {
+    /// Starts the far side and waits until it is ready: the user may have a password to type.
+    pub async fn start(login: &Login, options: &Ssh) -> anyhow::Result<Self> {
+        let key = SharedKey::from_bytes(home::random()?);
+        let mut child = command(login, options).spawn().context("cannot start ssh")?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (mut stdin, stdout) = pipes.context("ssh has no pipes")?;
+        let mut stdout = BufReader::new(stdout);
+        let greeting = async {
+            stdin.write_all(format!("{NEAR}{key}\n").as_bytes()).await?;
+            stdin.flush().await?;
+            line_after(&mut stdout, FAR).await
+        };
+        let Ok(ready) = greeting.await else {
+            drop((stdin, stdout));
+            let status = child.wait().await.context("cannot wait for ssh")?;
+            return Err(why_not(status, login, options));
+        };
+        let words: Vec<&str> = ready.split_whitespace().collect();
+        let [port, address] = words[..] else { bail!("{} speaks otherwise", login.0) };
+        let (port, address) = (port.parse()?, address.parse().ok());
+        let channel = Mutex::new(Channel::new(stdout, stdin));
+        Ok(Self { child, channel, login: login.clone(), key, port, address })
+    }
+
+    /// Where the far side may be reached beside ssh. Behind a jump host or a forwarded port there
+    /// may be nobody, or somebody else.
+    pub async fn addresses(&self) -> Vec<SocketAddr> {
+        let mut found = Vec::from_iter(self.address);
+        if let Ok(named) = tokio::net::lookup_host((self.login.host(), self.port)).await {
+            found.extend(named.map(|address| address.ip()));
+        }
+        let mut all: Vec<SocketAddr> = Vec::new();
+        for ip in found {
+            let address = SocketAddr::new(ip.to_canonical(), self.port);
+            if self.port != 0 && all.len() < ADDRESSES && !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    /// The pipes, for one stream after another.
+    pub async fn channel(&self) -> MutexGuard<'_, Pipes> {
+        self.channel.lock().await
+    }
+
+    /// How ssh has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Lets the far side end, and ssh with it.
+    pub async fn end(self) {
+        let Self { mut child, channel, .. } = self;
+        drop(channel);
+        // What does not end by itself is killed when dropped.
+        let _ = tokio::time::timeout(GRACE, child.wait()).await;
+    }
+}
+
+/// The rest of the first line that begins so.
+async fn line_after(
+    reader: &mut (impl AsyncBufRead + Unpin),
+    begin: &str,
+) -> anyhow::Result<String> {
+    let mut lines = reader.take(CHATTER);
+    loop {
+        let mut line = Vec::new();
+        if lines.read_until(b'\n', &mut line).await? == 0 {
+            bail!("no word from the other side");
+        }
+        let line = String::from_utf8_lossy(&line);
+        if let Some(rest) = line.strip_prefix(begin) {
+            return Ok(rest.trim_end().to_owned());
+        }
+    }
+}
+
+fn command(login: &Login, options: &Ssh) -> Command {
+    let rsh = options.rsh.clone().or_else(|| std::env::var("LONGHAUL_SSH").ok());
+    let rsh = rsh.filter(|rsh| !rsh.is_empty()).unwrap_or_else(|| "ssh".to_owned());
+    // The shell takes the user's words apart, as git does with GIT_SSH_COMMAND.
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("exec {rsh} \"$@\"")).arg(rsh);
+    command.args([&login.0, &far_command(options)]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// What a shell of any kind is to run there.
+fn far_command(options: &Ssh) -> String {
+    let script = match &options.remote_path {
+        Some(path) => {
+            let path = match path.strip_prefix("~/") {
+                Some(below) => format!("\"$HOME\"/{}", quoted(below)),
+                None => quoted(path),
+            };
+            format!("[ -e {path} ] || exit {NOT_FOUND}; exec {path} far")
+        }
+        None => format!(
+            "PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; \
+             command -v longhaul >/dev/null || exit {NOT_FOUND}; exec longhaul far"
+        ),
+    };
+    format!("sh -c {}", quoted(&script))
+}
+
+/// One word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Error {
+    let host = &login.0;
+    let place = options.remote_path.as_deref();
+    match status.code() {
+        Some(NOT_FOUND) => match place {
+            Some(path) => anyhow!("there is no {path} on {host}: see to --remote-path"),
+            None => anyhow!(
+                "there is no longhaul on {host}, neither in its PATH nor in ~/.local/bin or \
+                 ~/.cargo/bin: put it there, as by `ssh {host} mkdir -p .local/bin` and `scp \
+                 \"$(command -v longhaul)\" {host}:.local/bin/`, or name it with --remote-path"
+            ),
+        },
+        Some(NOT_RUNNABLE) => anyhow!(
+            "longhaul cannot be run on {host}: it must be executable, and built for that machine"
+        ),
+        Some(NO_LOGIN) => anyhow!("ssh did not get into {host}: its own words stand above"),
+        Some(USAGE) => {
+            anyhow!("the longhaul on {host} cannot be started over ssh: install this release there")
+        }
+        _ => anyhow!("the far side did not start on {host}: ssh ended with {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_login_says_before_is_passed_over() {
+        let mut said = &b"Welcome!\n\xff\nlonghaul-far 1 4242 ::1\n"[..];
+        assert_eq!(line_after(&mut said, FAR).await.unwrap(), "4242 ::1");
+        let endless = b"x".repeat(CHATTER as usize + 100);
+        line_after(&mut &endless[..], FAR).await.unwrap_err();
+    }
+
+    #[test]
+    fn a_path_reaches_the_far_shell_as_it_is() {
+        let path = Some("~/it's \"$here\"".to_owned());
+        let script = far_command(&Ssh { rsh: None, remote_path: path });
+        let script = script.replace("exec ", "echo ").replace("-e", "-n");
+        let mut sh = std::process::Command::new("sh");
+        let said = sh.args(["-c", &script]).env("HOME", "/h").output().unwrap().stdout;
+        assert_eq!(String::from_utf8(said).unwrap(), "/h/it's \"$here\" far\n");
+    }
+}

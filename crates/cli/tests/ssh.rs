@@ -1,0 +1,306 @@
+//! `longhaul cp host:path` through a real OpenSSH, with users, keys and configuration of its own.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use support::{Home, fingerprint, finish, names, plant, skip, start, text, wait_for_bytes};
+
+const GUEST: u32 = 6543;
+
+/// An sshd whose root lives in the folder `far`, and whose guest in `guest`; killed when dropped.
+struct Sshd {
+    child: Child,
+    home: Home,
+}
+
+/// sshd itself, which [`support::skip`] tells about when it is not there.
+fn sshd() -> Option<PathBuf> {
+    let unpacked = std::env::var_os("LONGHAUL_TOOLS").map(PathBuf::from);
+    let folders = unpacked.into_iter().chain(["/".into()]);
+    folders.map(|folder| folder.join("usr/sbin/sshd")).find(|sshd| sshd.is_file())
+}
+
+impl Sshd {
+    /// `None` when it cannot run here, which was said then.
+    fn start(test: &str) -> Option<Self> {
+        let Some(sshd) = sshd() else {
+            skip(test, "there is no sshd");
+            return None;
+        };
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "only root may start an sshd with users of its own");
+            return None;
+        }
+        let home = Home::new();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        configure(&home, port);
+        // The users are this mount namespace's alone.
+        let script = "cd \"$1\"; mount --bind passwd /etc/passwd; mount --bind shadow /etc/shadow; \
+                      mount -t tmpfs none /run; mkdir /run/sshd; exec \"$0\" -D -e -f \"$1/sshd_config\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", script]).arg(sshd).arg(home.path(""));
+        let log = fs::File::create(home.path("sshd.log")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let server = Self { child, home };
+        for _ in 0..300 {
+            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(server);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("no sshd: {}", fs::read_to_string(server.home.path("sshd.log")).unwrap());
+    }
+
+    /// The binary under test, which finds its ssh in the folder.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.home.longhaul(arguments);
+        command.env("LONGHAUL_SSH", format!("sh {}", self.home.path("ssh.sh").display()));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        finish(start(&mut self.command(arguments)))
+    }
+
+    fn succeed(&self, arguments: &[&str]) -> Output {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        output
+    }
+
+    fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        said
+    }
+
+    /// The process that wrote its number to this file last.
+    fn pid(&self, file: &str) -> Pid {
+        let number = fs::read_to_string(self.home.path(file)).unwrap();
+        Pid::from_raw(number.trim().parse().unwrap()).unwrap()
+    }
+
+    /// Waits until a process that wrote its number is gone.
+    fn gone(&self, file: &str) {
+        let pid = self.pid(file);
+        for _ in 0..1500 {
+            if test_kill_process(pid).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{file} is still there");
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configure(home: &Home, port: u16) {
+    fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    for key in ["host_key", "user_key", "strange_key"] {
+        let mut keygen = Command::new("ssh-keygen");
+        keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(home.path(key));
+        assert!(keygen.status().unwrap().success());
+    }
+    let top = home.path("");
+    let top = top.to_str().unwrap().trim_end_matches('/');
+    let write = |name: &str, text: String| fs::write(home.path(name), text).unwrap();
+    write(
+        "passwd",
+        format!(
+            "root:x:0:0::{top}/far:/bin/sh\nguest:x:{GUEST}:{GUEST}::{top}/guest:/bin/sh\n\
+             sshd:x:6544:6544::/run/sshd:/usr/sbin/nologin\n"
+        ),
+    );
+    write("shadow", "root:*:20000:0:99999:7:::\nguest:*:20000:0:99999:7:::\n".into());
+    write(
+        "sshd_config",
+        format!(
+            "ListenAddress 127.0.0.1:{port}\nHostKey {top}/host_key\nPidFile none\nUsePAM no\n\
+             AuthorizedKeysFile {top}/user_key.pub\nStrictModes no\nSetEnv PATH=/usr/bin:/bin\n"
+        ),
+    );
+    let host = fs::read_to_string(home.path("host_key.pub")).unwrap();
+    write("known", format!("[127.0.0.1]:{port} {host}"));
+    write(
+        "ssh_config",
+        format!(
+            "Host far guest jumped\n HostName 127.0.0.1\n Port {port}\nHost guest\n User guest\n\
+             Host jumped\n ProxyJump far\nHost *\n User root\n IdentityFile {top}/user_key\n\
+             IdentitiesOnly yes\n UserKnownHostsFile {top}/known\n BatchMode yes\n"
+        ),
+    );
+    write("ssh.sh", format!("echo $$ > {top}/ssh.pid; exec ssh -F {top}/ssh_config \"$@\"\n"));
+    let program = format!(
+        "#!/bin/sh\necho $$ > {top}/far.pid; exec {} \"$@\"\n",
+        env!("CARGO_BIN_EXE_longhaul")
+    );
+    home.folder("far/.local/bin");
+    write("far/.local/bin/longhaul", program);
+    let program = home.path("far/.local/bin/longhaul");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    let guest = home.folder("guest");
+    home.folder("guest/.cargo/bin");
+    symlink(env!("CARGO_BIN_EXE_longhaul"), guest.join(".cargo/bin/longhaul")).unwrap();
+    chown(guest, Some(GUEST), Some(GUEST)).unwrap();
+}
+
+fn carrier(output: &Output) -> String {
+    let first = text(&output.stdout).lines().next().unwrap_or_default().to_owned();
+    let first: serde_json::Value = serde_json::from_str(&first).unwrap();
+    first["transport"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_tree_crosses_both_ways_by_each_transport() {
+    let Some(far) = Sshd::start("a_tree_crosses_both_ways_by_each_transport") else { return };
+    plant(&far.home.folder("tree"));
+    let expected = fingerprint(&far.home.path("tree"));
+    for (wanted, used) in [("auto", "udp"), ("udp", "udp"), ("tcp", "tcp"), ("ssh", "ssh")] {
+        let copy = ["cp", "--json", "--transport", wanted];
+        let there = format!("far:{wanted}");
+        let put = far.succeed(&[&copy[..], &["tree", &there]].concat());
+        assert_eq!(carrier(&put), used);
+        assert_eq!(fingerprint(&far.home.path("far").join(wanted)), expected);
+        far.gone("far.pid");
+        let back = format!("back-{wanted}");
+        let get = far.succeed(&[&copy[..], &[&there, &back]].concat());
+        assert_eq!(carrier(&get), used);
+        assert_eq!(fingerprint(&far.home.path(&back)), expected);
+    }
+}
+
+#[test]
+fn paths_are_those_of_the_user_there() {
+    let Some(far) = Sshd::start("paths_are_those_of_the_user_there") else { return };
+    far.home.file("file", 1000);
+    far.home.folder("far/sub");
+    let absolute = format!("far:{}", far.home.path("absolute").display());
+    for (there, path) in [
+        ("far:", "far/file"),
+        ("far:~/sub/", "far/sub/file"),
+        ("root@far:sub/name", "far/sub/name"),
+        ("far:sub/../../up", "up"),
+        (&absolute, "absolute"),
+    ] {
+        far.succeed(&["cp", "file", there]);
+        assert!(far.home.path(path).is_file(), "{there}");
+    }
+    // Several things to get, one after another over the same ssh.
+    for wanted in ["auto", "ssh"] {
+        let came = far.home.folder(wanted);
+        far.succeed(&[
+            "cp",
+            "--transport",
+            wanted,
+            "far:sub/file",
+            "far:~/sub/name",
+            "far:../up",
+            wanted,
+        ]);
+        assert_eq!(names(&came).len(), 3);
+    }
+    far.succeed(&["cp", "far:~", "all"]);
+    assert!(far.home.path("all/sub/file").is_file());
+}
+
+#[test]
+fn what_goes_wrong_there_is_told() {
+    let Some(far) = Sshd::start("what_goes_wrong_there_is_told") else { return };
+    far.home.file("file", 1000);
+    let said = far.fail(&["cp", "far:nothing", "."]);
+    assert!(said.contains("\"nothing\"") && said.contains("No such file"), "{said}");
+    let said = far.fail(&["cp", "file", "far:no/such/place"]);
+    assert!(said.contains("no/such/place"), "{said}");
+    let closed = far.home.folder("closed");
+    let said = far.fail(&["cp", "file", &format!("guest:{}/x", closed.display())]);
+    assert!(said.contains("Permission denied") && said.contains("access"), "{said}");
+    far.succeed(&["cp", "file", "guest:mine"]);
+    assert!(far.home.path("guest/mine").is_file());
+    assert!(far.fail(&["cp", "--transport", "ssh", "file", "far:no/x"]).contains("no/x"));
+}
+
+#[test]
+fn a_missing_program_is_told_with_what_to_do() {
+    let Some(far) = Sshd::start("a_missing_program_is_told_with_what_to_do") else { return };
+    far.home.file("file", 1000);
+    let program = far.home.path("far/.local/bin/longhaul");
+    fs::rename(&program, far.home.path("far/it's here")).unwrap();
+    let said = far.fail(&["cp", "file", "far:"]);
+    assert!(said.contains("no longhaul on far") && said.contains("--remote-path"), "{said}");
+    far.succeed(&["cp", "--remote-path", "~/it's here", "file", "far:"]);
+    let said = far.fail(&["cp", "--remote-path", "/no/longhaul", "file", "far:"]);
+    assert!(said.contains("no /no/longhaul on far"), "{said}");
+    fs::write(far.home.path("far/plain"), "text").unwrap();
+    let said = far.fail(&["cp", "--remote-path", "./plain", "file", "far:"]);
+    assert!(said.contains("cannot be run on far"), "{said}");
+}
+
+#[test]
+fn a_login_that_fails_is_told() {
+    let Some(far) = Sshd::start("a_login_that_fails_is_told") else { return };
+    far.home.file("file", 1000);
+    fs::rename(far.home.path("strange_key"), far.home.path("user_key")).unwrap();
+    let said = far.fail(&["cp", "file", "far:"]);
+    assert!(said.contains("Permission denied") && said.contains("did not get into far"), "{said}");
+    let said = far.fail(&["cp", "-e", "/no/such/ssh", "file", "far:"]);
+    assert!(said.contains("/no/such/ssh"), "{said}");
+}
+
+#[test]
+fn a_jump_host_is_no_hindrance() {
+    let Some(far) = Sshd::start("a_jump_host_is_no_hindrance") else { return };
+    far.home.file("file", 100_000);
+    far.succeed(&["cp", "file", "jumped:there"]);
+    assert_eq!(fs::read(far.home.path("far/there")).unwrap(), support::bytes(100_000));
+}
+
+/// A transfer that takes long, once it has begun.
+fn slow(far: &Sshd, options: &[&str]) -> Child {
+    far.home.file("file", 60_000_000);
+    let copy = ["cp", "--json", "--rate-limit", "20mbit"];
+    let mut child = start(&mut far.command(&[&copy[..], options].concat()));
+    wait_for_bytes(&mut child);
+    child
+}
+
+#[test]
+fn nothing_stays_there_when_this_side_is_killed() {
+    let Some(far) = Sshd::start("nothing_stays_there_when_this_side_is_killed") else { return };
+    for signal in [Signal::KILL, Signal::INT] {
+        let mut child = slow(&far, &["file", "far:"]);
+        support::send(&child, signal);
+        child.wait().unwrap();
+        far.gone("ssh.pid");
+        far.gone("far.pid");
+        assert!(!far.home.path("far/file").exists());
+    }
+}
+
+#[test]
+fn the_end_of_ssh_is_the_end() {
+    let Some(far) = Sshd::start("the_end_of_ssh_is_the_end") else { return };
+    let child = slow(&far, &["file", "far:"]);
+    kill_process(far.pid("ssh.pid"), Signal::TERM).unwrap();
+    let mut child = child;
+    let mut nothing = Command::new("true");
+    child.stdout = start(&mut nothing).stdout.take();
+    let output = finish(child);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ssh") && said.contains("run the same command again"), "{said}");
+    far.gone("far.pid");
+    assert!(!Path::new(&far.home.path("far/file")).exists());
+}
