@@ -33,6 +33,12 @@ const TOOLS: &[Tool] = &[
         package: "iproute2",
         wanted_by: "emulator, cli: enters hosts by name, sets a device down",
     },
+    Tool { program: "nft", package: "nftables", wanted_by: "gateway: its rules" },
+    Tool {
+        program: "iptables",
+        package: "iptables",
+        wanted_by: "gateway: its queue, on kernels whose nftables have none",
+    },
     Tool { program: "tshark", package: "tshark", wanted_by: "emulator: reads captures" },
     client("curl", "curl"),
     client("lftp", "lftp"),

@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "these comments are the help, as it is shown")]
 
 mod emulate;
+mod gateway;
 mod probe;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
+pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
 
 /// How every command ends; part of `--help` and of the man pages.
@@ -48,6 +50,7 @@ pub enum Command {
     Emulate(Box<Emulate>),
     Ftp(crate::ftp::args::Ftp),
     FtpUser(crate::ftp::args::FtpUser),
+    Gateway(Gateway),
     Completions(Completions),
     Man(Man),
     /// What `cp` starts over ssh on the far side

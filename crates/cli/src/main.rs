@@ -13,6 +13,7 @@ mod cp;
 mod demo;
 mod emulate;
 mod ftp;
+mod gateway;
 mod keys;
 mod manual;
 mod paths;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Emulate(options) => emulate::run(&options),
         Command::Ftp(options) => ftp::run(options),
         Command::FtpUser(options) => ftp::user(&options),
+        Command::Gateway(options) => gateway::run(options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
         Command::Far => ssh::far::run(),

@@ -1,12 +1,14 @@
 //! The transport and the striping layer over real sockets, under the real clock.
 //!
 //! `udp` carries transport streams, `tcp` striped ones. Both are `tokio` byte streams: what takes a
-//! socket takes either (paper 1's socket-like sub-layer).
+//! socket takes either (paper 1's socket-like sub-layer). `transparent` are TCP sockets of a gateway.
 
 pub mod clock;
 mod error;
 pub mod tcp;
+pub mod transparent;
 pub mod udp;
 
 pub use error::NetError;
 pub use transport::crypto::{Credentials, Identity, PublicKey, SharedKey};
+pub use transport::{Class, Config, Priority, Stats};

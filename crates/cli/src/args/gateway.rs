@@ -1,0 +1,55 @@
+//! `longhaul gateway`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Make every TCP connection across a long path fast, with no host touched
+///
+/// A gateway stands on each side of the path, where the hosts' packets pass. It takes their TCP
+/// connections and carries them over one encrypted UDP connection, the trunk, to the other. Hosts
+/// keep their addresses and ports; a server that refuses, or does not answer, does so to the
+/// client. Without the other gateway connections go direct.
+#[derive(Args)]
+#[command(after_long_help = LONG_HELP)]
+pub struct Gateway {
+    #[command(subcommand)]
+    pub action: GatewayAction,
+}
+
+const LONG_HELP: &str = "\
+A configuration file, for the gateway between the hosts at lan0 and the path (as root):
+  [trunk]
+  peer = \"198.51.100.7:7273\"   # the other gateway; there: listen = \"[::]:7273\"
+  key = \"/etc/longhaul/trunk\"  # longhaul keygen --shared FILE, brought to both
+
+  [intercept]                  # taken are connections
+  interfaces = [\"lan0\"]        #   that come in here
+  to = [\"10.20.0.0/16\"]        #   and go there
+
+Without root, programs that know proxies have one (SOCKS5 and HTTP CONNECT):
+  [proxy]
+  listen = \"127.0.0.1:1080\"";
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum GatewayAction {
+    /// Run a gateway until it is told to end
+    Run {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Say nothing but errors, and nothing of single connections
+        #[arg(short, long)]
+        quiet: bool,
+    },
+    /// Print the kernel's rules (nftables) that `run` would put in force
+    Rules(ConfigFile),
+}
+
+/// Where the settings are.
+#[derive(Args)]
+pub struct ConfigFile {
+    /// The gateway's settings (TOML)
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub path: PathBuf,
+}

@@ -1,0 +1,146 @@
+//! A pair of gateways that makes every TCP connection across a long path fast, with no host
+//! touched (paper 2): each host talks TCP with the gateway on its side, and the gateways carry the
+//! bytes as streams of one transport connection, the trunk.
+//!
+//! `rules` are the kernel's by which packets come here, `nfqueue` the queue where SYNs wait,
+//! `intercept` the near gateway (`proxy` for those who ask for it) and `dial` the far one, `request` what they say to each other,
+//! `splice` joins two byte streams, `trunk` keeps the connection between them. Every gateway is
+//! both near and far.
+#![forbid(unsafe_code)]
+
+mod config;
+mod dial;
+mod intercept;
+mod nfqueue;
+mod proxy;
+mod record;
+mod request;
+mod rules;
+mod splice;
+mod trunk;
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use net::{Credentials, NetError};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+pub use config::{Config, ConfigError, DEFAULT_PORT, Deliver, Intercept, Ports, Proxy};
+pub use record::{Outcome, Record};
+pub use request::Refusal;
+pub use rules::RulesError;
+pub use splice::Passed;
+pub use trunk::TrunkEvent;
+
+use intercept::Interceptor;
+use rules::Rules;
+use trunk::Trunk;
+
+/// Streams of the other gateway that wait to be served.
+const BACKLOG: usize = 1024;
+
+/// Why a gateway does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The kernel's rules.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    /// The trunk's address.
+    #[error(transparent)]
+    Trunk(#[from] NetError),
+    /// Sockets at others' addresses, or the queue.
+    #[error("cannot take connections ({0}): run the gateway as root, and only one on a host")]
+    Intercept(io::Error),
+    /// The proxy's address.
+    #[error("cannot serve the proxy's address ({0}): choose another for proxy.listen")]
+    Proxy(io::Error),
+}
+
+/// What happens in a gateway.
+#[derive(Debug)]
+pub enum Event {
+    /// To the trunk.
+    Trunk(TrunkEvent),
+    /// To a connection of a host on this side.
+    Near(Record),
+    /// To one of a host on the other side.
+    Far(Record),
+}
+
+/// The rules that a gateway would put in force, as nftables reads them.
+pub fn ruleset(config: &Config) -> String {
+    rules::ruleset(config.intercept.as_ref(), true)
+}
+
+/// Runs a gateway until it fails; ended by being dropped, it takes its rules with it.
+///
+/// # Errors
+/// [`GatewayError`].
+pub async fn run(
+    config: &Config,
+    credentials: Credentials,
+    events: impl Fn(Event) + Send + Sync + 'static,
+) -> Result<(), GatewayError> {
+    let events = Arc::new(events);
+    let transparent = config.intercept.is_some() || config.deliver.from_client;
+    let _rules = if transparent { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
+    let trunk = Trunk::default();
+    let (streams, opened) = mpsc::channel(BACKLOG);
+    let kept = {
+        let events = events.clone();
+        trunk.keep(&config.trunk, &credentials, streams, move |event| events(Event::Trunk(event)))
+    };
+    let near = async {
+        match &config.intercept {
+            Some(settings) => {
+                let events = events.clone();
+                let interceptor = Interceptor::open(settings, trunk.clone()).await?;
+                interceptor.run(move |record| events(Event::Near(record))).await
+            }
+            None => std::future::pending().await,
+        }
+    };
+    let proxy = async {
+        match &config.proxy {
+            Some(settings) => {
+                let events = events.clone();
+                let listener = TcpListener::bind(settings.listen).await?;
+                proxy::run(listener, trunk.clone(), move |record| events(Event::Near(record))).await
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        kept = kept => Ok(kept?),
+        near = near => near.map_err(GatewayError::Intercept),
+        proxy = proxy => proxy.map_err(GatewayError::Proxy),
+        () = far(config.deliver.clone(), opened, events.clone()) => Ok(()),
+    }
+}
+
+/// Serves what the other gateway asks for.
+async fn far(
+    deliver: Deliver,
+    mut opened: mpsc::Receiver<net::udp::UdpStream>,
+    events: Arc<impl Fn(Event) + Send + Sync + 'static>,
+) {
+    let deliver = Arc::new(deliver);
+    while let Some(stream) = opened.recv().await {
+        let (deliver, events) = (deliver.clone(), events.clone());
+        tokio::spawn(async move {
+            // What ends before it was understood leaves nothing to tell of.
+            let Ok((request, outcome)) = dial::serve(&deliver, stream).await else { return };
+            let server = request.server.to_string();
+            let outcome = outcome.map_or_else(Outcome::Refused, Outcome::Carried);
+            events(Event::Far(Record { client: request.client, server, outcome }));
+        });
+    }
+}
+
+/// A number for each host, in one of the trunk's groups.
+fn host(address: IpAddr) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(address)
+}

@@ -1,0 +1,121 @@
+//! What the gateways say to each other at the beginning of a stream of the trunk: whom to connect,
+//! and what came of it. A frame is a length (u16, little-endian) and that many bytes of postcard.
+
+use std::net::SocketAddr;
+use std::{fmt, io};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The longest frame: a host's name and two addresses take less than half of it.
+const MAX_FRAME: u16 = 1024;
+/// The longest name of a host (RFC 1035, 2.3.4).
+pub(crate) const MAX_NAME: usize = 255;
+
+/// Whom to connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// Who wants it, as seen by the gateway that asks.
+    pub(crate) client: SocketAddr,
+    /// To whom.
+    pub(crate) server: Target,
+    /// The client is not to notice a gateway: it meant this address, and its packets to there and
+    /// back cross both gateways.
+    pub(crate) transparent: bool,
+}
+
+/// To whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Target {
+    /// An address.
+    Address(SocketAddr),
+    /// A host that the other gateway looks up, and its port.
+    Name(String, u16),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+/// What came of it; if nothing went wrong, the server's bytes follow.
+pub(crate) type Reply = Result<(), Refusal>;
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The server refused (RST).
+    #[error("the server refused")]
+    Refused,
+    /// There is no way to the host (ICMP host unreachable).
+    #[error("the host cannot be reached")]
+    HostUnreachable,
+    /// There is no way to the network (ICMP network unreachable).
+    #[error("the network cannot be reached")]
+    NetworkUnreachable,
+    /// A firewall forbids it (ICMP administratively prohibited), or the far gateway does.
+    #[error("forbidden")]
+    Prohibited,
+    /// Nobody answered.
+    #[error("no answer")]
+    Silence,
+    /// The host's name is not known.
+    #[error("no such host")]
+    NoSuchHost,
+    /// The far gateway could not, for reasons of its own.
+    #[error("the far gateway could not")]
+    Failed,
+}
+
+pub(crate) async fn send(
+    to: &mut (impl AsyncWrite + Unpin),
+    message: &impl Serialize,
+) -> io::Result<()> {
+    let frame = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    let length = u16::try_from(frame.len()).ok().filter(|length| *length <= MAX_FRAME);
+    let length = length.ok_or(io::ErrorKind::InvalidInput)?;
+    to.write_all(&[&length.to_le_bytes()[..], &frame].concat()).await
+}
+
+pub(crate) async fn receive<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<T> {
+    let length = from.read_u16_le().await?;
+    if length > MAX_FRAME {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut frame = vec![0; length.into()];
+    from.read_exact(&mut frame).await?;
+    postcard::from_bytes(&frame).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_come_back_as_they_were() {
+        let request = Request {
+            client: "[2001:db8::1]:65535".parse().unwrap(),
+            server: Target::Name("x".repeat(MAX_NAME), 80),
+            transparent: true,
+        };
+        let (mut near, mut far) = tokio::io::duplex(2048);
+        send(&mut near, &request).await.unwrap();
+        send(&mut near, &Reply::Err(Refusal::Silence)).await.unwrap();
+        assert_eq!(receive::<Request>(&mut far).await.unwrap(), request);
+        assert_eq!(receive::<Reply>(&mut far).await.unwrap(), Err(Refusal::Silence));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_refused_before_room_is_made_for_it() {
+        for bytes in [&[0xff, 0xff, 1][..], &[2, 0, 9, 9], &[1]] {
+            assert!(receive::<Request>(&mut &bytes[..]).await.is_err(), "{bytes:?}");
+        }
+    }
+}

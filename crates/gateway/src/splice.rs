@@ -1,0 +1,164 @@
+//! Two byte streams joined: what one end sends the other receives, half-closes and resets
+//! included.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use net::udp::UdpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// Bytes that are read at a time; held only while they wait to be written.
+const CHUNK: usize = 64 << 10;
+/// How long what was closed cleanly may take to arrive once the way back was reset.
+const FAREWELL: Duration = Duration::from_secs(60);
+/// The code of a stream's reset because a host reset its connection.
+const RESET: u64 = 2;
+
+/// One end of a splice.
+pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
+    /// Tells the other side of this end that there is nothing more to say or to hear.
+    fn abort(&mut self);
+}
+
+impl End for TcpStream {
+    /// The kernel sends a reset when the socket is closed.
+    fn abort(&mut self) {
+        // Fails only if the socket has failed.
+        let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl End for UdpStream {
+    fn abort(&mut self) {
+        self.reset(RESET);
+        self.stop(RESET);
+    }
+}
+
+/// What passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Bytes from the first end to the second, and back.
+    pub bytes: (u64, u64),
+    /// Whether both directions ended with all their bytes delivered.
+    pub whole: bool,
+}
+
+/// Joins two ends until both directions have ended, or one of them fails, upon which what is left
+/// is reset.
+pub(crate) async fn splice(mut a: impl End, mut b: impl End) -> Passed {
+    let (mut there, mut back) = (Flow::default(), Flow::default());
+    let outcome = poll_fn(|cx| {
+        let first = there.poll(cx, &mut a, &mut b);
+        let second = back.poll(cx, &mut b, &mut a);
+        match (first, second) {
+            (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(false),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(true),
+            _ => Poll::Pending,
+        }
+    });
+    let whole = outcome.await;
+    if !whole {
+        // A direction that was closed before is not touched by the other's reset.
+        let farewell = async {
+            if there.is_closing() {
+                let _ = poll_fn(|cx| there.poll(cx, &mut a, &mut b)).await;
+            }
+            if back.is_closing() {
+                let _ = poll_fn(|cx| back.poll(cx, &mut b, &mut a)).await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        a.abort();
+        b.abort();
+    }
+    Passed { bytes: (there.written, back.written), whole }
+}
+
+/// One direction.
+#[derive(Default)]
+struct Flow {
+    /// Read and not written: from `start` on.
+    chunk: Vec<u8>,
+    start: usize,
+    written: u64,
+    state: State,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    /// All was read; the end is being passed on.
+    Closing,
+    Closed,
+    Failed,
+}
+
+impl Flow {
+    fn is_closing(&self) -> bool {
+        self.state == State::Closing
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut impl End,
+        to: &mut impl End,
+    ) -> Poll<io::Result<()>> {
+        let outcome = ready!(self.poll_through(cx, from, to));
+        self.state = if outcome.is_ok() { State::Closed } else { State::Failed };
+        Poll::Ready(outcome)
+    }
+
+    fn poll_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut impl End,
+        to: &mut impl End,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            match self.state {
+                State::Open if self.start < self.chunk.len() => ready!(self.poll_write(cx, to))?,
+                State::Open => ready!(self.poll_read(cx, from))?,
+                State::Closing => return Pin::new(&mut *to).poll_shutdown(cx),
+                State::Closed => return Poll::Ready(Ok(())),
+                State::Failed => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, to: &mut impl End) -> Poll<io::Result<()>> {
+        let written = ready!(Pin::new(to).poll_write(cx, &self.chunk[self.start..]))?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.start += written;
+        self.written += written as u64;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, from: &mut impl End) -> Poll<io::Result<()>> {
+        self.start = 0;
+        self.chunk.clear();
+        self.chunk.reserve_exact(CHUNK);
+        let read = std::future::Future::poll(pin!(from.read_buf(&mut self.chunk)), cx);
+        match read {
+            // Thousands of connections have nothing to say: they hold no memory.
+            Poll::Pending => {
+                self.chunk = Vec::new();
+                return Poll::Pending;
+            }
+            Poll::Ready(read) => {
+                if read? == 0 {
+                    self.state = State::Closing;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

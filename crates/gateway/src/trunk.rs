@@ -1,0 +1,155 @@
+//! The connection between the two gateways of a pair, made again whenever it is lost.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
+use net::{Credentials, NetError};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::config;
+
+/// Each end says something at least so often.
+const HEARTBEAT: Duration = Duration::from_millis(200);
+/// After so long without a word new connections do not wait for the trunk.
+const SILENCE: Duration = Duration::from_millis(800);
+/// Before the next attempt to make a trunk.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Connections of hosts that are carried at a time, at either end.
+pub(crate) const MAX_CONNECTIONS: u64 = 1 << 16;
+
+/// What the trunk is doing, told as it happens.
+#[derive(Debug)]
+pub enum TrunkEvent {
+    /// It carries connections from now on.
+    Up(SocketAddr),
+    /// Nothing was heard for a while; new connections go past it.
+    Silent,
+    /// The other gateway is heard again.
+    Back,
+    /// It is gone, with the connections on it.
+    Down(NetError),
+}
+
+impl TrunkEvent {
+    /// Whether new connections go direct from now on.
+    pub fn is_dead(&self) -> bool {
+        matches!(self, Self::Silent | Self::Down(_))
+    }
+}
+
+/// Opens streams to the other gateway.
+#[derive(Clone, Default)]
+pub(crate) struct Trunk(Arc<Mutex<Option<Arc<UdpConnection>>>>);
+
+impl Trunk {
+    /// The connection, if the other gateway was heard lately.
+    pub(crate) fn usable(&self) -> Option<Arc<UdpConnection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, connection: Option<Arc<UdpConnection>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+
+    /// Keeps the trunk up, and hands in the streams that the other gateway opens.
+    ///
+    /// # Errors
+    /// [`NetError::Bind`] when the address cannot be used.
+    pub(crate) async fn keep(
+        &self,
+        config: &config::Trunk,
+        credentials: &Credentials,
+        streams: mpsc::Sender<UdpStream>,
+        events: impl Fn(TrunkEvent),
+    ) -> Result<(), NetError> {
+        let transport = transport(config);
+        let listener = match config.listen {
+            Some(address) => Some(UdpEndpoint::listen(address, credentials.clone(), transport)?),
+            None => None,
+        };
+        loop {
+            let made = tokio::select! {
+                made = accept(listener.as_ref()) => made,
+                made = call(config.peer, credentials, transport) => made,
+            };
+            match made {
+                Ok((connection, _endpoint)) => {
+                    events(TrunkEvent::Up(connection.address()));
+                    let lost = self.carry(&Arc::new(connection), &streams, &events).await;
+                    self.set(None);
+                    events(TrunkEvent::Down(lost));
+                }
+                Err(error) => {
+                    events(TrunkEvent::Down(error));
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Until it is lost.
+    async fn carry(
+        &self,
+        connection: &Arc<UdpConnection>,
+        streams: &mpsc::Sender<UdpStream>,
+        events: &impl Fn(TrunkEvent),
+    ) -> NetError {
+        let mut ticks = interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut heard, mut quiet) = (0, Duration::ZERO);
+        self.set(Some(connection.clone()));
+        loop {
+            tokio::select! {
+                opened = connection.accept() => match opened {
+                    // With no room here the other end is held back by the streams it has open.
+                    Ok(stream) => drop(streams.send(stream).await),
+                    Err(error) => return error,
+                },
+                _ = ticks.tick() => {
+                    let received = connection.stats().received.0;
+                    let was = quiet;
+                    quiet = if received == heard { quiet + HEARTBEAT } else { Duration::ZERO };
+                    heard = received;
+                    if was < SILENCE && quiet >= SILENCE {
+                        self.set(None);
+                        events(TrunkEvent::Silent);
+                    } else if was >= SILENCE && quiet.is_zero() {
+                        self.set(Some(connection.clone()));
+                        events(TrunkEvent::Back);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn transport(config: &config::Trunk) -> net::Config {
+    net::Config {
+        rate_limit: config.rate,
+        keep_alive: HEARTBEAT,
+        idle_timeout: Duration::from_secs(config.wait.max(1)),
+        max_streams: MAX_CONNECTIONS,
+        ..net::Config::default()
+    }
+}
+
+type Made = Result<(UdpConnection, Option<UdpEndpoint>), NetError>;
+
+async fn accept(listener: Option<&UdpEndpoint>) -> Made {
+    match listener {
+        Some(listener) => Ok((listener.accept().await?, None)),
+        None => pending().await,
+    }
+}
+
+/// The endpoint is kept as long as its connection.
+async fn call(peer: Option<SocketAddr>, credentials: &Credentials, config: net::Config) -> Made {
+    let Some(peer) = peer else { return pending().await };
+    let endpoint = UdpEndpoint::client(peer, credentials.clone(), config)?;
+    let connection = endpoint.connect(peer).await?;
+    Ok((connection, Some(endpoint)))
+}

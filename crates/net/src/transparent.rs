@@ -1,0 +1,71 @@
+//! TCP sockets at addresses that are not this host's: for a gateway, which stands in for others
+//! (the kernel's `Documentation/networking/tproxy.rst`). They need the right to administer the
+//! network (CAP_NET_ADMIN).
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Connections that wait to be taken.
+const BACKLOG: i32 = 4096;
+
+/// Listens at `port` for connections to any address that the kernel's rules turn here; the local
+/// address of such a connection is the one that the client meant.
+///
+/// # Errors
+/// What the system said: without the right to administer the network `PermissionDenied`.
+pub fn listen(v6: bool, port: u16) -> io::Result<TcpListener> {
+    let any: SocketAddr = match v6 {
+        false => (Ipv4Addr::UNSPECIFIED, port).into(),
+        true => (Ipv6Addr::UNSPECIFIED, port).into(),
+    };
+    let socket = open(any)?;
+    if v6 {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&SockAddr::from(any))?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Connects to `server` from `client`'s address and port, as `client` itself would, by packets
+/// that carry `mark` on this host. What the server answers must come this way.
+///
+/// # Errors
+/// What the system or the server said.
+pub async fn connect(client: SocketAddr, server: SocketAddr, mark: u32) -> io::Result<TcpStream> {
+    let socket = open(client)?;
+    socket.set_mark(mark)?;
+    socket.bind(&SockAddr::from(client))?;
+    TcpSocket::from_std_stream(socket.into()).connect(server).await
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    match address {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+        SocketAddr::V6(_) => set_transparent_v6(&socket)?,
+    }
+    Ok(socket)
+}
+
+fn set_transparent_v6(socket: &Socket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option's value is an int, whose address and size are given; the descriptor is
+    // open as long as `socket` is.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_IPV6,
+            libc::IPV6_TRANSPARENT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
