@@ -61,6 +61,7 @@ pub use jitter::Jitter;
 pub use link::{Damage, Exit, Fate, Link, MAX_HELD, Packet, Refused};
 pub use loss::{GilbertElliott, LossConfig, LossTrace, MAX_LOSS_TRACE};
 pub use queue::{CodelConfig, FqCodelConfig, Limit, ParseLimitError, QueueConfig, RedConfig};
+pub use scenario::text as spelled;
 pub use scenario::{
     ACCESS_RATE, Adjustment, HostGroup, MAX_HOSTS, MAX_SCENARIO, PRESETS, Preset, Scenario,
     ScenarioError,

@@ -27,10 +27,15 @@
 mod host;
 mod node;
 mod socket;
+mod study;
 pub mod swarm;
+pub mod tcp;
 mod world;
 
 pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;
+pub use study::{
+    Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample, Study, run_all,
+};
 pub use world::{Faults, Struck, World, pattern};

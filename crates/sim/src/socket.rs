@@ -50,6 +50,11 @@ impl Socket {
         self.connections.get_mut(&self.latest)
     }
 
+    /// The same, to look at.
+    pub fn latest(&self) -> Option<&Connection> {
+        self.connections.get(&self.latest)
+    }
+
     /// The latest connection has said that it is established.
     pub fn on_established(&mut self) {
         if let Some(connection) = self.connections.get(&self.latest) {

@@ -1,7 +1,7 @@
 //! Scenario files: a path and the hosts at its ends.
 
 mod presets;
-pub(crate) mod text;
+pub mod text;
 mod words;
 
 use core::ops::Range;
@@ -9,6 +9,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use toml::Spanned;
 use units::Rate;
 
@@ -114,7 +115,8 @@ pub struct ScenarioError {
 }
 
 impl ScenarioError {
-    fn at(source: &str, place: Option<Place>, message: impl ToString) -> Self {
+    /// A fault at this place of the text, or of the whole.
+    pub fn at(source: &str, place: Option<Range<usize>>, message: impl ToString) -> Self {
         let start = place.map_or(0, |place| place.start);
         let before = source.as_bytes().iter().take(start);
         let line = 1 + before.filter(|&&byte| byte == b'\n').count();
@@ -147,6 +149,9 @@ struct File {
     change: Vec<Spanned<Step>>,
     #[serde(default, deserialize_with = "time")]
     repeat: Option<Duration>,
+    /// What is sent over the path: for the simulator, which reads it by itself.
+    #[serde(default, rename = "flow")]
+    _flow: IgnoredAny,
 }
 
 /// Changes at a time.

@@ -11,7 +11,7 @@ use serde::de::{Error, Visitor};
 use crate::spelling;
 
 /// Reads a string or a bare number as a `T`.
-pub(crate) fn text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+pub fn text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: fmt::Display>,
@@ -20,7 +20,7 @@ where
 }
 
 /// Reads a time, as in `"50ms"`.
-pub(crate) fn time<'de, D, T>(from: D) -> Result<T, D::Error>
+pub fn time<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: From<Duration>,
@@ -29,7 +29,7 @@ where
 }
 
 /// Reads a probability: `0.01` or `"1%"`.
-pub(crate) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+pub fn share<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     from.deserialize_any(Spelled(spelling::share, PhantomData)).map(Some)
 }
 

@@ -1,0 +1,258 @@
+//! Scenario files with flows.
+//!
+//! The path, its hosts and its changes are read by `path::Scenario`, as the emulator reads them;
+//! here only the `[[flow]]` tables are, of the same text.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use path::spelled::{text, time};
+use path::{Scenario, ScenarioError};
+use serde::Deserialize;
+use toml::Spanned;
+use transport::cc::Algorithm;
+use units::Bytes;
+
+use super::{FlowConfig, Protocol, Study};
+use crate::tcp::{Config, Congestion, Recovery, Source};
+
+/// The most flows of a study.
+pub const MAX_FLOWS: usize = 20_000;
+/// How long a run is when the file does not say.
+const DURATION: Duration = Duration::from_secs(60);
+/// The most payload of an IP packet with TCP's headers.
+const MAX_MSS: u64 = 65_535 - HEADERS;
+/// IP and TCP headers with timestamps.
+const HEADERS: u64 = 52;
+
+/// The part of the file that is read here.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    flow: Vec<Spanned<Table>>,
+}
+
+/// A `[[flow]]`: what is not stated is `None`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Table {
+    name: Option<String>,
+    count: u32,
+    transport: Carrier,
+    cc: Option<String>,
+    #[serde(deserialize_with = "text")]
+    source: Option<Source>,
+    #[serde(deserialize_with = "time")]
+    start: Duration,
+    #[serde(deserialize_with = "time")]
+    every: Duration,
+    #[serde(deserialize_with = "time")]
+    stop: Option<Duration>,
+    from: Side,
+    #[serde(flatten)]
+    tcp: Tcp,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            name: None,
+            count: 1,
+            transport: Carrier::default(),
+            cc: None,
+            source: None,
+            start: Duration::ZERO,
+            every: Duration::ZERO,
+            stop: None,
+            from: Side::default(),
+            tcp: Tcp::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Carrier {
+    Tcp,
+    #[default]
+    Longhaul,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Side {
+    #[default]
+    Near,
+    Far,
+}
+
+/// The keys that only TCP has.
+#[derive(Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Tcp {
+    #[serde(deserialize_with = "text")]
+    recovery: Option<Recovery>,
+    #[serde(deserialize_with = "text")]
+    mss: Option<Bytes>,
+    #[serde(deserialize_with = "text")]
+    window: Option<Bytes>,
+    #[serde(deserialize_with = "text")]
+    send_buffer: Option<Bytes>,
+    scaling: Option<bool>,
+    timestamps: Option<bool>,
+    #[serde(deserialize_with = "text")]
+    delayed_ack: Option<Delay>,
+    nagle: Option<bool>,
+    initial_window: Option<u32>,
+    #[serde(deserialize_with = "text")]
+    ssthresh: Option<Bytes>,
+    #[serde(deserialize_with = "time")]
+    min_rto: Option<Duration>,
+}
+
+/// How long acknowledgements wait: a time, or `none`.
+#[derive(Clone, Copy, PartialEq)]
+struct Delay(Option<Duration>);
+
+impl FromStr for Delay {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        path::parse_time(text).map(|time| Self(Some(time)))
+    }
+}
+
+impl Tcp {
+    fn config(&self, cc: Option<&str>) -> Result<Config, String> {
+        let usual = Config::default();
+        let congestion = cc.map(str::parse::<Congestion>).transpose().map_err(|e| e.to_string())?;
+        let config = Config {
+            recovery: self.recovery.unwrap_or(usual.recovery),
+            congestion: congestion.unwrap_or(usual.congestion),
+            mss: self.mss.unwrap_or(usual.mss),
+            window: self.window.unwrap_or(usual.window),
+            send_buffer: self.send_buffer.unwrap_or(usual.send_buffer),
+            scaling: self.scaling.unwrap_or(usual.scaling),
+            timestamps: self.timestamps.unwrap_or(usual.timestamps),
+            delayed_ack: self.delayed_ack.map_or(usual.delayed_ack, |delay| delay.0),
+            nagle: self.nagle.unwrap_or(usual.nagle),
+            initial_window: self.initial_window.unwrap_or(usual.initial_window),
+            initial_ssthresh: self.ssthresh,
+            min_rto: self.min_rto.unwrap_or(usual.min_rto),
+        };
+        match config {
+            _ if !(1..=MAX_MSS).contains(&config.mss.0) => {
+                Err(format!("a segment carries 1 to {MAX_MSS} bytes"))
+            }
+            _ if config.window.0 == 0
+                || config.send_buffer.0 == 0
+                || config.initial_window == 0 =>
+            {
+                Err("a window, a buffer or a first window of nothing lets nothing through".into())
+            }
+            _ => Ok(config),
+        }
+    }
+}
+
+impl Table {
+    fn protocol(&self) -> Result<Protocol, String> {
+        let cc = self.cc.as_deref();
+        if self.transport == Carrier::Tcp {
+            return self.tcp.config(cc).map(Protocol::Tcp);
+        }
+        if self.tcp != Tcp::default() {
+            return Err("such keys are for transport = \"tcp\"".into());
+        }
+        if let Some(Source::Http(_)) = self.source {
+            return Err("documents are sent with transport = \"tcp\"".into());
+        }
+        let cc = cc.map(str::parse::<Algorithm>).transpose().map_err(|e| e.to_string())?;
+        let congestion = cc.unwrap_or_default();
+        Ok(Protocol::Longhaul(transport::Config { congestion, ..transport::Config::default() }))
+    }
+
+    /// The flows of this table, of which `before` came before; `number` is the table's.
+    fn flows(
+        &self,
+        number: usize,
+        before: usize,
+        (near, far): (usize, usize),
+    ) -> Result<Vec<FlowConfig>, String> {
+        let protocol = self.protocol()?;
+        let count = self.count as usize;
+        if count == 0 || before + count > MAX_FLOWS {
+            return Err(format!("there are 1 to {MAX_FLOWS} flows"));
+        }
+        let usual = || format!("flow{}", number + 1);
+        let name = self.name.clone().unwrap_or_else(usual);
+        let flow = |index: usize| {
+            let name = if count == 1 { name.clone() } else { format!("{name}.{}", index + 1) };
+            let start = self.start + self.every * index as u32;
+            let place = before + index;
+            FlowConfig {
+                name,
+                protocol,
+                source: self.source.unwrap_or_default(),
+                start,
+                stop: self.stop,
+                from_far: self.from == Side::Far,
+                near: place % near,
+                far: place % far,
+            }
+        };
+        let flows: Vec<_> = (0..count).map(flow).collect();
+        if flows.iter().any(|flow| flow.stop.is_some_and(|stop| stop <= flow.start)) {
+            return Err("a flow stops after it has started".into());
+        }
+        Ok(flows)
+    }
+}
+
+impl Study {
+    /// Reads a scenario with its flows. `load` returns the text of a file that it names, or why it
+    /// cannot.
+    ///
+    /// # Errors
+    /// The text is no scenario, or its flows are impossible.
+    pub fn read(
+        source: &str,
+        load: impl FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        let Scenario { about, path, near, far, duration } = Scenario::read(source, load)?;
+        let file: File = toml::from_str(source)
+            .map_err(|error| ScenarioError::at(source, error.span(), error.message()))?;
+        let hosts = (Scenario::hosts(&near).count(), Scenario::hosts(&far).count());
+        let mut flows = Vec::new();
+        for (number, table) in file.flow.iter().enumerate() {
+            let error = |why: &dyn fmt::Display| ScenarioError::at(source, Some(table.span()), why);
+            let more = table.get_ref().flows(number, flows.len(), hosts);
+            let more = more.map_err(|why| error(&why))?;
+            if let Some(Protocol::Tcp(config)) = more.first().map(|flow| flow.protocol)
+                && let Some(mtu) = path.forward.mtu.into_iter().chain(path.back.mtu).min()
+                && config.mss.0 + HEADERS > mtu.0
+            {
+                let why = format!("an MTU of {} B has room for mss = {}", mtu.0, mtu.0 - HEADERS);
+                return Err(error(&why));
+            }
+            flows.extend(more);
+        }
+        if flows.is_empty() {
+            let why = "nothing is sent: add a [[flow]], as in docs/spec/scenario.md";
+            return Err(ScenarioError::at(source, None, why));
+        }
+        let duration = duration.unwrap_or(DURATION);
+        Ok(Self { about, path, near, far, flows, duration, measure_from: Duration::ZERO })
+    }
+}
+
+/// Reads a scenario that names no other file.
+impl FromStr for Study {
+    type Err = ScenarioError;
+    fn from_str(source: &str) -> Result<Self, Self::Err> {
+        Self::read(source, |name| Err(format!("'{name}' cannot be read from here")))
+    }
+}

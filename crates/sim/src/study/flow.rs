@@ -1,0 +1,107 @@
+//! One flow: what is asked of it, and what a network asks of its two ends.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+use super::outcome::Documents;
+use crate::tcp::{self, Segment, Source};
+
+/// What carries a flow.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// A model of TCP.
+    Tcp(tcp::Config),
+    /// Our own transport: the product's code.
+    Longhaul(transport::Config),
+}
+
+impl Protocol {
+    /// In a word or two.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Tcp(config) => {
+                format!("tcp {:?} {:?}", config.recovery, config.congestion).to_lowercase()
+            }
+            Self::Longhaul(config) => format!("longhaul {:?}", config.congestion).to_lowercase(),
+        }
+    }
+}
+
+/// A flow from one host to another across the path.
+#[derive(Clone, Debug)]
+pub struct FlowConfig {
+    /// What reports call it.
+    pub name: String,
+    /// What carries it.
+    pub protocol: Protocol,
+    /// What is sent.
+    pub source: Source,
+    /// When it begins.
+    pub start: Duration,
+    /// When it is cut off, if before the end.
+    pub stop: Option<Duration>,
+    /// Whether the far host sends.
+    pub from_far: bool,
+    /// Its host on the near side, counted from 0.
+    pub near: usize,
+    /// Its host on the far side.
+    pub far: usize,
+}
+
+/// What a packet carries.
+pub(super) enum Body {
+    /// Of a TCP connection: its number, for a flow has one after the other.
+    Segment(u32, Segment),
+    /// Of our transport.
+    Datagram(Vec<u8>),
+}
+
+/// UDP and IPv4 headers.
+const HEADERS: u64 = 28;
+
+impl Body {
+    /// As an IP packet.
+    pub(super) fn size(&self) -> Bytes {
+        match self {
+            Self::Segment(_, segment) => segment.size(),
+            Self::Datagram(bytes) => Bytes(bytes.len() as u64 + HEADERS),
+        }
+    }
+}
+
+/// The two ends of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Sender,
+    Receiver,
+}
+
+/// How a flow stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Standing {
+    /// Bytes that the receiving application has read.
+    pub(super) delivered: u64,
+    pub(super) rtt: Option<Duration>,
+    pub(super) window: Bytes,
+    /// At which it may send: of a window, that over the round-trip time.
+    pub(super) rate: Option<Rate>,
+    pub(super) sent: u64,
+    pub(super) retransmitted: u64,
+    pub(super) timeouts: u64,
+    pub(super) documents: Documents,
+    /// When all of a source with an end had arrived.
+    pub(super) finished: Option<Instant>,
+}
+
+/// A flow as the network sees it: two ends to which packets come and from which they go.
+pub(super) trait Flow: Send {
+    /// A packet arrives.
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>);
+    /// Does what is due at an end, and sends what may be sent.
+    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>);
+    /// When an end is to be run next.
+    fn next(&self, end: End) -> Option<Instant>;
+    /// How it stands.
+    fn standing(&self) -> Standing;
+}

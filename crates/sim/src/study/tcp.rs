@@ -1,0 +1,150 @@
+//! A flow over TCP: its source, and its connections one after the other.
+
+use core::time::Duration;
+
+use units::{Instant, Rate};
+
+use super::flow::{Body, End, Flow, Standing};
+use super::outcome::Documents;
+use crate::tcp::source::Reader;
+use crate::tcp::{Config, Receiver, Segment, Sender, Source};
+
+pub(super) struct TcpFlow {
+    config: Config,
+    source: Source,
+    reader: Option<Reader>,
+    sender: Sender,
+    receiver: Receiver,
+    /// The number of this connection.
+    connection: u32,
+    /// When it begins; `None` when it has, or none will.
+    begin: Option<Instant>,
+    /// When it was begun, of a document that is under way.
+    asked: Option<Instant>,
+    /// Bytes of the document.
+    document: u64,
+    /// Of earlier connections.
+    past: Standing,
+    documents: Documents,
+    finished: Option<Instant>,
+}
+
+impl TcpFlow {
+    pub(super) fn new(config: &Config, source: Source, start: Instant, seed: u64) -> Self {
+        let reader = match source {
+            Source::Http(law) => Some(Reader::new(law, seed)),
+            Source::Greedy | Source::Fixed(_) => None,
+        };
+        Self {
+            config: *config,
+            source,
+            reader,
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+            connection: 0,
+            begin: Some(start),
+            asked: None,
+            document: 0,
+            past: Standing::default(),
+            documents: Documents::default(),
+            finished: None,
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.begin = None;
+        if self.connection > 0 {
+            let Standing { delivered, sent, retransmitted, timeouts, .. } = self.standing();
+            self.past =
+                Standing { delivered, sent, retransmitted, timeouts, ..Standing::default() };
+            self.sender = Sender::new(&self.config);
+            self.receiver = Receiver::new(&self.config);
+        }
+        self.connection += 1;
+        self.document = match (self.source, &mut self.reader) {
+            (_, Some(reader)) => reader.document(),
+            (Source::Fixed(size), None) => size.0,
+            (_, None) => u64::MAX,
+        };
+        self.asked = Some(now);
+        self.sender.open();
+        self.sender.write(self.document);
+    }
+
+    /// Notes that a document has arrived whole.
+    fn look(&mut self, now: Instant) {
+        if self.receiver.delivered() < self.document {
+            return;
+        }
+        let Some(asked) = self.asked.take() else { return };
+        self.documents.note(now.since(asked));
+        match &mut self.reader {
+            Some(reader) => self.begin = Some(reader.pause(now)),
+            None => self.finished = Some(now),
+        }
+    }
+
+    fn put(&self, segment: Segment, out: &mut Vec<Body>) {
+        out.push(Body::Segment(self.connection, segment));
+    }
+}
+
+impl Flow for TcpFlow {
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
+        let Body::Segment(connection, segment) = body else { return };
+        if connection != self.connection {
+            return;
+        }
+        match end {
+            End::Sender => self.sender.handle(now, &segment),
+            End::Receiver => {
+                if let Some(answer) = self.receiver.handle(now, &segment) {
+                    self.put(answer, out);
+                }
+                self.look(now);
+            }
+        }
+    }
+
+    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+        match end {
+            End::Sender => {
+                if self.begin.is_some_and(|begin| begin <= now) {
+                    self.begin(now);
+                }
+                self.sender.handle_timeout(now);
+                while let Some(segment) = self.sender.poll(now) {
+                    self.put(segment, out);
+                }
+            }
+            End::Receiver => {
+                if let Some(answer) = self.receiver.handle_timeout(now) {
+                    self.put(answer, out);
+                }
+            }
+        }
+    }
+
+    fn next(&self, end: End) -> Option<Instant> {
+        match end {
+            End::Sender => self.sender.next_timeout().into_iter().chain(self.begin).min(),
+            End::Receiver => self.receiver.next_timeout(),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let stats = self.sender.stats();
+        let rtt = stats.rtt.filter(|rtt| *rtt > Duration::ZERO);
+        Standing {
+            delivered: self.past.delivered + self.receiver.delivered(),
+            rtt,
+            window: stats.window,
+            rate: rtt.and_then(|rtt| Rate::of(stats.window, rtt)),
+            sent: self.past.sent + stats.sent,
+            retransmitted: self.past.retransmitted + stats.retransmitted,
+            timeouts: self.past.timeouts + stats.timeouts,
+            documents: self.documents,
+            finished: self.finished,
+        }
+    }
+}

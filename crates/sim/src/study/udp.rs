@@ -1,0 +1,158 @@
+//! A flow over our own transport: the very code of the product, between two sockets.
+
+use core::net::SocketAddr;
+
+use transport::{Config, Event, ReadOutcome, WriteOutcome};
+use units::Instant;
+
+use super::flow::{Body, End, Flow, Standing};
+use super::outcome::Documents;
+use crate::{Datagram, Socket};
+
+/// What the application writes or reads in one go.
+const CHUNK: usize = 256 << 10;
+/// What it writes.
+static CONTENT: [u8; CHUNK] = [0; CHUNK];
+
+pub(super) struct UdpFlow {
+    sockets: [Socket; 2],
+    stream: Option<u64>,
+    /// Still to be written; to a greedy source's there is no end.
+    left: u64,
+    delivered: u64,
+    /// When it begins; `None` once it has.
+    begin: Option<Instant>,
+    started: Instant,
+    finished: Option<Instant>,
+    buffer: Vec<u8>,
+    datagrams: Vec<Datagram>,
+}
+
+impl UdpFlow {
+    /// A flow of `amount` bytes.
+    pub(super) fn new(config: &Config, amount: u64, start: Instant, seed: u64) -> Self {
+        let socket = |end: u8| {
+            let mut bytes = [end + 1; 32];
+            bytes[..8].copy_from_slice(&(seed ^ u64::from(end)).to_be_bytes());
+            Socket::new(address(end), *config, bytes)
+        };
+        Self {
+            sockets: [socket(0), socket(1)],
+            stream: None,
+            left: amount,
+            delivered: 0,
+            begin: Some(start),
+            started: start,
+            finished: None,
+            buffer: vec![0; CHUNK],
+            datagrams: Vec::new(),
+        }
+    }
+
+    fn send(&mut self) {
+        let Some(connection) = self.sockets[0].connection() else { return };
+        let mut met = false;
+        while let Some(event) = connection.poll_event() {
+            met |= matches!(event, Event::Established);
+        }
+        if met {
+            self.stream = connection.open().ok();
+        }
+        let Some(stream) = self.stream else { return };
+        while self.left > 0 {
+            let chunk = &CONTENT[..self.left.min(CHUNK as u64) as usize];
+            let WriteOutcome::Written(len) = connection.write(stream, chunk) else { break };
+            self.left -= len as u64;
+            if self.left == 0 {
+                connection.finish(stream);
+            }
+        }
+        if met {
+            self.sockets[0].on_established();
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let Some(connection) = self.sockets[1].connection() else { return };
+        let (mut met, mut news) = (false, false);
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Established => met = true,
+                Event::Opened(stream) => (self.stream, news) = (Some(stream), true),
+                Event::Readable(_) => news = true,
+                _ => {}
+            }
+        }
+        if let Some(stream) = self.stream.filter(|_| news) {
+            loop {
+                match connection.read(now, stream, &mut self.buffer) {
+                    ReadOutcome::Read(len) => self.delivered += len as u64,
+                    ReadOutcome::End => {
+                        self.finished.get_or_insert(now);
+                        break;
+                    }
+                    ReadOutcome::Blocked | ReadOutcome::Reset(_) => break,
+                }
+            }
+        }
+        if met {
+            self.sockets[1].on_established();
+        }
+    }
+
+    fn work(&mut self, now: Instant, end: End) {
+        match end {
+            End::Sender => self.send(),
+            End::Receiver => self.receive(now),
+        }
+    }
+}
+
+fn address(end: u8) -> SocketAddr {
+    ([10, end, 0, 1], 7272).into()
+}
+
+impl Flow for UdpFlow {
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
+        let Body::Datagram(mut bytes) = body else { return };
+        let from = address(1 - end as u8);
+        self.sockets[end as usize].receive(now, from, &mut bytes, &mut self.datagrams);
+        out.extend(self.datagrams.drain(..).map(|datagram| Body::Datagram(datagram.bytes)));
+    }
+
+    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+        if end == End::Sender && self.begin.take_if(|begin| *begin <= now).is_some() {
+            self.sockets[0].connect(now, address(1));
+        }
+        self.work(now, end);
+        self.sockets[end as usize].flush(now, &mut self.datagrams);
+        out.extend(self.datagrams.drain(..).map(|datagram| Body::Datagram(datagram.bytes)));
+        // What the flush did may have made room.
+        self.work(now, end);
+    }
+
+    fn next(&self, end: End) -> Option<Instant> {
+        let begin = self.begin.filter(|_| end == End::Sender);
+        begin.or_else(|| self.sockets[end as usize].next())
+    }
+
+    fn standing(&self) -> Standing {
+        let Some(connection) = self.sockets[0].latest() else {
+            return Standing::default();
+        };
+        let stats = connection.stats();
+        let mut documents = Documents::default();
+        self.finished.iter().for_each(|end| documents.note(end.since(self.started)));
+        Standing {
+            delivered: self.delivered,
+            rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
+            window: stats.window,
+            rate: Some(stats.pacing_rate),
+            sent: stats.sent.0,
+            retransmitted: stats.lost.0,
+            timeouts: stats.probes,
+            documents,
+            finished: self.finished,
+        }
+    }
+}

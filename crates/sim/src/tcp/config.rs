@@ -1,0 +1,139 @@
+//! What can be set.
+
+use core::str::FromStr;
+use core::time::Duration;
+
+use units::Bytes;
+
+/// How a sender repairs losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// Paper 1's old TCP: a loss is seen by the time-out alone, then everything behind it is sent
+    /// again in slow start, and the receiver keeps nothing that is out of order.
+    GoBackN,
+    /// The same at the third duplicate acknowledgement (4.3BSD-Tahoe).
+    Tahoe,
+    /// Fast retransmit and fast recovery, which the first new acknowledgement ends (RFC 5681).
+    Reno,
+    /// Partial acknowledgements repair one hole a round trip (RFC 6582).
+    NewReno,
+    /// Holes are known from selective acknowledgements (RFC 2018, RFC 6675).
+    #[default]
+    Sack,
+}
+
+/// How a sender finds its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// Slow start and additive increase, multiplicative decrease (RFC 5681).
+    Reno,
+    /// RFC 9438.
+    #[default]
+    Cubic,
+}
+
+/// Settings of one connection, of both its ends. Defaults are those of today's hosts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// How losses are repaired.
+    pub recovery: Recovery,
+    /// How the rate is found.
+    pub congestion: Congestion,
+    /// Payload of a full segment.
+    pub mss: Bytes,
+    /// What the receiver's socket holds, and so the window it advertises.
+    pub window: Bytes,
+    /// What the sender's socket holds, and so the most in flight.
+    pub send_buffer: Bytes,
+    /// Whether windows beyond 65,535 bytes can be told (RFC 7323).
+    pub scaling: bool,
+    /// Every segment carries a timestamp, 12 bytes, and every acknowledgement gives a round-trip
+    /// time (RFC 7323); else one segment a window is timed.
+    pub timestamps: bool,
+    /// How long an acknowledgement may wait for a second segment; `None`: each is acknowledged.
+    pub delayed_ack: Option<Duration>,
+    /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4).
+    pub nagle: bool,
+    /// The first window, in segments (RFC 6928: 10).
+    pub initial_window: u32,
+    /// Where slow start ends at first; `None`: at the first loss.
+    pub initial_ssthresh: Option<Bytes>,
+    /// The least retransmission time-out: 1 s in RFC 6298, 200 ms in Linux.
+    pub min_rto: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            recovery: Recovery::default(),
+            congestion: Congestion::default(),
+            mss: Bytes(1448),
+            window: Bytes::mib(256),
+            send_buffer: Bytes::mib(256),
+            scaling: true,
+            timestamps: true,
+            delayed_ack: Some(Duration::from_millis(40)),
+            nagle: true,
+            initial_window: 10,
+            initial_ssthresh: None,
+            min_rto: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Config {
+    /// A host of the time of RFC 2581: AIMD, no timestamps, no scaling, a first window of one
+    /// segment, `mss` and `window` in bytes.
+    pub fn classic(recovery: Recovery, mss: u64, window: u64) -> Self {
+        Self {
+            recovery,
+            congestion: Congestion::Reno,
+            mss: Bytes(mss),
+            window: Bytes(window),
+            scaling: false,
+            timestamps: false,
+            delayed_ack: None,
+            initial_window: 1,
+            min_rto: Duration::from_secs(1),
+            ..Self::default()
+        }
+    }
+
+    /// What the receiver advertises.
+    pub(super) fn advertised(&self) -> u64 {
+        let most = if self.scaling { u64::MAX } else { 65_535 };
+        self.window.0.min(most)
+    }
+}
+
+/// No such name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is none of {1}")]
+pub struct UnknownName(String, &'static str);
+
+impl FromStr for Recovery {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        Ok(match text {
+            "go-back-n" => Self::GoBackN,
+            "tahoe" => Self::Tahoe,
+            "reno" => Self::Reno,
+            "newreno" => Self::NewReno,
+            "sack" => Self::Sack,
+            _ => {
+                return Err(UnknownName(text.into(), "go-back-n, tahoe, reno, newreno, sack"));
+            }
+        })
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        match text {
+            "reno" => Ok(Self::Reno),
+            "cubic" => Ok(Self::Cubic),
+            _ => Err(UnknownName(text.into(), "reno, cubic")),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The congestion window.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::config::{Config, Congestion};
+use super::cubic::Cubic;
+
+/// Window and threshold in bytes, and the law by which they change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Control {
+    mss: f64,
+    window: f64,
+    threshold: f64,
+    law: Law,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Law {
+    Reno,
+    Cubic(Cubic),
+}
+
+impl Control {
+    pub(super) fn new(config: &Config) -> Self {
+        let mss = config.mss.0 as f64;
+        let law = match config.congestion {
+            Congestion::Reno => Law::Reno,
+            Congestion::Cubic => Law::Cubic(Cubic::default()),
+        };
+        let threshold = config.initial_ssthresh.map_or(f64::INFINITY, |bytes| bytes.0 as f64);
+        Self { mss, window: mss * f64::from(config.initial_window), threshold, law }
+    }
+
+    /// Bytes.
+    pub(super) fn window(&self) -> u64 {
+        self.window as u64
+    }
+
+    /// Where slow start ends.
+    pub(super) fn threshold(&self) -> Option<u64> {
+        self.threshold.is_finite().then_some(self.threshold as u64)
+    }
+
+    /// `acked` bytes were acknowledged while the window was full.
+    pub(super) fn on_ack(&mut self, now: Instant, acked: u64, rtt: Duration) {
+        let acked = acked as f64;
+        if self.window < self.threshold {
+            // RFC 5681, equation 2.
+            self.window += acked.min(self.mss);
+            return;
+        }
+        let segments = self.window / self.mss;
+        self.window += self.mss
+            * match &mut self.law {
+                // RFC 5681, equation 3: a segment a round trip with each segment acknowledged.
+                Law::Reno => 1.0 / segments,
+                Law::Cubic(cubic) => cubic.growth(now, segments, acked / self.mss, rtt),
+            };
+    }
+
+    /// A loss, seen with so many bytes in flight.
+    pub(super) fn on_loss(&mut self, in_flight: u64) {
+        let left = match &mut self.law {
+            // RFC 5681, equation 4.
+            Law::Reno => in_flight as f64 / 2.0,
+            Law::Cubic(cubic) => self.mss * cubic.decrease(self.window / self.mss),
+        };
+        self.threshold = left.max(2.0 * self.mss);
+        self.window = self.threshold;
+    }
+
+    /// Begins again from one segment.
+    pub(super) fn restart(&mut self) {
+        self.window = self.mss;
+    }
+
+    /// Leaves a recovery with no more than this in flight, so that no burst follows (RFC 6582,
+    /// section 3.2, step 3).
+    pub(super) fn settle(&mut self, in_flight: u64) {
+        self.window = self.threshold.min((in_flight as f64).max(self.mss) + self.mss);
+    }
+}

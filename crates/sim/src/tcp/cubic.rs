@@ -1,0 +1,49 @@
+//! CUBIC's window (RFC 9438), in segments.
+
+use core::time::Duration;
+
+use units::Instant;
+
+/// Section 4.1.
+const C: f64 = 0.4;
+/// Section 4.6.
+const BETA: f64 = 0.7;
+/// Section 4.3: what AIMD with CUBIC's decrease adds a round trip to be as fast as Reno.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cubic {
+    /// The window before the last decrease.
+    w_max: f64,
+    /// The time since that decrease at which the window is there again, and its beginning.
+    epoch: Option<(Instant, f64)>,
+    /// What Reno would have by now (section 4.3).
+    w_est: f64,
+}
+
+impl Cubic {
+    /// Segments to add to the window for `acked` segments.
+    pub(super) fn growth(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
+        let (start, k) = *self.epoch.get_or_insert_with(|| {
+            self.w_est = window;
+            self.w_max = self.w_max.max(window);
+            (now, ((self.w_max - window) / C).cbrt())
+        });
+        let t = now.since(start).as_secs_f64();
+        let at = |t: f64| C * (t - k).powi(3) + self.w_max;
+        let alpha = if self.w_est < self.w_max { ALPHA } else { 1.0 };
+        self.w_est += alpha * acked / window;
+        if at(t) < self.w_est {
+            return (self.w_est - window).max(0.0);
+        }
+        let target = at(t + rtt.as_secs_f64()).clamp(window, 1.5 * window);
+        (target - window) / window * acked
+    }
+
+    /// The window after a loss; with fast convergence (section 4.7).
+    pub(super) fn decrease(&mut self, window: f64) -> f64 {
+        self.w_max = if window < self.w_max { window * (1.0 + BETA) / 2.0 } else { window };
+        self.epoch = None;
+        window * BETA
+    }
+}

@@ -1,0 +1,26 @@
+//! TCP as sans-IO machines: what the transport is compared with, and what the papers ran.
+//!
+//! A [`Sender`] and a [`Receiver`] of one connection that carries data one way. Segments are
+//! [`Segment`]s without bytes, but with the size that real ones have. How losses are repaired is a
+//! [`Recovery`], how fast to send a [`Congestion`]; all the rest of [`Config`] holds for any of
+//! them. What is to be sent comes from a [`Source`].
+//!
+//! The receiving application reads at once, so windows never close and need no probes. Numbers
+//! have 64 bits and do not wrap.
+mod config;
+mod congestion;
+mod cubic;
+mod receiver;
+mod rto;
+mod scoreboard;
+mod segment;
+mod sender;
+pub(crate) mod source;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, Congestion, Recovery};
+pub use receiver::Receiver;
+pub use segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
+pub use sender::{Sender, SenderStats};
+pub use source::{Http, Source};

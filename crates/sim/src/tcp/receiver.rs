@@ -1,0 +1,112 @@
+//! The receiving end.
+
+use rangemap::RangeSet;
+use units::Instant;
+
+use super::config::{Config, Recovery};
+use super::segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
+
+/// Puts data in order and acknowledges it; its application reads at once.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    config: Config,
+    /// The first byte that is missing.
+    next: u64,
+    /// What lies beyond it.
+    held: RangeSet<u64>,
+    /// Bytes of the blocks that changed last, the latest first.
+    latest: Vec<u64>,
+    /// Bytes that no acknowledgement has told of.
+    untold: u64,
+    /// When to tell of them at the latest, and when the first of them was sent.
+    due: Option<(Instant, Instant)>,
+}
+
+impl Receiver {
+    /// An end that waits for a SYN.
+    pub fn new(config: &Config) -> Self {
+        let (held, latest) = (RangeSet::new(), Vec::new());
+        Self { config: *config, next: 0, held, latest, untold: 0, due: None }
+    }
+
+    /// Bytes that the application has read.
+    pub fn delivered(&self) -> u64 {
+        self.next
+    }
+
+    /// A segment arrives; what answers it at once.
+    pub fn handle(&mut self, now: Instant, segment: &Segment) -> Option<Segment> {
+        let stamp = segment.stamp;
+        match segment.kind {
+            Kind::Syn => {
+                let kind = Kind::SynAck { window: self.config.advertised() };
+                Some(Segment { kind, stamp, timestamps: self.config.timestamps })
+            }
+            Kind::Data { seq, len } => self.data(now, seq, seq + len, stamp),
+            Kind::SynAck { .. } | Kind::Ack { .. } => None,
+        }
+    }
+
+    /// A delayed acknowledgement is due.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Segment> {
+        let (_, stamp) = self.due.filter(|&(due, _)| due <= now)?;
+        Some(self.acknowledge(stamp))
+    }
+
+    /// When one will be.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.due.map(|(due, _)| due)
+    }
+
+    fn data(&mut self, now: Instant, seq: u64, end: u64, stamp: Instant) -> Option<Segment> {
+        if seq > self.next || end <= self.next {
+            // A hole, or nothing new: told at once (RFC 5681, section 4.2).
+            if seq > self.next && self.config.recovery != Recovery::GoBackN {
+                self.held.insert(seq..end);
+                self.latest.retain(|&byte| !(seq..end).contains(&byte));
+                self.latest.insert(0, seq);
+                self.latest.truncate(2 * MAX_SACK_BLOCKS);
+            }
+            return Some(self.acknowledge(stamp));
+        }
+        self.untold += end - self.next;
+        self.next = end;
+        let filled = !self.held.is_empty();
+        while let Some(range) = self.held.first().filter(|range| range.start <= self.next).cloned()
+        {
+            self.next = self.next.max(range.end);
+            self.held.remove(range);
+        }
+        // A second segment, or a window half empty as the application has read it.
+        let enough = self.untold >= 2 * self.config.mss.0
+            || self.untold >= self.config.advertised().div_ceil(2);
+        match self.config.delayed_ack {
+            Some(delay) if !filled && !enough => {
+                self.due.get_or_insert((now + delay, stamp));
+                None
+            }
+            _ => {
+                // The earliest that waited, as RFC 7323 has it (section 4.2).
+                let stamp = self.due.map_or(stamp, |(_, first)| first);
+                Some(self.acknowledge(stamp))
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, stamp: Instant) -> Segment {
+        (self.untold, self.due) = (0, None);
+        let mut sack = SackBlocks::default();
+        if self.config.recovery == Recovery::Sack {
+            self.latest.retain(|&byte| byte >= self.next);
+            for byte in &self.latest {
+                let Some(range) = self.held.get(byte) else { continue };
+                let block = (range.start, range.end);
+                if !sack.as_slice().contains(&block) && !sack.push(block) {
+                    break;
+                }
+            }
+        }
+        let kind = Kind::Ack { ack: self.next, window: self.config.advertised(), sack };
+        Segment { kind, stamp, timestamps: self.config.timestamps }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the two ends send each other.
+
+use units::{Bytes, Instant};
+
+/// IPv4 and TCP headers without options.
+const HEADERS: u64 = 40;
+/// The timestamps option with its padding.
+const TIMESTAMPS: u64 = 12;
+/// What a SYN carries beside timestamps: MSS, SACK permitted, window scale, padded.
+const SYN_OPTIONS: u64 = 12;
+
+/// Blocks that fit beside timestamps (RFC 2018).
+pub const MAX_SACK_BLOCKS: usize = 3;
+
+/// What a receiver holds out of order: first and one past the last byte of up to three blocks, the
+/// latest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SackBlocks {
+    blocks: [(u64, u64); MAX_SACK_BLOCKS],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// The blocks.
+    pub fn as_slice(&self) -> &[(u64, u64)] {
+        &self.blocks[..usize::from(self.count)]
+    }
+
+    /// Adds a block; false when there was no room.
+    pub(super) fn push(&mut self, block: (u64, u64)) -> bool {
+        let Some(place) = self.blocks.get_mut(usize::from(self.count)) else {
+            return false;
+        };
+        *place = block;
+        self.count += 1;
+        true
+    }
+}
+
+/// A segment, without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// What it carries.
+    pub kind: Kind,
+    /// When it was sent; on an acknowledgement, when that was which it answers.
+    pub stamp: Instant,
+    /// Whether this stands in it, as the timestamps option.
+    pub timestamps: bool,
+}
+
+/// What a segment carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Opens the connection.
+    Syn,
+    /// The answer, with the receiver's window.
+    SynAck {
+        /// Bytes from the first on.
+        window: u64,
+    },
+    /// Data.
+    Data {
+        /// Its first byte.
+        seq: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Acknowledges all data before `ack`.
+    Ack {
+        /// The first byte that is missing.
+        ack: u64,
+        /// Bytes from there on.
+        window: u64,
+        /// What is held beyond it.
+        sack: SackBlocks,
+    },
+}
+
+impl Segment {
+    /// Its size as an IP packet.
+    pub fn size(&self) -> Bytes {
+        let options = if self.timestamps { TIMESTAMPS } else { 0 };
+        let rest = match self.kind {
+            Kind::Syn | Kind::SynAck { .. } => SYN_OPTIONS,
+            Kind::Data { len, .. } => len,
+            Kind::Ack { sack, .. } => match sack.as_slice().len() as u64 {
+                0 => 0,
+                blocks => 4 + 8 * blocks,
+            },
+        };
+        Bytes(HEADERS + options + rest)
+    }
+}

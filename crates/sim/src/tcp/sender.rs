@@ -1,0 +1,383 @@
+//! The sending end.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant};
+
+use super::config::{Config, Recovery};
+use super::congestion::Control;
+use super::rto::Rto;
+use super::scoreboard::Scoreboard;
+use super::segment::{Kind, SackBlocks, Segment};
+
+/// Duplicate acknowledgements that mean a loss.
+const DUPLICATES: u32 = 3;
+
+/// What a sender did, and where it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderStats {
+    /// Data segments sent.
+    pub sent: u64,
+    /// Of these, with data that had been sent before.
+    pub retransmitted: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Losses that were seen without one.
+    pub recoveries: u64,
+    /// The last round-trip time that was measured.
+    pub rtt: Option<Duration>,
+    /// The congestion window.
+    pub window: Bytes,
+    /// Sent and not acknowledged.
+    pub in_flight: Bytes,
+}
+
+/// What the sender is doing. The numbers are what had been sent when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Has not been told to begin.
+    Closed,
+    /// A SYN is to be sent.
+    Opening,
+    /// It was, at this time.
+    SynSent(Instant),
+    /// Nothing is known to be lost.
+    Open,
+    /// A loss was seen by acknowledgements and is being repaired.
+    Recovery(u64),
+    /// Everything since is sent again, in slow start.
+    GoingBack(u64),
+}
+
+/// Sends what was written, as fast as windows allow: hand it what arrives, then
+/// [`poll`](Self::poll) until nothing comes.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    config: Config,
+    phase: Phase,
+    /// The first byte that is not acknowledged, the next to send, and the first never sent.
+    una: u64,
+    next: u64,
+    most: u64,
+    /// The end of what the application has written.
+    written: u64,
+    /// What the receiver advertised.
+    window: u64,
+    control: Control,
+    /// The congestion window, and not something else, ended the last burst.
+    full: bool,
+    /// Without selective acknowledgements: what left the network since the last new one.
+    inflation: u64,
+    duplicates: u32,
+    /// The first segment that is not acknowledged is to be sent again, whatever the window.
+    resend: bool,
+    /// This recovery has seen a partial acknowledgement.
+    partial: bool,
+    /// With selective acknowledgements.
+    board: Option<Scoreboard>,
+    rto: Rto,
+    timer: Option<Instant>,
+    /// Without timestamps: the end of the segment that is timed, and when it was sent.
+    timed: Option<(u64, Instant)>,
+    stats: SenderStats,
+}
+
+impl Sender {
+    /// A sender that has not begun.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            config: *config,
+            phase: Phase::Closed,
+            una: 0,
+            next: 0,
+            most: 0,
+            written: 0,
+            window: 0,
+            control: Control::new(config),
+            full: false,
+            inflation: 0,
+            duplicates: 0,
+            resend: false,
+            partial: false,
+            board: (config.recovery == Recovery::Sack).then(Scoreboard::default),
+            rto: Rto::new(config.min_rto),
+            timer: None,
+            timed: None,
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// Begins to connect.
+    pub fn open(&mut self) {
+        self.phase = Phase::Opening;
+    }
+
+    /// The application has written so many bytes more.
+    pub fn write(&mut self, amount: u64) {
+        self.written = self.written.saturating_add(amount);
+    }
+
+    /// Whether all that was written has been acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.una == self.written
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> SenderStats {
+        let window = Bytes(self.control.window());
+        SenderStats { window, in_flight: Bytes(self.in_flight()), ..self.stats }
+    }
+
+    /// The congestion window at which slow start ends, once it is known, in bytes.
+    pub fn threshold(&self) -> Option<u64> {
+        self.control.threshold()
+    }
+
+    /// A segment arrives.
+    pub fn handle(&mut self, now: Instant, segment: &Segment) {
+        match (segment.kind, self.phase) {
+            (Kind::SynAck { window }, Phase::SynSent(sent)) => {
+                self.window = window;
+                self.phase = Phase::Open;
+                self.timer = None;
+                self.measure(now.since(sent));
+            }
+            (
+                Kind::Ack { ack, sack, .. },
+                Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_),
+            ) => {
+                self.acknowledge(now, ack, &sack, segment.stamp);
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.timer.is_none_or(|timer| timer > now) {
+            return;
+        }
+        self.stats.timeouts += 1;
+        self.rto.back_off();
+        self.timer = None;
+        self.timed = None;
+        if let Phase::SynSent(_) = self.phase {
+            self.phase = Phase::Opening;
+            return;
+        }
+        // Of time-outs in a row only the first says something of the window (RFC 5681, 3.1).
+        if self.phase != Phase::GoingBack(self.most) {
+            self.control.on_loss(self.next - self.una);
+        }
+        self.go_back();
+    }
+
+    /// When something is due.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timer
+    }
+
+    /// The next segment that may be sent.
+    pub fn poll(&mut self, now: Instant) -> Option<Segment> {
+        let kind = match self.phase {
+            Phase::Closed | Phase::SynSent(_) => return None,
+            Phase::Opening => {
+                self.phase = Phase::SynSent(now);
+                self.timer = Some(now + self.rto.get());
+                Kind::Syn
+            }
+            Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_) => {
+                let (seq, len) = self.again().or_else(|| self.fresh())?;
+                self.note(now, seq, len);
+                Kind::Data { seq, len }
+            }
+        };
+        Some(Segment { kind, stamp: now, timestamps: self.config.timestamps })
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.board.as_ref().map_or(self.next - self.una, Scoreboard::in_flight)
+    }
+
+    /// What is to be sent again out of order.
+    fn again(&mut self) -> Option<(u64, u64)> {
+        let forced = core::mem::take(&mut self.resend);
+        match &mut self.board {
+            None if forced => {
+                let len = (self.most - self.una).min(self.config.mss.0);
+                (len > 0).then_some((self.una, len))
+            }
+            None => None,
+            Some(board) => {
+                let (seq, len) = board.next_lost()?;
+                let fits = board.in_flight() + len <= self.control.window();
+                self.full = !fits;
+                (fits || forced).then(|| {
+                    board.on_resent();
+                    (seq, len)
+                })
+            }
+        }
+    }
+
+    /// What comes next in order, if both windows have room.
+    fn fresh(&mut self) -> Option<(u64, u64)> {
+        if self.board.as_mut().is_some_and(|board| board.next_lost().is_some()) {
+            return None;
+        }
+        let end = self.written.min(self.una.saturating_add(self.config.send_buffer.0));
+        let window = self.window.min(self.config.send_buffer.0);
+        let room = (self.una + window).saturating_sub(self.next);
+        let len = room.min(self.config.mss.0).min(end.saturating_sub(self.next));
+        let allowed = self.control.window() + self.inflation;
+        self.full = len > 0 && self.in_flight() + len > allowed;
+        if len == 0 || self.full {
+            return None;
+        }
+        // Silly windows are avoided, and small segments held back (RFC 1122, 4.2.3.4).
+        let whole = len == self.config.mss.0 || len >= window.div_ceil(2);
+        let last = self.next + len == self.written;
+        let quiet = !self.config.nagle || self.next == self.una || self.next < self.most;
+        (whole || last && quiet).then_some((self.next, len))
+    }
+
+    fn note(&mut self, now: Instant, seq: u64, len: u64) {
+        self.stats.sent += 1;
+        if seq < self.most {
+            self.stats.retransmitted += 1;
+            // Karn: what was sent twice is not timed, nor what waits behind it.
+            self.timed = None;
+        } else {
+            self.timed.get_or_insert((seq + len, now));
+            if let Some(board) = &mut self.board {
+                board.on_sent(seq, len);
+            }
+        }
+        if seq == self.next {
+            self.next += len;
+        }
+        self.most = self.most.max(self.next);
+        self.timer.get_or_insert(now + self.rto.get());
+    }
+
+    fn measure(&mut self, rtt: Duration) {
+        self.rto.sample(rtt);
+        self.stats.rtt = Some(rtt);
+    }
+
+    fn acknowledge(&mut self, now: Instant, ack: u64, sack: &SackBlocks, stamp: Instant) {
+        let acked = ack.saturating_sub(self.una);
+        if let Some(board) = &mut self.board {
+            board.on_ack(ack);
+            board.on_sack(sack.as_slice());
+        }
+        if acked > 0 {
+            self.advance(now, ack, acked, stamp);
+        } else if ack == self.una && self.most > ack {
+            self.duplicates += 1;
+        }
+        let holes = self.board.as_mut().is_some_and(|board| board.next_lost().is_some());
+        match (self.phase, &self.board) {
+            (Phase::Open, _) if holes => self.see_loss(),
+            (Phase::Open, None) if self.duplicates >= DUPLICATES => self.see_loss(),
+            // The first two let a segment each go (RFC 3042).
+            (Phase::Open, None) if acked == 0 => self.limited_transmit(),
+            (Phase::Recovery(_), None) if acked == 0 => self.inflation += self.config.mss.0,
+            _ => {}
+        }
+    }
+
+    fn limited_transmit(&mut self) {
+        if !matches!(self.config.recovery, Recovery::GoBackN | Recovery::Tahoe) {
+            self.inflation = u64::from(self.duplicates) * self.config.mss.0;
+        }
+    }
+
+    /// New data was acknowledged.
+    fn advance(&mut self, now: Instant, ack: u64, acked: u64, stamp: Instant) {
+        self.una = ack;
+        self.next = self.next.max(ack);
+        self.duplicates = 0;
+        if self.config.timestamps {
+            self.measure(now.since(stamp));
+        } else if let Some((_, sent)) = self.timed.take_if(|(end, _)| *end <= ack) {
+            self.measure(now.since(sent));
+        }
+        let partial = match self.phase {
+            Phase::Recovery(end) if ack < end && self.config.recovery != Recovery::Reno => {
+                self.repair_next(acked)
+            }
+            Phase::Recovery(_) => {
+                self.phase = Phase::Open;
+                self.inflation = 0;
+                if self.config.recovery == Recovery::NewReno {
+                    self.control.settle(self.next - self.una);
+                }
+                false
+            }
+            // What was sent again needlessly is answered by duplicates up to the end, which say
+            // nothing of a loss (RFC 6582, section 3.2, step 1).
+            Phase::GoingBack(end) if ack > end => {
+                self.phase = Phase::Open;
+                self.grow(now, acked);
+                false
+            }
+            _ => {
+                self.inflation = 0;
+                self.grow(now, acked);
+                false
+            }
+        };
+        if self.una == self.most {
+            self.timer = None;
+        } else if !partial || self.timer.is_none() {
+            self.timer = Some(now + self.rto.get());
+        }
+    }
+
+    /// A partial acknowledgement: the next hole is sent. Whether the timer goes on as it was: the
+    /// first one restarts it (RFC 6582, section 3.2, step 3).
+    fn repair_next(&mut self, acked: u64) -> bool {
+        if self.board.is_some() {
+            return false;
+        }
+        let mss = self.config.mss.0;
+        self.resend = true;
+        self.inflation = self.inflation.saturating_sub(acked) + if acked >= mss { mss } else { 0 };
+        core::mem::replace(&mut self.partial, true)
+    }
+
+    /// The window grows only when it is what holds the sender back (RFC 7661).
+    fn grow(&mut self, now: Instant, acked: u64) {
+        if self.full {
+            self.control.on_ack(now, acked, self.rto.smoothed().unwrap_or_default());
+        }
+    }
+
+    /// Acknowledgements have shown a loss.
+    fn see_loss(&mut self) {
+        if self.config.recovery == Recovery::GoBackN {
+            return;
+        }
+        self.stats.recoveries += 1;
+        self.control.on_loss((self.next - self.una).saturating_sub(self.inflation));
+        if self.config.recovery == Recovery::Tahoe {
+            return self.go_back();
+        }
+        self.phase = Phase::Recovery(self.most);
+        self.resend = true;
+        self.inflation = if self.board.is_none() { 3 * self.config.mss.0 } else { 0 };
+        self.partial = false;
+    }
+
+    /// Sends again from the first that is not acknowledged, beginning with one segment.
+    fn go_back(&mut self) {
+        self.control.restart();
+        self.phase = Phase::GoingBack(self.most);
+        (self.inflation, self.duplicates, self.resend) = (0, 0, false);
+        match &mut self.board {
+            Some(board) => board.lose_all(),
+            None => self.next = self.una,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What applications send.
+
+use core::str::FromStr;
+use core::time::Duration;
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use units::{Bytes, Instant};
+
+/// What an application sends over its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Source {
+    /// As much as goes (FTP of an endless file).
+    #[default]
+    Greedy,
+    /// So much, and then ends (FTP).
+    Fixed(Bytes),
+    /// Documents, each on a connection of its own, with pauses between them.
+    Http(Http),
+}
+
+/// A reader of web pages (paper 4, section 4): documents have Pareto's sizes, and the pauses
+/// between them are exponential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Http {
+    /// Mean size of a document.
+    pub mean: Bytes,
+    /// Pareto's shape; the mean exists above 1.
+    pub shape: f64,
+    /// Mean pause from the end of one to the request of the next.
+    pub think: Duration,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { mean: Bytes(10_000), shape: 1.3, think: Duration::from_millis(800) }
+    }
+}
+
+/// The largest document: Pareto's law with a shape below 2 has no variance, and one document in
+/// 10^12 would never end.
+const LARGEST: f64 = 1e12;
+
+/// Draws documents and pauses.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    law: Http,
+    random: Pcg64Mcg,
+}
+
+impl Reader {
+    pub(crate) fn new(law: Http, seed: u64) -> Self {
+        Self { law, random: Pcg64Mcg::seed_from_u64(seed) }
+    }
+
+    /// In (0, 1].
+    fn uniform(&mut self) -> f64 {
+        1.0 - (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Bytes of the next document.
+    pub(crate) fn document(&mut self) -> u64 {
+        let Http { mean, shape, .. } = self.law;
+        let least = mean.0 as f64 * (shape - 1.0) / shape;
+        (least / self.uniform().powf(1.0 / shape)).clamp(1.0, LARGEST) as u64
+    }
+
+    /// When it is asked for.
+    pub(crate) fn pause(&mut self, now: Instant) -> Instant {
+        let mean = self.law.think.as_secs_f64();
+        now + Duration::from_secs_f64(-self.uniform().ln() * mean)
+    }
+}
+
+/// Reads `greedy`, a size, or `http:mean=10kB,shape=1.3,think=800ms`, of which each part may be
+/// left out.
+impl FromStr for Source {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        match name {
+            "greedy" if rest.is_empty() => return Ok(Self::Greedy),
+            "http" => {}
+            _ => {
+                let size = text.parse::<Bytes>().ok().filter(|size| *size > Bytes::ZERO);
+                let why = || format!("'{text}' is none of greedy, a size such as 5MB, http");
+                return size.map(Self::Fixed).ok_or_else(why);
+            }
+        }
+        let mut law = Http::default();
+        for word in rest.split(',').filter(|word| !word.is_empty()) {
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| format!("'{word}': key=value"))?;
+            match key {
+                "mean" => law.mean = value.parse().map_err(|e| format!("mean: {e}"))?,
+                "shape" => law.shape = value.parse().map_err(|e| format!("shape: {e}"))?,
+                "think" => law.think = path::parse_time(value)?,
+                _ => return Err(format!("'{key}' is none of mean, shape, think")),
+            }
+        }
+        let possible = law.shape > 1.0 && law.shape.is_finite() && law.mean > Bytes::ZERO;
+        possible.then_some(Self::Http(law)).ok_or_else(|| "a mean needs a shape above 1".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_and_pauses_have_the_laws_that_were_asked_for() {
+        let mut reader = Reader::new(Http { shape: 2.5, ..Http::default() }, 3);
+        let n = 200_000;
+        let sizes: Vec<u64> = (0..n).map(|_| reader.document()).collect();
+        let mean = sizes.iter().sum::<u64>() as f64 / n as f64;
+        // Variance of Pareto with shape 2.5: 0.8 of the squared mean, so sigma of the mean 0.2%.
+        assert!((mean / 10_000.0 - 1.0).abs() < 0.01, "{mean}");
+        // P(X > 2 least) = 2^-2.5.
+        let least = 10_000.0 * 1.5 / 2.5;
+        let above = sizes.iter().filter(|&&size| size as f64 > 2.0 * least).count() as f64;
+        assert!((above / n as f64 - 2f64.powf(-2.5)).abs() < 0.005);
+        let pauses: f64 =
+            (0..n).map(|_| reader.pause(Instant::ZERO).since(Instant::ZERO).as_secs_f64()).sum();
+        assert!((pauses / n as f64 / 0.8 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn sources_are_read() {
+        assert_eq!("greedy".parse(), Ok(Source::Greedy));
+        assert_eq!("5MB".parse(), Ok(Source::Fixed(Bytes(5_000_000))));
+        assert_eq!("http".parse(), Ok(Source::Http(Http::default())));
+        let law = Http { mean: Bytes(2000), ..Http::default() };
+        assert_eq!("http:mean=2kB".parse(), Ok(Source::Http(law)));
+        for wrong in ["", "0", "http:shape=1", "http:mean", "http:size=3", "greedy:x"] {
+            assert!(wrong.parse::<Source>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Both ends in rounds: what is sent in one is answered before the next.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::{Config, Kind, Receiver, Recovery, Segment, Sender};
+
+const MSS: u64 = 1000;
+const ROUND: Duration = Duration::from_millis(100);
+
+struct Rounds {
+    sender: Sender,
+    receiver: Receiver,
+    now: Instant,
+}
+
+impl Rounds {
+    fn new(recovery: Recovery) -> Self {
+        let config = Config { initial_window: 20, ..Config::classic(recovery, MSS, 20 * MSS) };
+        let (mut sender, receiver) = (Sender::new(&config), Receiver::new(&config));
+        sender.open();
+        let mut rounds = Self { sender, receiver, now: Instant::from_nanos(1) };
+        rounds.round(|_| false);
+        rounds
+    }
+
+    /// Sends all that may be sent, loses some of it, and answers the rest a round-trip later. The
+    /// first bytes of what was sent, in segments.
+    fn round(&mut self, lost: impl Fn(u64) -> bool) -> Vec<u64> {
+        let sent: Vec<Segment> = core::iter::from_fn(|| self.sender.poll(self.now)).collect();
+        let place = |segment: &Segment| match segment.kind {
+            Kind::Data { seq, .. } => Some(seq / MSS),
+            _ => None,
+        };
+        let through = sent.iter().filter(|segment| !place(segment).is_some_and(&lost));
+        let answers: Vec<_> =
+            through.filter_map(|segment| self.receiver.handle(self.now, segment)).collect();
+        self.now += ROUND;
+        answers.iter().for_each(|answer| self.sender.handle(self.now, answer));
+        sent.iter().filter_map(place).collect()
+    }
+
+    /// Loses four of a window's twenty segments; what is sent in the rounds that follow.
+    fn after_loss(&mut self, rounds: usize) -> Vec<Vec<u64>> {
+        self.sender.write(20 * MSS);
+        let sent = self.round(|place| [3, 6, 9, 12].contains(&place));
+        assert_eq!(sent, Vec::from_iter(0..20));
+        self.sender.write(1000 * MSS);
+        (0..rounds).map(|_| self.round(|_| false)).collect()
+    }
+}
+
+#[test]
+fn newreno_repairs_one_hole_a_round_trip() {
+    let mut rounds = Rounds::new(Recovery::NewReno);
+    let sent = rounds.after_loss(5);
+    let again = |round: &Vec<u64>| Vec::from_iter(round.iter().copied().filter(|&at| at < 20));
+    let again: Vec<_> = sent.iter().map(again).collect();
+    assert_eq!(again, [vec![3], vec![6], vec![9], vec![12], vec![]]);
+    assert_eq!((rounds.sender.stats().timeouts, rounds.sender.stats().recoveries), (0, 1));
+}
+
+#[test]
+fn sack_repairs_all_holes_in_the_first() {
+    let mut rounds = Rounds::new(Recovery::Sack);
+    let sent = rounds.after_loss(2);
+    assert!(sent[0].starts_with(&[3, 6, 9, 12]), "{sent:?}");
+    assert!(sent[1].iter().all(|&at| at >= 20));
+    // Half of the seventeen that were in flight when it was seen.
+    assert_eq!(rounds.sender.threshold(), Some(17 * MSS / 2));
+}
+
+#[test]
+fn reno_is_left_by_the_first_partial_acknowledgement() {
+    let mut rounds = Rounds::new(Recovery::Reno);
+    let sent = rounds.after_loss(2);
+    assert_eq!(sent[0][0], 3);
+    // Its window halved, and nothing is known of the second hole until duplicates come again.
+    assert!(!sent[1].contains(&6) || rounds.sender.stats().recoveries == 2);
+}
+
+#[test]
+fn old_tcp_waits_for_its_time_out_and_sends_all_again() {
+    for (recovery, waits) in [(Recovery::GoBackN, true), (Recovery::Tahoe, false)] {
+        let mut rounds = Rounds::new(recovery);
+        let sent = rounds.after_loss(1);
+        assert_eq!(sent[0].first() != Some(&3), waits, "{recovery:?}");
+        if waits {
+            // The window's place that the first three left.
+            assert_eq!(sent[0], [20, 21, 22]);
+            let timeout = rounds.sender.next_timeout().expect("something is in flight");
+            assert_eq!(timeout.since(rounds.now), Duration::from_millis(900));
+            rounds.now = timeout;
+            rounds.sender.handle_timeout(timeout);
+            // One, two, four: slow start over what had arrived as well.
+            assert_eq!(rounds.round(|_| false), [3]);
+            assert_eq!(rounds.round(|_| false), [4, 5]);
+            assert_eq!(rounds.round(|_| false), [6, 7, 8, 9]);
+        }
+    }
+}
+
+#[test]
+fn the_time_out_doubles_and_a_measurement_ends_that() {
+    let mut rounds = Rounds::new(Recovery::Sack);
+    rounds.sender.write(MSS);
+    rounds.round(|_| true);
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let timeout = rounds.sender.next_timeout().expect("something is in flight");
+        waits.push(timeout.since(rounds.now).as_millis());
+        rounds.now = timeout;
+        rounds.sender.handle_timeout(timeout);
+        assert!(rounds.sender.poll(rounds.now).is_some());
+    }
+    // The first round was over by then.
+    assert_eq!(waits, [900, 2000, 4000]);
+    assert_eq!(rounds.sender.stats().timeouts, 3);
+}

@@ -1,0 +1,140 @@
+//! The TCP models against closed forms, and against ns-2.
+
+use std::time::Duration;
+
+use sim::{Outcome, Study};
+
+/// Runs a path with TCP flows, and measures from a time on.
+fn run(path: &str, flow: &str, (from, seconds): (u64, u64)) -> Outcome {
+    let text = format!(
+        "about = \"a test\"\nduration = \"{seconds}s\"\n{path}\n[[flow]]\ntransport = \"tcp\"\n{flow}"
+    );
+    let mut study: Study = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+    study.measure_from = Duration::from_secs(from);
+    study.run(Some(Duration::from_millis(100)))
+}
+
+/// A flow that acknowledges every segment, without options.
+fn plain(recovery: &str, cc: &str) -> String {
+    format!(
+        "recovery = \"{recovery}\"\ncc = \"{cc}\"\nmss = 1460\ntimestamps = false\n\
+         delayed-ack = \"none\"\n"
+    )
+}
+
+#[track_caller]
+fn assert_near(found: f64, expected: f64, share: f64) {
+    let ratio = found / expected;
+    assert!((ratio - 1.0).abs() <= share, "{found} instead of {expected}: {ratio:.3}");
+}
+
+#[test]
+fn a_window_over_the_round_trip_time() {
+    let path = "rtt = \"200ms\"\nboth = { rate = \"1gbit\" }";
+    // Whole segments only: 16 of the 24 KiB.
+    let found = run(path, &(plain("sack", "reno") + "window = \"24KiB\""), (2, 22)).goodput("");
+    assert_near(found, 16.0 * 1460.0 * 8.0 / 0.2, 0.01);
+    // Without scaling no more than 65,535 bytes can be told: 44 segments.
+    let found = run(path, &(plain("sack", "reno") + "scaling = false"), (2, 22)).goodput("");
+    assert_near(found, 44.0 * 1460.0 * 8.0 / 0.2, 0.01);
+    // The sender's buffer limits alike.
+    let buffer = "send-buffer = \"14600\"\nnagle = false";
+    let found = run(path, &(plain("sack", "reno") + buffer), (2, 22)).goodput("");
+    assert_near(found, 10.0 * 1460.0 * 8.0 / 0.2, 0.01);
+}
+
+#[test]
+fn slow_start_doubles_each_round_trip() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"10gbit\" }";
+    let windows = |flow: &str| -> Vec<u64> {
+        let outcome = run(path, &(plain("sack", "reno") + flow), (0, 1));
+        outcome.samples.iter().map(|sample| sample.window_bytes / 1460).collect()
+    };
+    assert_eq!(windows("initial-window = 2")[1..9], [2, 4, 8, 16, 32, 64, 128, 256]);
+    let end = "initial-window = 2\nssthresh = 46720";
+    assert_eq!(windows(end)[1..9], [2, 4, 8, 16, 32, 32, 33, 34]);
+}
+
+/// Segments in flight on average over 100 ms at this loss.
+fn response(flow: &str, loss: f64) -> f64 {
+    let path =
+        format!("rtt = \"100ms\"\nboth = {{ rate = \"1gbit\" }}\nforward = {{ loss = {loss} }}");
+    run(&path, flow, (20, 420)).goodput("") * 0.1 / 8.0 / 1460.0
+}
+
+#[test]
+fn aimd_follows_mathis() {
+    for loss in [0.001, 0.01] {
+        for recovery in ["sack", "newreno"] {
+            assert_near(response(&plain(recovery, "reno"), loss), (1.5 / loss).sqrt(), 0.12);
+        }
+        // An acknowledgement for two segments halves the increase.
+        let delayed = plain("sack", "reno").replace("none", "40ms");
+        assert_near(response(&delayed, loss), (0.75 / loss).sqrt(), 0.12);
+    }
+}
+
+#[test]
+fn cubic_follows_its_response_function() {
+    // RFC 9438, figure 5, which is for evenly spaced losses: random ones do a little better.
+    let loss = 1e-4;
+    let expected = (0.4f64 * 3.7 / 1.2).powf(0.25) * (0.1f64 / loss).powf(0.75);
+    assert_near(response(&plain("sack", "cubic"), loss), expected * 1.1, 0.12);
+    // At much loss it is Reno's.
+    assert_near(response(&plain("sack", "cubic"), 0.01), (1.5f64 / 0.01).sqrt(), 0.15);
+}
+
+/// ns-2 2.35 carried 9.57, 9.54 and 9.44 Mbit/s over 10 Mbit/s, 50 ms each way, 250 packets.
+#[test]
+fn as_ns2() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"10mbit\", queue = \"250packets\" }";
+    let one = |recovery| run(path, &plain(recovery, "reno"), (0, 100)).goodput("") / 1e6;
+    assert_near(one("sack"), 9.54, 0.03);
+    assert_near(one("newreno"), 9.44, 0.03);
+    let red = "rtt = \"100ms\"\nboth = { rate = \"10mbit\" }\n\
+        forward = { queue = \"red:min=50packets,max=150packets,limit=250packets\" }";
+    let four = run(red, &(plain("sack", "reno") + "count = 4"), (0, 100));
+    assert_near(four.goodput("") / 1e6, 9.57, 0.03);
+}
+
+#[test]
+fn documents_come_on_connections_of_their_own() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"1gbit\" }";
+    let http = "nagle = false\nsource = \"http:mean=2kB,shape=2.5,think=400ms\"";
+    let outcome = run(path, &(plain("sack", "reno") + http), (0, 300));
+    let documents = outcome.flows[0].documents;
+    // A handshake and half a round trip, and hardly ever more: the first window has 14,600 bytes.
+    assert_near(documents.mean_seconds(), 0.15, 0.03);
+    assert_near(documents.count as f64, 300.0 / (0.15 + 0.4), 0.1);
+    assert_near(outcome.flows[0].delivered_bytes as f64, documents.count as f64 * 2000.0, 0.15);
+}
+
+#[test]
+fn a_file_arrives_and_ends_its_flow() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"10mbit\" }\nback = { loss = 0.05 }";
+    let file = "[[flow]]\nsource = \"3MB\"\nfrom = \"far\"\nstart = \"1s\"\ncc = \"cubic\"";
+    let outcome = run(path, &format!("source = \"1MB\"\n{file}"), (0, 60));
+    let [tcp, ours] = &outcome.flows[..] else { panic!("two flows") };
+    assert_eq!((tcp.delivered_bytes, ours.delivered_bytes), (1_000_000, 3_000_000));
+    assert!(tcp.finished.is_some_and(|end| (0.8..3.0).contains(&end)), "{tcp:?}");
+    assert!(ours.finished.is_some_and(|end| end > 3.4) && ours.line_losses > 20, "{ours:?}");
+}
+
+#[test]
+fn wrong_flows_are_named_by_their_line() {
+    let head = "about = \"x\"\nrtt = \"1ms\"\nboth = { rate = \"1mbit\", mtu = 1500 }\n";
+    let error = |flow: &str| format!("{head}[[flow]]\n{flow}").parse::<Study>().unwrap_err();
+    for (flow, part) in [
+        ("transport = \"tcp\"\nmss = 1460", "mss = 1448"),
+        ("transport = \"tcp\"\ncc = \"bbr\"", "reno, cubic"),
+        ("window = 1", "transport = \"tcp\""),
+        ("source = \"http\"", "transport = \"tcp\""),
+        ("speed = 1", "speed"),
+        ("start = \"2s\"\nstop = \"1s\"", "stops"),
+        ("count = 0", "20000"),
+    ] {
+        let error = error(flow);
+        assert!(error.line >= 4 && error.to_string().contains(part), "{flow}: {error}");
+    }
+    assert!(head.parse::<Study>().unwrap_err().to_string().contains("[[flow]]"));
+}
