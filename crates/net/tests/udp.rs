@@ -223,3 +223,11 @@ async fn thousands_of_streams_and_several_drivers() {
     let ((), _connections) = tokio::join!(sends, receives);
     assert_eq!(server.socket_drops(), 0);
 }
+
+#[tokio::test]
+async fn packets_without_seals_are_for_simulations_alone() {
+    let config = Config { sealing: transport::crypto::Sealing::Simulated, ..Config::default() };
+    let refused = UdpEndpoint::listen(localhost(), key(1), config).err();
+    assert!(matches!(refused, Some(NetError::Bind { .. })), "{refused:?}");
+    assert!(UdpEndpoint::client(localhost(), key(1), config).is_err());
+}

@@ -6,7 +6,7 @@ use core::time::Duration;
 use units::{Bytes, Rate};
 
 use crate::cc::{Algorithm, Remembered};
-use crate::crypto::KEY_PACKETS;
+use crate::crypto::{KEY_PACKETS, Sealing};
 use crate::streams::{EARLY_STREAMS, Limits};
 use crate::wire::Versions;
 
@@ -79,6 +79,8 @@ pub struct Config {
     pub key_packets: u64,
     /// Versions of the protocol to speak.
     pub versions: Versions,
+    /// Whether packets are sealed: outside of simulations they are.
+    pub sealing: Sealing,
 }
 
 impl Default for Config {
@@ -100,6 +102,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(10),
             key_packets: KEY_PACKETS,
             versions: Versions::SPOKEN,
+            sealing: Sealing::default(),
         }
     }
 }

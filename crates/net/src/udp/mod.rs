@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::{io, thread};
 
-use transport::crypto::Credentials;
+use transport::crypto::{Credentials, Sealing};
 use transport::{Config, Endpoint, Refusals};
 
 pub use ask::ask;
@@ -95,6 +95,9 @@ impl UdpEndpoint {
         listens: Option<NonZeroUsize>,
     ) -> Result<Self, NetError> {
         let bind = || -> io::Result<Self> {
+            if config.sealing != Sealing::Sealed {
+                return Err(io::Error::other("packets without seals are for simulations alone"));
+            }
             let mut seed = [0; 32];
             getrandom::fill(&mut seed).map_err(io::Error::other)?;
             let drivers = listens.map_or(1, NonZeroUsize::get);

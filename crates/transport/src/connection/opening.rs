@@ -176,7 +176,7 @@ impl Connection {
             trace.note(Step::Agreed(Box::new((*ours, *theirs))));
         }
         self.peer = keys.peer;
-        self.seals = Some(Seals::new(now, keys));
+        self.seals = Some(Seals::new(now, keys.with(self.config.sealing)));
         self.remote = theirs.connection;
         self.remote_token = theirs.reset_token;
         self.idle_timeout = self.config.idle_timeout.min(theirs.idle_timeout.max(MIN_IDLE));

@@ -10,7 +10,7 @@ mod handshake;
 mod key;
 mod token;
 
-pub use aead::{Keys, Opener, Sealer, TAG_LEN};
+pub use aead::{Keys, Opener, Sealer, Sealing, TAG_LEN};
 pub use credentials::{Allowed, Credentials};
 pub use epoch::{EpochOpener, EpochSealer, KEY_BYTES, KEY_PACKETS, KEY_TIME};
 pub use handshake::{Initiator, Pattern, Responder};
