@@ -5,6 +5,7 @@
 mod emulate;
 mod gateway;
 mod probe;
+mod simulate;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::address::{DEFAULT_PORT, Location};
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
+pub use simulate::{Reproduce, Simulate};
 
 /// How every command ends; part of `--help` and of the man pages.
 const EXIT_CODES: &str = "\
@@ -48,6 +50,8 @@ pub enum Command {
     Fingerprint,
     Demo(Demo),
     Emulate(Box<Emulate>),
+    Simulate(Simulate),
+    Reproduce(Reproduce),
     Ftp(crate::ftp::args::Ftp),
     FtpUser(crate::ftp::args::FtpUser),
     Gateway(Gateway),

@@ -21,8 +21,11 @@ mod probe;
 mod progress;
 mod qlog;
 mod race;
+mod reproduce;
+mod scenario;
 mod serve;
 mod signals;
+mod simulate;
 mod ssh;
 mod summary;
 
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         Command::Fingerprint => keys::fingerprint().map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(options),
         Command::Emulate(options) => emulate::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
+        Command::Reproduce(options) => reproduce::run(&options),
         Command::Ftp(options) => ftp::run(options),
         Command::FtpUser(options) => ftp::user(&options),
         Command::Gateway(options) => gateway::run(options),

@@ -26,6 +26,7 @@
 
 mod host;
 mod node;
+pub mod papers;
 mod socket;
 mod study;
 pub mod swarm;

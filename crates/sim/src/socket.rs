@@ -17,7 +17,12 @@ pub struct Socket {
     /// The connection that was begun last, from either end.
     latest: u32,
     buffer: Vec<u8>,
+    /// Memory of datagrams that have arrived.
+    spare: Vec<Vec<u8>>,
 }
+
+/// Datagrams whose memory is kept.
+const MAX_SPARE: usize = 1 << 12;
 
 impl Socket {
     /// A socket at `address` that accepts connections. Every socket holds the same key.
@@ -29,6 +34,7 @@ impl Socket {
             connections: BTreeMap::new(),
             latest: 0,
             buffer: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -106,9 +112,20 @@ impl Socket {
                 let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) else {
                     break;
                 };
-                let segments = self.buffer.chunks(transmit.segment);
-                out.extend(segments.map(|one| Datagram { to: transmit.to, bytes: one.to_vec() }));
+                for segment in self.buffer.chunks(transmit.segment) {
+                    let mut bytes = self.spare.pop().unwrap_or_default();
+                    bytes.extend_from_slice(segment);
+                    out.push(Datagram { to: transmit.to, bytes });
+                }
             }
+        }
+    }
+
+    /// Takes the memory of a datagram that nobody needs any more, for the next one to be sent.
+    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < MAX_SPARE {
+            bytes.clear();
+            self.spare.push(bytes);
         }
     }
 

@@ -8,6 +8,7 @@ mod fairness;
 mod lab;
 mod mile;
 mod response;
+mod simulator;
 mod transport;
 mod trees;
 
@@ -27,6 +28,8 @@ pub enum Bench {
     Mile(mile::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
     Response(response::Args),
+    /// The simulator: its speed, and its agreement with ns-2.
+    Simulator(simulator::Args),
     /// The transport beside its peers, over paths of many delays and losses.
     Transport(transport::Args),
     /// A tree with files from nothing to the largest, many times: is it always identical?
@@ -41,6 +44,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),
+        Bench::Simulator(args) => simulator::run(args),
         Bench::Transport(args) => transport::run(args),
         Bench::Trees(args) => trees::run(args),
     }

@@ -197,7 +197,7 @@ impl FromStr for RunOn {
 }
 
 /// A time between two looks.
-fn interval(text: &str) -> Result<Duration, String> {
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
     let shortest = Duration::from_millis(1);
     (time >= shortest).then_some(time).ok_or_else(|| "give a millisecond or more".to_owned())

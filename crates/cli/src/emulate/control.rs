@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use units::Rate;
 
-use super::read_trace;
 use crate::args::SetPath;
+use crate::scenario::read_trace;
 
 /// Names the socket of the lab in which a command runs.
 pub const VARIABLE: &str = "LONGHAUL_CONTROL";

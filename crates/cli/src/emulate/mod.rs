@@ -6,18 +6,14 @@ mod recordings;
 mod report;
 mod stats;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use emulator::{Lab, LabError, LabOptions, Limits};
-use path::{HostGroup, MAX_SCENARIO, PRESETS, PathConfig, Preset, Scenario};
-use rustix::fs::OFlags;
+use path::{HostGroup, PRESETS, PathConfig, Scenario};
 
 use crate::args::{Emulate, EmulateAction};
+use crate::scenario::Source;
 use crate::signals::Signals;
 use commands::Surroundings;
 use control::Control;
@@ -26,10 +22,6 @@ use recordings::Targets;
 /// CMD succeeded, but the run shows the limits of this machine and not the path. As `git bisect
 /// run` has it: nothing can be learned from this one.
 const UNFAITHFUL: u8 = 125;
-
-/// The longest trace file that is read, in bytes: the most lines there may be, with room for
-/// their digits.
-const MAX_TRACE_FILE: u64 = 128 << 20;
 
 /// `longhaul emulate`.
 pub fn run(options: &Emulate) -> anyhow::Result<ExitCode> {
@@ -77,7 +69,10 @@ fn set_up(options: &Emulate) -> anyhow::Result<(PathConfig, LabOptions)> {
     };
     let (path, near, far) = match &options.scenario {
         Some(name) => {
-            let Scenario { path, near, far, .. } = scenario(name)?;
+            let source = Source::find(name)?;
+            let read = Scenario::read(&source.text, |file| source.load(file));
+            let read = read.with_context(|| name.display().to_string())?;
+            let Scenario { path, near, far, .. } = read;
             (path, near, far)
         }
         None => (options.path.config(), or_one(&options.near_hosts), or_one(&options.far_hosts)),
@@ -132,48 +127,6 @@ fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The scenario of this name, else the one in this file.
-fn scenario(name: &Path) -> anyhow::Result<Scenario> {
-    if let Some(preset) = name.to_str().and_then(Preset::find) {
-        return Ok(preset.scenario()?);
-    }
-    let source = read(name, MAX_SCENARIO as u64).with_context(|| {
-        format!("no scenario is called {0}, and no file {0} can be read", name.display())
-    })?;
-    // Files that it names stand beside it.
-    let folder = name.parent().unwrap_or(Path::new(""));
-    Scenario::read(&source, |file| read_trace(folder, file))
-        .with_context(|| name.display().to_string())
-}
-
-/// The text of a trace that is named from this folder. A lab reads it while it runs, so it never
-/// waits for a writer, as a FIFO does.
-fn read_trace(folder: &Path, file: &str) -> Result<String, String> {
-    let path = folder.join(file);
-    let open = || {
-        let no_wait = OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(no_wait).open(&path)?;
-        let regular = file.metadata()?.is_file();
-        regular.then_some(file).ok_or_else(|| io::Error::other("it is not a regular file"))
-    };
-    let text = open().and_then(|file| text(file, MAX_TRACE_FILE));
-    text.map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// The text of a file of at most this length.
-fn read(path: &Path, most: u64) -> io::Result<String> {
-    text(File::open(path)?, most)
-}
-
-fn text(file: File, most: u64) -> io::Result<String> {
-    let mut text = String::new();
-    file.take(most + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > most {
-        return Err(io::Error::other(format!("it is longer than {most} bytes")));
-    }
-    Ok(text)
-}
-
 /// Says what is missing and what to do about it.
 fn explain(error: LabError) -> anyhow::Error {
     if error.is_not_permitted() {
@@ -185,24 +138,5 @@ fn explain(error: LabError) -> anyhow::Error {
         )
     } else {
         error.into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lab_waits_for_no_trace() {
-        let folder = tempfile::tempdir().unwrap();
-        let fifo = folder.path().join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
-        assert!(made.success());
-        std::fs::write(folder.path().join("trace"), "0 1").unwrap();
-        assert_eq!(read_trace(folder.path(), "trace"), Ok("0 1".to_owned()));
-        for name in ["fifo", "/dev/zero", "."] {
-            let error = read_trace(folder.path(), name).unwrap_err();
-            assert!(error.contains("not a regular file"), "{error}");
-        }
     }
 }

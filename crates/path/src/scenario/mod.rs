@@ -122,6 +122,11 @@ impl ScenarioError {
         let line = 1 + before.filter(|&&byte| byte == b'\n').count();
         Self { line, message: message.to_string() }
     }
+
+    /// What is wrong, without its place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 /// Where in the text something stands.

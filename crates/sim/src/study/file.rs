@@ -233,19 +233,29 @@ impl Study {
             let more = more.map_err(|why| error(&why))?;
             if let Some(Protocol::Tcp(config)) = more.first().map(|flow| flow.protocol)
                 && let Some(mtu) = path.forward.mtu.into_iter().chain(path.back.mtu).min()
-                && config.mss.0 + HEADERS > mtu.0
+                && config.full_size() > mtu
             {
-                let why = format!("an MTU of {} B has room for mss = {}", mtu.0, mtu.0 - HEADERS);
+                let most = mtu + config.mss - config.full_size();
+                let why = format!("an MTU of {mtu} has room for mss = {}", most.0);
                 return Err(error(&why));
             }
             flows.extend(more);
         }
         if flows.is_empty() {
-            let why = "nothing is sent: add a [[flow]], as in docs/spec/scenario.md";
-            return Err(ScenarioError::at(source, None, why));
+            let ours = Table::default().flows(0, 0, hosts);
+            flows = ours.map_err(|why| ScenarioError::at(source, None, why))?;
         }
         let duration = duration.unwrap_or(DURATION);
-        Ok(Self { about, path, near, far, flows, duration, measure_from: Duration::ZERO })
+        Ok(Self {
+            about,
+            path,
+            near,
+            far,
+            flows,
+            duration,
+            measure_from: Duration::ZERO,
+            trace: None,
+        })
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) enum Body {
 }
 
 /// UDP and IPv4 headers.
-const HEADERS: u64 = 28;
+pub(super) const HEADERS: u64 = 28;
 
 impl Body {
     /// As an IP packet.

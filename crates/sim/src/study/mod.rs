@@ -14,7 +14,7 @@
 //!     count = 2
 //!     transport = "tcp"
 //! "#.parse()?;
-//! let outcome = study.run(None);
+//! let outcome = study.run();
 //! assert!(outcome.queue.utilisation > 0.9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -29,6 +29,7 @@ mod udp;
 use core::time::Duration;
 
 use path::{HostGroup, PathConfig};
+use units::Bytes;
 
 pub use flow::{FlowConfig, Protocol};
 use network::Network;
@@ -37,6 +38,9 @@ pub use parallel::run_all;
 
 /// How often a run looks at the queue.
 const GLANCE: Duration = Duration::from_millis(10);
+
+/// The MTU of devices when nobody says otherwise.
+const ETHERNET: Bytes = Bytes(1500);
 
 /// A path, who is at its ends, and what they send.
 #[derive(Clone, Debug)]
@@ -55,24 +59,32 @@ pub struct Study {
     pub duration: Duration,
     /// What happens before is not counted.
     pub measure_from: Duration,
+    /// How often to note how each flow stands, if at all.
+    pub trace: Option<Duration>,
 }
 
 impl Study {
-    /// Runs it to its end. With an interval, how each flow stood is noted as often.
+    /// What the hosts' devices take: the path's MTU, or that of Ethernet when it has none.
+    fn mtu(&self) -> Bytes {
+        let links = [&self.path.forward, &self.path.back];
+        links.into_iter().filter_map(|link| link.mtu).min().unwrap_or(ETHERNET)
+    }
+
+    /// Runs it to its end.
     ///
     /// # Panics
     /// When the path, a host's link or a flow's host is impossible: what was read from a file is
     /// not.
-    pub fn run(&self, trace: Option<Duration>) -> Outcome {
+    pub fn run(&self) -> Outcome {
         let mut network = Network::new(self);
         let mut tally = outcome::Tally::new(self, &network);
-        let (mut glance, mut sample) = (Duration::ZERO, trace);
+        let (mut glance, mut sample) = (Duration::ZERO, self.trace);
         loop {
             glance += GLANCE;
             let look = glance.min(self.duration).min(sample.unwrap_or(Duration::MAX));
             network.run_until(look);
             tally.glance(look, &network);
-            if let Some((at, interval)) = sample.as_mut().zip(trace)
+            if let Some((at, interval)) = sample.as_mut().zip(self.trace)
                 && look == *at
             {
                 tally.sample(look, &network);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BinaryHeap;
 
 use path::{DropCause, Fate, HostGroup, Link, Packet, Scenario};
-use units::Instant;
+use units::{Bytes, Instant};
 
 use super::Study;
 use super::flow::{Body, End, Flow, FlowConfig, Protocol, Standing};
@@ -95,7 +95,7 @@ impl Network {
         for (index, config) in study.flows.iter().enumerate() {
             // Neighbouring seeds must not meet each other's flows.
             let seed = study.path.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
-            network.flows.push(line(config, seed));
+            network.flows.push(line(config, study.mtu(), seed));
         }
         network.planned = vec![Instant::FAR_FUTURE; network.links.len() + 2 * study.flows.len()];
         for flow in 0..network.flows.len() {
@@ -241,7 +241,7 @@ impl Network {
     }
 }
 
-fn line(config: &FlowConfig, seed: u64) -> Line {
+fn line(config: &FlowConfig, mtu: Bytes, seed: u64) -> Line {
     let start = START + config.start;
     let ends: Box<dyn Flow> = match &config.protocol {
         Protocol::Tcp(tcp) => Box::new(TcpFlow::new(tcp, config.source, start, seed)),
@@ -250,7 +250,7 @@ fn line(config: &FlowConfig, seed: u64) -> Line {
                 Source::Fixed(size) => size.0,
                 Source::Greedy | Source::Http(_) => u64::MAX,
             };
-            Box::new(UdpFlow::new(transport, amount, start, seed))
+            Box::new(UdpFlow::new(transport, amount, mtu, start, seed))
         }
     };
     let stop = config.stop.map_or(Instant::FAR_FUTURE, |stop| START + stop);

@@ -1,26 +1,15 @@
 //! Many runs side by side.
 
-use core::time::Duration;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::{Outcome, Study};
 
-/// Runs every study on all cores, and returns what they showed in their order. `done` hears of
-/// each that has ended.
-pub fn run_all(studies: &[Study], trace: Option<Duration>, done: impl Fn() + Sync) -> Vec<Outcome> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    run_on(cores, studies, trace, done)
-}
-
-/// The same on so many cores.
-fn run_on(
-    cores: usize,
-    studies: &[Study],
-    trace: Option<Duration>,
-    done: impl Fn() + Sync,
-) -> Vec<Outcome> {
+/// Runs every study on so many cores, or all, and returns what they showed in their order. `done`
+/// hears of each that has ended.
+pub fn run_all(studies: &[Study], cores: Option<usize>, done: impl Fn() + Sync) -> Vec<Outcome> {
+    let cores = cores.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let next = AtomicUsize::new(0);
     let outcomes: Vec<_> = studies.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
@@ -29,7 +18,7 @@ fn run_on(
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(study) = studies.get(place) else { return };
-                    let outcome = study.run(trace);
+                    let outcome = study.run();
                     *outcomes[place].lock().expect("nobody panics with it") = Some(outcome);
                     done();
                 }
@@ -42,6 +31,8 @@ fn run_on(
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
 
     #[test]
@@ -67,14 +58,14 @@ mod tests {
         let mut studies = vec![study; 4];
         for (index, study) in studies.iter_mut().enumerate() {
             study.path.seed = index as u64 / 2;
+            study.trace = Some(Duration::from_millis(200));
         }
-        let trace = Some(Duration::from_millis(200));
         let count = AtomicUsize::new(0);
-        let one = run_on(1, &studies, trace, || {
+        let one = run_all(&studies, Some(1), || {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.into_inner(), 4);
-        assert_eq!(one, run_on(3, &studies, trace, || {}));
+        assert_eq!(one, run_all(&studies, Some(3), || {}));
         assert_eq!(one[0], one[1]);
         assert_ne!(one[1], one[2]);
         assert_eq!(one[0].samples.len(), 15 * 5);

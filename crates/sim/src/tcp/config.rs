@@ -3,7 +3,9 @@
 use core::str::FromStr;
 use core::time::Duration;
 
-use units::Bytes;
+use units::{Bytes, Instant};
+
+use super::segment::{Kind, Segment};
 
 /// How a sender repairs losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +99,12 @@ impl Config {
             min_rto: Duration::from_secs(1),
             ..Self::default()
         }
+    }
+
+    /// Size of a full segment as an IP packet.
+    pub(crate) fn full_size(&self) -> Bytes {
+        let kind = Kind::Data { seq: 0, len: self.mss.0 };
+        Segment { kind, stamp: Instant::ZERO, timestamps: self.timestamps }.size()
     }
 
     /// What the receiver advertises.

@@ -1,0 +1,82 @@
+//! The flags of `longhaul simulate` and `longhaul reproduce`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use path::parse_time;
+
+use super::emulate::interval;
+
+/// Run a scenario in virtual time and say what its flows get
+///
+/// The path is the model that `longhaul emulate` runs, from the same file; the flows are its
+/// [[flow]] tables: the product's own transport, or models of TCP. Without any, one flow of ours
+/// sends from near to far. The same scenario and seed give the same output, byte by byte.
+#[derive(Args)]
+#[command(after_long_help = SIMULATE_HELP)]
+pub struct Simulate {
+    /// The name of a scenario that `longhaul emulate --list` shows, or a TOML file
+    #[arg(value_name = "NAME|FILE")]
+    pub scenario: PathBuf,
+    /// Change a value of the scenario; the same key given again is run with each of its values
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run with so many seeds, from the scenario's own on, and show 95% confidence intervals
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: u32,
+    /// How long a run is [default: the scenario's duration, else 60s]
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub duration: Option<Duration>,
+    /// Leave out of the figures what happens before
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_time)]
+    pub from: Duration,
+    /// Write how each flow stood over time to a CSV file
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// How often --trace looks
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
+    pub trace_interval: Duration,
+    /// Write each run and the summary as JSON, an object a line, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Run so many at a time [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+const SIMULATE_HELP: &str = "\
+Keys of --set are those of the file: rtt=100ms; rate=10mbit for both directions, forward.loss=1% for
+one; flow.window=64KiB for all flows, flow.2.cc=cubic for those of the second [[flow]] table.
+
+Examples:
+  longhaul simulate transoceanic-1g
+  longhaul simulate my.toml --seeds 10 --from 20s
+  longhaul simulate my.toml --set queue=50ms --set queue=red-i --set rtt=20ms --set rtt=200ms
+  longhaul simulate my.toml --trace flows.csv
+  longhaul emulate --scenario my.toml -- iperf3 -c 10.77.0.2     # the same path, with real programs";
+
+/// Run the papers' experiments and judge them
+///
+/// Each row has a criterion, runs with several seeds, and passes on the median. Without ID all rows
+/// are run.
+#[derive(Args)]
+pub struct Reproduce {
+    /// Rows, or the beginnings of their names, as in "mftp" or "xftp-fig1"
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+    /// Show the rows, and end
+    #[arg(long)]
+    pub list: bool,
+    /// Run each row with so many seeds
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+    /// Write each row as JSON, an object a line, to standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Run so many at a time [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}

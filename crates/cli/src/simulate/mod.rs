@@ -1,0 +1,117 @@
+//! `longhaul simulate`: a scenario in virtual time.
+
+mod summary;
+mod sweep;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use sim::{Outcome, Study};
+
+use crate::args::Simulate;
+use crate::progress::emit;
+use crate::scenario::Source;
+use summary::Summary;
+use sweep::Point;
+
+/// Samples that are kept in memory until all has run.
+const MAX_SAMPLES: u128 = 20_000_000;
+
+/// `longhaul simulate`.
+pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
+    let source = Source::find(&options.scenario)?;
+    let points = sweep::points(&options.set)?;
+    let mut studies = Vec::new();
+    for point in &points {
+        let study = point.study(&source)?;
+        let study = measured(study, options)?;
+        studies.extend((0..options.seeds).map(|offset| {
+            let mut study = study.clone();
+            study.path.seed = study.path.seed.wrapping_add(u64::from(offset));
+            study
+        }));
+    }
+    check_samples(&studies)?;
+    let outcomes = run_all(&studies, options.jobs);
+    if let Some(file) = &options.trace {
+        trace(file, &points, options.seeds, &outcomes)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    for (point, runs) in points.iter().zip(outcomes.chunks(options.seeds as usize)) {
+        let summary = Summary::of(runs);
+        if options.json {
+            for run in runs {
+                emit(&json!({ "event": "run", "set": point.object(), "run": run }));
+            }
+            emit(&json!({ "event": "summary", "set": point.object(), "summary": summary }));
+        } else {
+            say!("{}{summary}", point.heading());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs studies on so many cores, or all, and shows how far that is.
+pub fn run_all(studies: &[Study], jobs: Option<u16>) -> Vec<Outcome> {
+    let bar = ProgressBar::new(studies.len() as u64);
+    let style = "{bar:30} {pos} of {len} runs, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
+    let outcomes = sim::run_all(studies, jobs.map(usize::from), || bar.inc(1));
+    bar.finish_and_clear();
+    outcomes
+}
+
+/// The study with the options for its time.
+fn measured(mut study: Study, options: &Simulate) -> anyhow::Result<Study> {
+    study.duration = options.duration.unwrap_or(study.duration);
+    study.measure_from = options.from;
+    study.trace = options.trace.is_some().then_some(options.trace_interval);
+    if study.measure_from >= study.duration {
+        bail!("nothing is left to measure: a run ends after {:?}", study.duration);
+    }
+    Ok(study)
+}
+
+fn check_samples(studies: &[Study]) -> anyhow::Result<()> {
+    let of = |study: &Study| {
+        let samples = study.trace.map_or(0, |step| study.duration.as_nanos() / step.as_nanos());
+        samples * study.flows.len() as u128
+    };
+    if studies.iter().map(of).sum::<u128>() > MAX_SAMPLES {
+        bail!("this would note {MAX_SAMPLES} samples and more; give a longer --trace-interval");
+    }
+    Ok(())
+}
+
+/// Writes all samples, each behind what was set and the seed.
+fn trace(file: &Path, points: &[Point], seeds: u32, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(File::create(file)?);
+    csv.write_record(TRACE_HEADER)?;
+    for (point, runs) in points.iter().zip(outcomes.chunks(seeds as usize)) {
+        let set = point.to_string();
+        for run in runs {
+            for sample in &run.samples {
+                csv.serialize((&set, run.seed, sample))?;
+            }
+        }
+    }
+    Ok(csv.flush()?)
+}
+
+/// The columns: what was set, the seed, and those of [`sim::Sample`].
+const TRACE_HEADER: [&str; 10] = [
+    "set",
+    "seed",
+    "seconds",
+    "flow",
+    "goodput_bps",
+    "rtt_seconds",
+    "window_bytes",
+    "rate_bps",
+    "queue_packets",
+    "drops",
+];

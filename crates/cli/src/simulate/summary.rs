@@ -1,0 +1,223 @@
+//! What runs with several seeds have shown together.
+
+use core::fmt;
+
+use serde::Serialize;
+use sim::{FlowReport, Outcome};
+
+/// A mean, and half of its 95% confidence interval when there is more than one run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    mean: f64,
+    half: Option<f64>,
+}
+
+impl Estimate {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.collect();
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let half = (n > 1.0).then(|| student(values.len() - 1) * (squares / (n - 1.0) / n).sqrt());
+        Self { mean, half }
+    }
+
+    fn text(&self, scale: f64, digits: usize) -> String {
+        let half = self.half.map(|half| format!(" ±{:.digits$}", half * scale));
+        format!("{:.digits$}{}", self.mean * scale, half.unwrap_or_default())
+    }
+}
+
+/// The 97.5% point of Student's distribution; beyond the table that of the normal one is close.
+fn student(freedom: usize) -> f64 {
+    const POINTS: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    POINTS.get(freedom - 1).copied().unwrap_or(1.96)
+}
+
+/// The flows of one `[[flow]]` table.
+#[derive(Debug, Serialize)]
+struct Group {
+    name: String,
+    protocol: String,
+    count: usize,
+    /// Of all of them together.
+    goodput_bps: Estimate,
+    /// Jain's index among them.
+    fairness: Estimate,
+    rtt_seconds: Estimate,
+    /// Of data packets.
+    lost_share: Estimate,
+    again_share: Estimate,
+    timeouts: Estimate,
+    /// When all had arrived, in seconds.
+    finished: Option<Estimate>,
+    /// Mean time of a document.
+    document_seconds: Option<Estimate>,
+}
+
+/// All runs of one combination of values.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    runs: usize,
+    groups: Vec<Group>,
+    utilisation: Estimate,
+    queue_packets: Estimate,
+    drop_share: Estimate,
+}
+
+/// The flow's name without its number in the table.
+fn group_name(flow: &FlowReport) -> &str {
+    let split = flow.name.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
+    split.map_or(&flow.name, |(name, _)| name)
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+/// From 1 over their number, one has all, to 1, all have the same.
+fn jain(flows: &[&FlowReport]) -> f64 {
+    let sum: f64 = flows.iter().map(|flow| flow.goodput_bps).sum();
+    let squares: f64 = flows.iter().map(|flow| flow.goodput_bps.powi(2)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (flows.len() as f64 * squares) }
+}
+
+impl Group {
+    /// The flows of this name in each run.
+    fn of(name: &str, runs: &[Vec<&FlowReport>]) -> Self {
+        let each =
+            |of: &dyn Fn(&[&FlowReport]) -> f64| Estimate::of(runs.iter().map(|run| of(run)));
+        let sum = |run: &[&FlowReport], of: fn(&FlowReport) -> u64| run.iter().map(|f| of(f)).sum();
+        let mean = |run: &[&FlowReport], of: fn(&FlowReport) -> Option<f64>| {
+            let known: Vec<f64> = run.iter().filter_map(|flow| of(flow)).collect();
+            known.iter().sum::<f64>() / known.len() as f64
+        };
+        let first = runs[0][0];
+        let all_finished = runs.iter().flatten().all(|flow| flow.finished.is_some());
+        let finished =
+            |run: &[&FlowReport]| run.iter().filter_map(|flow| flow.finished).fold(0.0, f64::max);
+        let documents = |run: &[&FlowReport]| {
+            let count: u64 = run.iter().map(|flow| flow.documents.count).sum();
+            run.iter().map(|flow| flow.documents.total_seconds).sum::<f64>() / count as f64
+        };
+        let many = runs.iter().flatten().any(|flow| flow.documents.count > 1);
+        Self {
+            name: name.to_owned(),
+            protocol: first.protocol.clone(),
+            count: runs[0].len(),
+            goodput_bps: each(&|run| run.iter().map(|flow| flow.goodput_bps).sum()),
+            fairness: each(&jain),
+            rtt_seconds: each(&|run| mean(run, |flow| flow.rtt_mean)),
+            lost_share: each(&|run| {
+                share(sum(run, |f| f.queue_drops + f.line_losses), sum(run, |f| f.sent))
+            }),
+            again_share: each(&|run| share(sum(run, |f| f.retransmitted), sum(run, |f| f.sent))),
+            timeouts: each(&|run| sum(run, |f| f.timeouts) as f64),
+            finished: all_finished.then(|| each(&finished)),
+            document_seconds: many.then(|| each(&documents)),
+        }
+    }
+}
+
+impl Summary {
+    pub fn of(runs: &[Outcome]) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for name in runs[0].flows.iter().map(group_name) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let groups = names.into_iter().map(|name| {
+            let of = |run: &'_ Outcome| -> Vec<usize> {
+                let flows = run.flows.iter().enumerate();
+                flows.filter(|(_, flow)| group_name(flow) == name).map(|(at, _)| at).collect()
+            };
+            let runs: Vec<Vec<&FlowReport>> = runs
+                .iter()
+                .map(|run| of(run).into_iter().map(|at| &run.flows[at]).collect())
+                .collect();
+            Group::of(name, &runs)
+        });
+        let each = |of: fn(&Outcome) -> f64| Estimate::of(runs.iter().map(of));
+        Self {
+            runs: runs.len(),
+            groups: groups.collect(),
+            utilisation: each(|run| run.queue.utilisation),
+            queue_packets: each(|run| run.queue.mean_packets),
+            drop_share: each(|run| share(run.queue.dropped, run.queue.offered)),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = vec![
+            [
+                "flows",
+                "protocol",
+                "goodput Mbit/s",
+                "fairness",
+                "RTT ms",
+                "lost %",
+                "again %",
+                "time-outs",
+                "done s",
+                "document s",
+            ]
+            .map(str::to_owned),
+        ];
+        for group in &self.groups {
+            let many = if group.count == 1 { String::new() } else { format!(" x {}", group.count) };
+            let or_none = |estimate: Option<Estimate>| {
+                estimate.map_or_else(|| "-".to_owned(), |estimate| estimate.text(1.0, 3))
+            };
+            rows.push([
+                format!("{}{many}", group.name),
+                group.protocol.clone(),
+                group.goodput_bps.text(1e-6, 3),
+                group.fairness.text(1.0, 3),
+                group.rtt_seconds.text(1e3, 1),
+                group.lost_share.text(100.0, 3),
+                group.again_share.text(100.0, 3),
+                group.timeouts.text(1.0, 1),
+                or_none(group.finished),
+                or_none(group.document_seconds),
+            ]);
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
+        for row in &rows {
+            for (cell, &width) in row.iter().zip(&widths) {
+                write!(f, "{cell:width$}  ")?;
+            }
+            writeln!(f)?;
+        }
+        write!(
+            f,
+            "bottleneck: {} % used, {} packets waiting, {} % dropped; {} run{}",
+            self.utilisation.text(100.0, 2),
+            self.queue_packets.text(1.0, 1),
+            self.drop_share.text(100.0, 3),
+            self.runs,
+            if self.runs == 1 { "" } else { "s" },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_has_students_interval() {
+        let estimate = Estimate::of([1.0, 2.0, 3.0].into_iter());
+        assert_eq!(estimate.mean, 2.0);
+        // s = 1, so t / sqrt(3).
+        assert!((estimate.half.unwrap() - 4.303 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!(Estimate::of([5.0].into_iter()), Estimate { mean: 5.0, half: None });
+    }
+}

@@ -1,0 +1,240 @@
+//! Paper 3: XFTP over a satellite.
+
+use path::PathConfig;
+
+use super::{Judgement, Row, Seen, both, ms, preset, seconds, study, tcp, time_for, with_rtt};
+use crate::study::{Outcome, Study};
+use crate::tcp::{Config, Recovery, Source};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "xftp-eq2",
+        experiment: "a file of 5 MB over one connection",
+        paper: "about 44,000 byte/s",
+        criterion: "within 5%",
+        assumptions: &["Reno, every segment acknowledged"],
+        studies: || vec![file(preset("xftp-t1"), 1, 24 << 10)],
+        judge: |seen| {
+            let mut judgement = Judgement::new();
+            judgement.near("byte/s", seen.spread(0, rate), 44_000.0, 0.05);
+            judgement
+        },
+    },
+    Row {
+        id: "xftp-fig1",
+        experiment: "a file of 5 MB over 1 to 16 connections",
+        paper: "best with 6 to 8, less with more",
+        criterion: "6 to 8 within 5% of the best; more than 10% lower with 16",
+        assumptions: &["Reno, every segment acknowledged; a router's queue of 0.7 s, drop-tail"],
+        studies: || (1..=16).map(|count| file(preset("xftp-t1"), count, 24 << 10)).collect(),
+        judge: judge_counts,
+    },
+    Row {
+        id: "xftp-fig2",
+        experiment: "a file of 5 MB with 24 to 192 KB in flight, in windows of 6 to 48 KB",
+        paper: "the throughput depends on N x W alone",
+        criterion: "at most 5% between least and most at equal N x W",
+        assumptions: &["Reno, every segment acknowledged"],
+        studies: || {
+            SUMS.iter()
+                .flat_map(|&sum| WINDOWS.iter().filter_map(move |&window| split(sum, window)))
+                .collect()
+        },
+        judge: judge_sums,
+    },
+    Row {
+        id: "xftp-fig3",
+        experiment: "round-trip time over time with 12 connections",
+        paper: "swings up to 1.5 s",
+        criterion: "base 560 ms, peaks of 1.1 s and more, three swings or more, the first fall the deepest",
+        assumptions: &["12 connections of Reno; a queue of 0.7 s, drop-tail"],
+        studies: || {
+            let mut study = file(preset("xftp-t1"), 12, 24 << 10);
+            study.duration = seconds(120);
+            vec![study]
+        },
+        judge: judge_swings,
+    },
+    Row {
+        id: "xftp-fig5",
+        experiment: "192 KB in flight as 16 x 12, 8 x 24 and 4 x 48 KB at bit errors of 1e-7 to 1e-5",
+        paper: "more, smaller connections win",
+        criterion: "ordered 16 > 8 > 4 at every error rate of 1e-6 and above",
+        assumptions: &["Reno, every segment acknowledged; 400 s of steady state"],
+        studies: erring,
+        judge: judge_errors,
+    },
+    Row {
+        id: "xftp-slowstart",
+        experiment: "time to the full rate, 500 ms, segments of 512 bytes",
+        paper: "about 3.5 s",
+        criterion: "within 15%",
+        assumptions: &["a window of 24 KB, every segment acknowledged, counted from the SYN"],
+        studies: || {
+            let mut study = file(with_rtt(preset("xftp-t1"), ms(500)), 1, 24 << 10);
+            study.duration = seconds(20);
+            study.trace = Some(ms(10));
+            vec![study]
+        },
+        judge: judge_slow_start,
+    },
+];
+
+const MSS: u64 = 512;
+const FILE: f64 = 5e6;
+const SUMS: [u64; 4] = [24 << 10, 48 << 10, 96 << 10, 192 << 10];
+const WINDOWS: [u64; 4] = [6 << 10, 12 << 10, 24 << 10, 48 << 10];
+const SPLITS: [(usize, u64); 3] = [(16, 12 << 10), (8, 24 << 10), (4, 48 << 10)];
+const ERRORS: [f64; 4] = [1e-7, 1e-6, 3e-6, 1e-5];
+
+/// Connections that carry a file together: they run until the slowest has long carried it.
+fn file(path: PathConfig, count: usize, window: u64) -> Study {
+    let config = Config::classic(Recovery::Reno, MSS, window);
+    let mut study = study(path, tcp("tcp", count, config, Source::Greedy), seconds(1));
+    // At half of what equation 2 gives them, or of the link.
+    let most = (count as u64 * window) as f64 / 0.56;
+    study.duration = seconds((FILE / most.min(140_000.0) * 2.0) as u64 + 10);
+    study.trace = Some(ms(100));
+    study
+}
+
+/// This much in flight in such windows.
+fn split(sum: u64, window: u64) -> Option<Study> {
+    let count = (sum / window) as usize;
+    (1..=16).contains(&count).then(|| file(preset("xftp-t1"), count, window))
+}
+
+/// Byte/s of the file.
+fn rate(outcome: &Outcome) -> f64 {
+    FILE / time_for(outcome, FILE)
+}
+
+fn judge_counts(seen: &Seen) -> Judgement {
+    let mut judgement = Judgement::new();
+    let rates = seen.medians(0..16, rate);
+    let best = rates.iter().copied().fold(0.0, f64::max);
+    for (at, rate) in rates.iter().enumerate() {
+        let share = rate / best;
+        let holds = match at + 1 {
+            6..=8 => share >= 0.95,
+            16 => share < 0.9,
+            _ => true,
+        };
+        judgement.ask(
+            holds,
+            format!(
+                "{:2} connections: {rate:.0} byte/s, {:.1} % of the best",
+                at + 1,
+                100.0 * share
+            ),
+        );
+    }
+    judgement
+}
+
+fn judge_sums(seen: &Seen) -> Judgement {
+    let mut judgement = Judgement::new();
+    let mut at = 0;
+    for sum in SUMS {
+        let count = WINDOWS.iter().filter(|&&window| (1..=16).contains(&(sum / window))).count();
+        let rates = seen.medians(at..at + count, rate);
+        at += count;
+        let (least, most) =
+            rates.iter().fold((f64::MAX, 0.0f64), |(l, m), &r| (l.min(r), m.max(r)));
+        let figure = format!("{} KB in flight: {least:.0} to {most:.0} byte/s", sum >> 10);
+        judgement.ask(most / least <= 1.05, figure);
+    }
+    judgement.because(
+        "Slow start: a window of 48 KB opens three round trips later than one of 6 KB, and the file \
+         lasts for half a minute only.",
+    )
+}
+
+/// What an echo would have taken, sample by sample: the path, and the queue at that time.
+fn echoes(outcome: &Outcome) -> Vec<f64> {
+    let mut last = -1.0;
+    let first_of_each = outcome.samples.iter().filter(|sample| {
+        let new = sample.seconds > last;
+        last = sample.seconds;
+        new
+    });
+    let packet = (MSS + 40) as f64 * 8.0 / 1.536e6;
+    first_of_each.map(|sample| 0.56 + sample.queue_packets as f64 * packet).collect()
+}
+
+/// The same without the bursts of each round trip: means of a second.
+fn smooth(echoes: &[f64]) -> Vec<f64> {
+    echoes.chunks(10).map(|second| second.iter().sum::<f64>() / second.len() as f64).collect()
+}
+
+/// Peaks of the echoes and the falls behind them, of a fifth of a second and more.
+fn swings(echoes: &[f64]) -> Vec<(f64, f64)> {
+    let (mut peak, mut valley) = (0.0f64, f64::MAX);
+    let mut found = Vec::new();
+    for &echo in echoes {
+        if echo < valley {
+            valley = echo;
+        }
+        if peak - valley >= 0.2 && echo - valley >= 0.2 {
+            found.push((peak, peak - valley));
+            (peak, valley) = (echo, echo);
+        }
+        if echo > peak {
+            (peak, valley) = (echo, echo);
+        }
+    }
+    found
+}
+
+fn judge_swings(seen: &Seen) -> Judgement {
+    let mut judgement = Judgement::new();
+    let base = seen.spread(0, |outcome| echoes(outcome).into_iter().fold(f64::MAX, f64::min));
+    judgement.near("least, s", base, 0.56, 0.01);
+    let peak = seen.spread(0, |outcome| echoes(outcome).into_iter().fold(0.0, f64::max));
+    judgement.ask(peak.median >= 1.1, format!("highest: {:.2} s", peak.median));
+    let count = seen.spread(0, |outcome| swings(&smooth(&echoes(outcome))).len() as f64);
+    judgement.ask(count.median >= 3.0, format!("swings: {}", count.median));
+    let first = seen.spread(0, |outcome| {
+        let swings = swings(&smooth(&echoes(outcome)));
+        let others = swings.iter().skip(1).map(|swing| swing.1).fold(0.0, f64::max);
+        swings.first().map_or(0.0, |first| first.1 / others)
+    });
+    judgement.ask(
+        first.median >= 1.0,
+        format!("first fall over the deepest other: {:.2}", first.median),
+    );
+    judgement
+}
+
+fn erring() -> Vec<Study> {
+    let run = |error: f64, (count, window): (usize, u64)| {
+        let path = both(preset("xftp-t1"), |link| link.impairments.bit_error = error);
+        let mut study = file(path, count, window);
+        study.duration = seconds(400);
+        study.trace = None;
+        study
+    };
+    ERRORS.iter().flat_map(|&error| SPLITS.map(|split| run(error, split))).collect()
+}
+
+fn judge_errors(seen: &Seen) -> Judgement {
+    let mut judgement = Judgement::new();
+    for (at, error) in ERRORS.iter().enumerate() {
+        let rates = seen.medians(3 * at..3 * at + 3, |outcome| outcome.goodput("") / 8.0);
+        let holds = *error < 1e-6 || rates.is_sorted_by(|more, fewer| more > fewer);
+        let shown: Vec<_> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
+        judgement.ask(holds, format!("{error:e}: {} byte/s with 16, 8, 4", shown.join(", ")));
+    }
+    judgement
+}
+
+fn judge_slow_start(seen: &Seen) -> Judgement {
+    let mut judgement = Judgement::new();
+    let full = seen.spread(0, |outcome| {
+        let full = |window: u64| window >= (24 << 10) / MSS * MSS;
+        let first = outcome.samples.iter().find(|sample| full(sample.window_bytes));
+        first.map_or(f64::NAN, |sample| sample.seconds)
+    });
+    judgement.near("s", full, 3.5, 0.15);
+    judgement
+}

@@ -1,0 +1,52 @@
+# A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-i SECONDS RATE SEED. Prints acknowledged
+# bit/s, packets that came to the queue, that it dropped, and that waited on average.
+lassign $argv count kind queue seconds rate seed
+set ns [new Simulator]
+$ns rtproto Static
+$defaultRNG seed $seed
+Agent/TCP set packetSize_ 1460
+Agent/TCP set window_ 100000
+Agent/TCP set windowInit_ 10
+Agent/TCP set minrto_ 0.2
+Agent/TCP set overhead_ 0
+Queue/RED set thresh_ 50
+Queue/RED set maxthresh_ 150
+Queue/RED set q_weight_ 0.002
+Queue/RED set linterm_ 10
+Queue/RED set gentle_ true
+Queue/RED set mean_pktsize_ 1500
+Queue/RED set bytes_ false
+Queue/RED set queue_in_bytes_ false
+Queue/RED set adaptive_ 0
+set discipline DropTail
+if {$queue ne "droptail"} { set discipline RED }
+if {$queue eq "red-i"} { Queue/RED set q_weight_ 1.0 }
+set near [$ns node]
+set far [$ns node]
+$ns duplex-link $near $far $rate 50ms $discipline
+$ns queue-limit $near $far 250
+$ns queue-limit $far $near 100000
+set monitor [$ns monitor-queue $near $far ""]
+set packets [$monitor get-pkts-integrator]
+for {set i 0} {$i < $count} {incr i} {
+  if {$kind eq "sack"} {
+    set tcp($i) [new Agent/TCP/Sack1]; set sink [new Agent/TCPSink/Sack1]
+  } elseif {$kind eq "newreno"} {
+    set tcp($i) [new Agent/TCP/Newreno]; set sink [new Agent/TCPSink]
+  } else {
+    set tcp($i) [new Agent/TCP/Reno]; set sink [new Agent/TCPSink]
+  }
+  $ns attach-agent $near $tcp($i); $ns attach-agent $far $sink; $ns connect $tcp($i) $sink
+  set ftp [new Application/FTP]; $ftp attach-agent $tcp($i)
+  $ns at [expr 0.1 * $i] "$ftp start"
+}
+proc finish {} {
+  global ns monitor packets tcp count seconds
+  set acked 0
+  for {set i 0} {$i < $count} {incr i} { set acked [expr $acked + [$tcp($i) set ack_]] }
+  $packets newpoint [$ns now] [$monitor set pkts_]
+  puts "[expr $acked * 1460.0 * 8 / $seconds] [$monitor set parrivals_] [$monitor set pdrops_] [expr [$packets set sum_] / $seconds]"
+  exit 0
+}
+$ns at $seconds finish
+$ns run

@@ -1,0 +1,229 @@
+//! The simulator: how fast it runs, and whether it agrees with ns-2.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::lab::Build;
+use super::{spread, verdict};
+
+/// The same dumbbell as [`Dumbbell::scenario`], for ns-2.
+const NS2: &str = include_str!("dumbbell.tcl");
+
+/// Simulated seconds over real ones that one flow of ours must reach at 1 Gbit/s and 200 ms.
+const SPEED: f64 = 10.0;
+/// Packets a second over those of ns-2.
+const PACKETS: f64 = 10.0;
+/// How far throughput may be from ns-2's, and loss and mean queue.
+const NEAR: (f64, f64) = (0.03, 0.10);
+
+/// How much to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runs of each dumbbell, here and in ns-2.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Simulated seconds of each.
+    #[arg(long, default_value_t = 200)]
+    seconds: u64,
+}
+
+/// TCP flows with selective acknowledgements or without, over 100 ms and a queue of 250 packets.
+struct Dumbbell {
+    flows: u32,
+    recovery: &'static str,
+    queue: &'static str,
+    mbit: u32,
+}
+
+const DUMBBELLS: [Dumbbell; 8] = [
+    Dumbbell { flows: 1, recovery: "sack", queue: "droptail", mbit: 10 },
+    Dumbbell { flows: 1, recovery: "newreno", queue: "droptail", mbit: 10 },
+    Dumbbell { flows: 1, recovery: "reno", queue: "droptail", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "sack", queue: "droptail", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "sack", queue: "red", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "sack", queue: "red-i", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "newreno", queue: "red", mbit: 10 },
+    Dumbbell { flows: 8, recovery: "sack", queue: "droptail", mbit: 100 },
+];
+
+/// What a run of either showed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    mbps: f64,
+    /// Share of the packets that the queue dropped.
+    dropped: f64,
+    queue: f64,
+    /// Packets in both directions for each second that the run took.
+    packets_a_second: f64,
+}
+
+/// Prints a table of speeds and one of agreement; false when a goal is missed.
+pub fn run(args: &Args) -> Result<bool> {
+    let build = Build::new()?;
+    let folder = tempfile::tempdir()?;
+    let mut reached = speed(&build.binary, &folder)?;
+    let script = folder.path().join("dumbbell.tcl");
+    std::fs::write(&script, NS2)?;
+    let ns2 = Command::new("ns").arg("-v").output().is_ok();
+    if !ns2 {
+        println!("SKIPPED: ns-2 is not here; apt-get install ns2");
+    }
+    println!(
+        "| flows | queue | Mbit/s, ns-2 | dropped %, ns-2 | waiting, ns-2 | million packets/s, ns-2 |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for dumbbell in &DUMBBELLS {
+        let each = |run: &dyn Fn(u64) -> Result<Figures>| {
+            (1..=args.seeds).map(run).collect::<Result<Vec<_>>>().map(|runs| medians(&runs))
+        };
+        let ours = each(&|seed| dumbbell.simulate(&build.binary, &folder, args.seconds, seed))?;
+        if !ns2 {
+            println!("{}", dumbbell.row(&ours, None));
+            continue;
+        }
+        let theirs = each(&|seed| dumbbell.ns2(&script, args.seconds, seed))?;
+        println!("{}", dumbbell.row(&ours, Some(&theirs)));
+        reached &= agrees(&ours, &theirs);
+    }
+    Ok(reached)
+}
+
+/// One flow of ours for a minute.
+fn speed(binary: &Path, folder: &TempDir) -> Result<bool> {
+    let scenario = "about = \"One flow of ours\"\nrtt = \"200ms\"\nduration = \"60s\"\n\
+                    both = { rate = \"1gbit\", queue = \"50ms\" }\n[[flow]]\nname = \"ours\"\n";
+    let (run, seconds) = simulate(binary, folder, scenario, &[])?;
+    let times = 60.0 / seconds;
+    let packets = run["packets"].as_f64().context("packets")?;
+    let mbps = run["flows"][0]["goodput_bps"].as_f64().context("goodput")? * 1e-6;
+    let passed = times >= SPEED;
+    println!(
+        "One flow of ours, 1 Gbit/s, 200 ms, 60 s: {mbps:.0} Mbit/s, {times:.1} times faster than real \
+         time, {:.2} million packets/s on one core (goal {SPEED} times: {})",
+        packets / seconds * 1e-6,
+        verdict(passed)
+    );
+    Ok(passed)
+}
+
+/// Runs a scenario on one core; what the run showed, and how long that took.
+fn simulate(
+    binary: &Path,
+    folder: &TempDir,
+    scenario: &str,
+    more: &[&str],
+) -> Result<(Value, f64)> {
+    let file = folder.path().join("scenario.toml");
+    std::fs::write(&file, scenario)?;
+    let mut command = Command::new(binary);
+    command.arg("simulate").arg(&file).args(["--json", "--jobs", "1"]).args(more);
+    let (said, seconds) = timed(&mut command)?;
+    let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
+    Ok((line["run"].clone(), seconds))
+}
+
+/// What a command wrote, and its seconds.
+#[expect(clippy::disallowed_methods, reason = "the simulator is timed, not the protocol")]
+fn timed(command: &mut Command) -> Result<(String, f64)> {
+    let start = Instant::now();
+    let output = command.output()?;
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok((String::from_utf8(output.stdout)?, seconds))
+}
+
+fn medians(runs: &[Figures]) -> Figures {
+    let of = |figure: fn(&Figures) -> f64| spread(&runs.iter().map(figure).collect::<Vec<_>>()).0;
+    Figures {
+        mbps: of(|run| run.mbps),
+        dropped: of(|run| run.dropped),
+        queue: of(|run| run.queue),
+        packets_a_second: of(|run| run.packets_a_second),
+    }
+}
+
+/// By all that the two are held to.
+fn agrees(ours: &Figures, theirs: &Figures) -> bool {
+    let near = |ours: f64, theirs: f64, share: f64| (ours / theirs - 1.0).abs() <= share;
+    near(ours.mbps, theirs.mbps, NEAR.0)
+        && near(ours.dropped, theirs.dropped, NEAR.1)
+        && near(ours.queue, theirs.queue, NEAR.1)
+        && ours.packets_a_second >= PACKETS * theirs.packets_a_second
+}
+
+impl Dumbbell {
+    fn scenario(&self) -> String {
+        let Self { flows, recovery, queue, mbit } = self;
+        let queue = match *queue {
+            "droptail" => "250packets".to_owned(),
+            red => format!("{red}:min=50packets,max=150packets,limit=250packets"),
+        };
+        format!(
+            "about = \"A dumbbell\"\nrtt = \"100ms\"\nback = {{ rate = \"{mbit}mbit\", queue = \"100000packets\" }}\n\
+             forward = {{ rate = \"{mbit}mbit\", queue = \"{queue}\" }}\n[[flow]]\ncount = {flows}\n\
+             transport = \"tcp\"\nrecovery = \"{recovery}\"\ncc = \"reno\"\nmss = 1460\n\
+             every = \"100ms\"\ntimestamps = false\ndelayed-ack = \"none\"\n"
+        )
+    }
+
+    fn simulate(&self, binary: &Path, folder: &TempDir, length: u64, seed: u64) -> Result<Figures> {
+        let seed = format!("seed={seed}");
+        let length = format!("{length}s");
+        let more = ["--duration", &length, "--set", &seed];
+        let (run, seconds) = simulate(binary, folder, &self.scenario(), &more)?;
+        let flows = run["flows"].as_array().context("flows")?.iter();
+        // From the start of the run, as ns-2 counts.
+        let bytes: f64 = flows.filter_map(|flow| flow["delivered_bytes"].as_f64()).sum();
+        let queue = |key: &str| run["queue"][key].as_f64().with_context(|| key.to_owned());
+        Ok(Figures {
+            mbps: bytes * 8e-6 / length.trim_end_matches('s').parse::<f64>()?,
+            dropped: queue("dropped")? / queue("offered")?,
+            queue: queue("mean_packets")?,
+            packets_a_second: run["packets"].as_f64().context("packets")? / seconds,
+        })
+    }
+
+    fn ns2(&self, script: &Path, length: u64, seed: u64) -> Result<Figures> {
+        let mut command = Command::new("ns");
+        command.arg(script).args([&self.flows.to_string(), self.recovery, self.queue]);
+        command.args([&length.to_string(), &format!("{}Mb", self.mbit), &seed.to_string()]);
+        let (said, seconds) = timed(&mut command)?;
+        let figures: Vec<f64> =
+            said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let &[bps, offered, dropped, queue] = &figures[..] else {
+            anyhow::bail!("ns-2 said: {said}");
+        };
+        // Each that is not dropped is acknowledged.
+        let packets = 2.0 * offered - dropped;
+        Ok(Figures {
+            mbps: bps * 1e-6,
+            dropped: dropped / offered,
+            queue,
+            packets_a_second: packets / seconds,
+        })
+    }
+
+    fn row(&self, ours: &Figures, theirs: Option<&Figures>) -> String {
+        let pair = |figure: fn(&Figures) -> f64, digits: usize| {
+            let theirs = theirs.map_or("-".to_owned(), |f| format!("{:.digits$}", figure(f)));
+            format!("{:.digits$}, {theirs}", figure(ours))
+        };
+        let agree = theirs.map_or("", |theirs| if agrees(ours, theirs) { "" } else { " MISSED" });
+        format!(
+            "| {} x {} at {} Mbit/s | {} | {} | {} | {} | {}{agree} |",
+            self.flows,
+            self.recovery,
+            self.mbit,
+            self.queue,
+            pair(|figures| figures.mbps, 3),
+            pair(|figures| 100.0 * figures.dropped, 3),
+            pair(|figures| figures.queue, 1),
+            pair(|figures| 1e-6 * figures.packets_a_second, 2),
+        )
+    }
+}
