@@ -1,10 +1,10 @@
-//! Striping: record headers, and records that come over several connections in any order that
-//! these may bring.
+//! Striping: record headers, and records that come over connections which die.
+
+use std::collections::VecDeque;
 
 use arbitrary::{Result, Unstructured};
-use bytes::Bytes;
-use stripe::{Gather, HEADER_LEN, Header, MAX_PAYLOAD};
-use units::SeqNo;
+use stripe::{Ack, Assignment, Gather, HEADER_LEN, Header, LaneId, MAX_PAYLOAD, Record, Scatter};
+use units::{Instant, SeqNo};
 
 /// What is read, is written again as it was.
 pub fn header(input: &[u8]) {
@@ -14,65 +14,80 @@ pub fn header(input: &[u8]) {
     assert!(header.payload() <= MAX_PAYLOAD);
 }
 
-/// A record and a fin.
+/// One of each.
 pub fn header_seeds() -> Vec<Vec<u8>> {
     let data = Header::Data { number: SeqNo(9), length: 1000 };
-    vec![data.encode().into(), Header::Fin { count: 10 }.encode().into()]
+    [data, Header::Ack, Header::Leave, Header::Reset].map(|header| header.encode().into()).into()
 }
 
-/// Records dealt to connections as the input says, and brought as it says: the stream comes out
-/// whole and in order, however small the window, and nothing waits for ever.
+/// A stream dealt to connections as the input says, that bring it, tell what came and die as it says:
+/// it comes out whole and in order, and nothing waits for ever.
 pub fn records(input: &[u8]) {
     let _ = deal(&mut Unstructured::new(input));
 }
 
-fn deal(input: &mut Unstructured<'_>) -> Result<()> {
-    let connections: usize = input.int_in_range(1..=4)?;
-    let window: u64 = input.int_in_range(1..=4)?;
-    let count: u64 = input.int_in_range(0..=60)?;
-    let mut lanes: Vec<std::collections::VecDeque<Header>> = vec![Default::default(); connections];
-    let mut text = Vec::new();
-    for number in 0..count {
-        let length = input.int_in_range(1..=40)?;
-        text.extend((0..length).map(|place| (number as usize * 7 + place) as u8));
-        let header = Header::Data { number: SeqNo(number), length };
-        lanes[input.choose_index(connections)?].push_back(header);
-    }
-    lanes.iter_mut().for_each(|lane| lane.push_back(Header::Fin { count }));
+struct Lane {
+    id: LaneId,
+    there: VecDeque<Record>,
+    received: u64,
+}
 
-    let mut gather = Gather::new(connections, units::Bytes(window * MAX_PAYLOAD as u64));
-    let mut read = Vec::new();
-    while lanes.iter().any(|lane| !lane.is_empty()) || read.len() < text.len() {
-        let mut moved = false;
-        // Without input left every connection brings what it may, and everything is read.
+fn deal(input: &mut Unstructured<'_>) -> Result<()> {
+    let text: Vec<u8> =
+        (0..input.int_in_range(0..=60_000)?).map(|i: u32| ((i * 7) >> 3) as u8).collect();
+    let mut scatter = Scatter::new(Assignment::Dynamic, units::Bytes(0));
+    let mut gather = Gather::new(units::Bytes(0));
+    let (mut written, mut read, mut now) = (0, Vec::new(), Instant::from_nanos(1));
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut joined = 0;
+    while !scatter.is_confirmed() {
+        // Without input left no connection dies, and everything that can happen does.
         let free = input.is_empty();
-        for (index, lane) in lanes.iter_mut().enumerate() {
-            if gather.can_read(index)
-                && (free || input.arbitrary()?)
-                && let Some(header) = lane.pop_front()
+        let dies = !free && input.ratio(1, 8)?;
+        if dies && !lanes.is_empty() {
+            scatter.leave(lanes.swap_remove(input.choose_index(lanes.len())?).id);
+        }
+        if lanes.len() < 3 {
+            let id = LaneId(joined);
+            joined += 1;
+            scatter.join(id);
+            lanes.push(Lane { id, there: VecDeque::new(), received: 0 });
+        }
+        let amount = if free { 50_000 } else { input.int_in_range(0..=9000)? };
+        let end = text.len().min(written + amount);
+        written += if written < end { scatter.write(&text[written..end]) } else { 0 };
+        if written == text.len() {
+            scatter.finish();
+        }
+        now += core::time::Duration::from_millis(amount as u64);
+        for lane in &mut lanes {
+            let chooses =
+                |input: &mut Unstructured<'_>| if free { Ok(true) } else { input.arbitrary() };
+            if chooses(input)? {
+                lane.there.extend(scatter.take(now, lane.id));
+            }
+            if chooses(input)?
+                && let Some(record) = lane.there.pop_front()
             {
-                moved = true;
-                gather.accept(index, header, payload(header)).expect("the rules are kept");
+                gather.accept(record.number, record.payload).expect("the rules are kept");
+                lane.received += 1;
+            }
+            if chooses(input)? {
+                let (received, through, limit) = (lane.received, gather.through(), gather.limit());
+                let ack = Ack { received, through, limit, wish: 0 };
+                scatter.confirm(now, lane.id, &ack).expect("it was received");
             }
         }
-        let most = if free { 1000 } else { input.int_in_range(0..=50)? };
-        let mut out = vec![0; most];
+        let mut out = vec![0; amount];
         let len = gather.read(&mut out);
         read.extend_from_slice(&out[..len]);
         assert!(text.starts_with(&read), "out of order after {} bytes", read.len());
-        assert!(moved || len > 0 || !free, "nothing moves any more");
     }
+    let mut rest = vec![0; text.len()];
+    let len = gather.read(&mut rest);
+    read.extend_from_slice(&rest[..len]);
     assert!(gather.is_ended() && read == text);
     Ok(())
-}
-
-fn payload(header: Header) -> Bytes {
-    match header {
-        Header::Data { number, length } => {
-            (0..length).map(|place| (number.0 as usize * 7 + place) as u8).collect()
-        }
-        Header::Fin { .. } => Bytes::new(),
-    }
 }
 
 /// Sequences of choices.

@@ -1,37 +1,31 @@
 //! The receiving half: puts the records of several connections back in order.
 //!
 //! Memory is bounded by a window of record numbers that begins at the first record not yet read.
-//! A record inside the window is stored. One beyond it is *parked* with its connection, which
-//! must not be read until the window has come that far: TCP's own flow control then holds the
-//! sender back.
+//! The other side is told where it ends ([`Gather::limit`]) and sends nothing beyond. So whatever
+//! comes can be taken, no connection is ever held back, and what it carries for the other direction
+//! is never stuck behind data.
 //!
-//! This cannot deadlock. The records of one connection arrive in increasing order, and parked
-//! ones lie beyond the window. So the connection that carries the first missing record of the
-//! window has nothing parked, and can be read. If no record of the window is missing, the reader
-//! can go on, and moves the window.
+//! Records that had to be sent again may come twice; all but the first are dropped.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 
-use crate::record::{Header, MAX_PAYLOAD};
+use crate::INITIAL_RECORDS;
+use crate::record::MAX_PAYLOAD;
 
 /// Why the stream cannot go on: the other side broke the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    /// A record came although [`Gather::can_read`] said that none may be read.
-    #[error("a record was read from a connection that was held back")]
-    HeldBack,
-    /// A record behind the connection's fin.
-    #[error("a record came after the end of its connection")]
-    AfterFin,
-    /// Numbers on one connection must increase.
-    #[error("record {0} came out of order on its connection")]
-    OutOfOrder(u64),
-    /// The same record came twice.
-    #[error("record {0} came twice")]
-    Duplicate(u64),
-    /// A record beyond the announced end, or an end before a record that came.
+    /// A record that was not yet to be sent.
+    #[error("record {number} came, but only those below {limit} were to be sent")]
+    BeyondWindow {
+        /// The record.
+        number: u64,
+        /// [`Gather::limit`] at that time.
+        limit: u64,
+    },
+    /// A record beyond the end, or an end before a record that came.
     #[error("the stream was said to end at record {end}, but has record {number}")]
     BeyondEnd {
         /// Records the stream was said to have.
@@ -39,19 +33,12 @@ pub enum GatherError {
         /// A record that it has beyond them.
         number: u64,
     },
-    /// Two connections announced different ends.
-    #[error("two connections disagree about the end: {0} and {1} records")]
+    /// Two different ends.
+    #[error("the stream was said to end at record {0} and at record {1}")]
     EndsDiffer(u64, u64),
-    /// All connections ended, and there are holes.
-    #[error("all connections ended with {missing} records missing")]
-    Missing {
-        /// How many never came.
-        missing: u64,
-    },
 }
 
-/// Puts one direction of a stream together again. Holds at most its capacity and one record for
-/// each connection.
+/// Puts one direction of a stream together again. Holds at most its capacity.
 #[derive(Debug)]
 pub struct Gather {
     /// The first record not wholly read. Slot `i` is record `base + i`.
@@ -59,137 +46,91 @@ pub struct Gather {
     slots: VecDeque<Option<Bytes>>,
     /// Records from `base` on that may be stored.
     window: u64,
-    lanes: Vec<Lane>,
-    /// Different data records that came.
-    received: u64,
-    /// How many there are in all, once a fin came.
+    /// All records below came.
+    through: u64,
+    /// Where the end is, once it came.
     end: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Lane {
-    /// The least number this connection may still carry.
-    least: u64,
-    state: LaneState,
-}
-
-#[derive(Debug, Default)]
-enum LaneState {
-    #[default]
-    Open,
-    /// Holds a record beyond the window.
-    Parked(u64, Bytes),
-    Finished,
+    /// One more than the highest data record that came.
+    data_end: u64,
 }
 
 impl Gather {
-    /// Gathers from `connections` connections, storing `capacity` rounded down to whole records
-    /// of [`MAX_PAYLOAD`] but at least one.
-    pub fn new(connections: usize, capacity: units::Bytes) -> Self {
+    /// Stores `capacity` rounded down to whole records of [`MAX_PAYLOAD`], but at least
+    /// [`INITIAL_RECORDS`].
+    pub fn new(capacity: units::Bytes) -> Self {
         Self {
             base: 0,
             slots: VecDeque::new(),
-            window: (capacity.0 / MAX_PAYLOAD as u64).max(1),
-            lanes: (0..connections).map(|_| Lane::default()).collect(),
-            received: 0,
+            window: (capacity.0 / MAX_PAYLOAD as u64).max(INITIAL_RECORDS),
+            through: 0,
             end: None,
+            data_end: 0,
         }
     }
 
-    /// Whether the next record of `connection` may be read now. One that is held back becomes
-    /// readable by [`Gather::read`].
-    pub fn can_read(&self, connection: usize) -> bool {
-        matches!(self.lanes[connection].state, LaneState::Open)
+    /// Records from this number on must not come yet. Grows by [`Gather::read`].
+    pub const fn limit(&self) -> u64 {
+        self.base.saturating_add(self.window)
     }
 
-    /// Takes the next record of `connection`: its header, and as much payload as that says.
+    /// How many records may be stored.
+    pub const fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// All records below this number came.
+    pub const fn through(&self) -> u64 {
+        self.through
+    }
+
+    /// Takes a record, of which one without payload is the end; says whether it is new.
     ///
     /// # Errors
     /// [`GatherError`] when the record breaks the rules; the stream is then lost.
-    pub fn accept(
-        &mut self,
-        connection: usize,
-        header: Header,
-        payload: Bytes,
-    ) -> Result<(), GatherError> {
-        match self.lanes[connection].state {
-            LaneState::Open => {}
-            LaneState::Parked(..) => return Err(GatherError::HeldBack),
-            LaneState::Finished => return Err(GatherError::AfterFin),
+    pub fn accept(&mut self, number: u64, payload: Bytes) -> Result<bool, GatherError> {
+        let limit = self.limit();
+        if number >= limit {
+            return Err(GatherError::BeyondWindow { number, limit });
         }
-        match header {
-            Header::Data { number, .. } => self.accept_data(connection, number.0, payload),
-            Header::Fin { count } => self.accept_fin(connection, count),
-        }
-    }
-
-    fn accept_data(&mut self, lane: usize, number: u64, payload: Bytes) -> Result<(), GatherError> {
-        if number < self.lanes[lane].least {
-            return Err(GatherError::OutOfOrder(number));
-        }
-        if let Some(end) = self.end.filter(|&end| number >= end) {
-            return Err(GatherError::BeyondEnd { end, number });
-        }
-        if self.holds(number) {
-            return Err(GatherError::Duplicate(number));
-        }
-        self.lanes[lane].least = number.saturating_add(1);
-        self.received += 1;
-        if number - self.base < self.window {
-            self.store(number, payload);
-        } else {
-            self.lanes[lane].state = LaneState::Parked(number, payload);
-        }
-        Ok(())
-    }
-
-    fn accept_fin(&mut self, lane: usize, count: u64) -> Result<(), GatherError> {
-        if let Some(end) = self.end.filter(|&end| end != count) {
-            return Err(GatherError::EndsDiffer(end, count));
-        }
-        if let Some(lane) = self.lanes.iter().find(|lane| lane.least > count) {
-            let number = lane.least - 1;
-            return Err(GatherError::BeyondEnd { end: count, number });
-        }
-        self.end = Some(count);
-        self.lanes[lane].state = LaneState::Finished;
-        let all_finished = |lane: &Lane| matches!(lane.state, LaneState::Finished);
-        // All that came are different and below `count`, so counting them finds any hole.
-        if self.received < count && self.lanes.iter().all(all_finished) {
-            let missing = count - self.received;
-            return Err(GatherError::Missing { missing });
-        }
-        Ok(())
-    }
-
-    /// Whether record `number` came before.
-    fn holds(&self, number: u64) -> bool {
-        let stored = match number.checked_sub(self.base) {
-            None => true,
-            Some(i) => {
-                usize::try_from(i).ok().and_then(|i| self.slots.get(i)).is_some_and(Option::is_some)
+        match (payload.is_empty(), self.end) {
+            (true, Some(end)) if end != number => return Err(GatherError::EndsDiffer(end, number)),
+            (true, _) if number < self.data_end => {
+                return Err(GatherError::BeyondEnd { end: number, number: self.data_end - 1 });
             }
-        };
-        let parked =
-            |lane: &Lane| matches!(lane.state, LaneState::Parked(other, _) if other == number);
-        stored || self.lanes.iter().any(parked)
+            (true, _) => self.end = Some(number),
+            (false, Some(end)) if number >= end => {
+                return Err(GatherError::BeyondEnd { end, number });
+            }
+            (false, _) => self.data_end = self.data_end.max(number + 1),
+        }
+        Ok(self.store(number, payload))
     }
 
-    /// Puts a record of the window in its slot.
-    fn store(&mut self, number: u64, payload: Bytes) {
-        let slot = (number - self.base) as usize;
+    /// Puts a record of the window in its slot, unless it is there.
+    fn store(&mut self, number: u64, payload: Bytes) -> bool {
+        let Some(slot) = number.checked_sub(self.base).map(|slot| slot as usize) else {
+            return false;
+        };
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, None);
         }
+        if self.slots[slot].is_some() {
+            return false;
+        }
         self.slots[slot] = Some(payload);
+        while let Some(Some(_)) = self.slots.get((self.through - self.base) as usize) {
+            self.through += 1;
+        }
+        true
     }
 
     /// Moves what comes next in the stream into `out`, and says how many bytes that was: none
-    /// when the next record is missing. May release connections that were held back.
+    /// when the next record is missing.
     pub fn read(&mut self, out: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < out.len()
             && let Some(Some(front)) = self.slots.front_mut()
+            && !front.is_empty()
         {
             let n = front.len().min(out.len() - filled);
             front.copy_to_slice(&mut out[filled..filled + n]);
@@ -197,31 +138,22 @@ impl Gather {
             if front.is_empty() {
                 self.slots.pop_front();
                 self.base += 1;
-                self.release();
             }
         }
         filled
     }
 
-    /// Stores the parked records that the window has reached.
-    fn release(&mut self) {
-        for lane in 0..self.lanes.len() {
-            let state = &mut self.lanes[lane].state;
-            match std::mem::take(state) {
-                LaneState::Parked(number, payload) if number - self.base < self.window => {
-                    self.store(number, payload);
-                }
-                other => *state = other,
-            }
-        }
-    }
-
     /// Whether [`Gather::read`] has something to give.
     pub fn has_data(&self) -> bool {
-        matches!(self.slots.front(), Some(Some(_)))
+        matches!(self.slots.front(), Some(Some(front)) if !front.is_empty())
     }
 
-    /// Whether the whole stream has been read.
+    /// Whether everything came.
+    pub fn is_complete(&self) -> bool {
+        self.end.is_some_and(|end| self.through > end)
+    }
+
+    /// Whether everything was read.
     pub fn is_ended(&self) -> bool {
         self.end == Some(self.base)
     }
@@ -230,72 +162,53 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::SeqNo;
 
-    const RECORD: u64 = MAX_PAYLOAD as u64;
-
-    fn data(number: u64) -> Header {
-        let number = SeqNo(number);
-        Header::Data { number, length: 1 }
+    fn accept(gather: &mut Gather, number: u64) -> Result<bool, GatherError> {
+        gather.accept(number, Bytes::copy_from_slice(&[number as u8]))
     }
 
-    fn accept(gather: &mut Gather, lane: usize, number: u64) -> Result<(), GatherError> {
-        gather.accept(lane, data(number), Bytes::copy_from_slice(&[number as u8]))
-    }
-
-    fn fin(gather: &mut Gather, lane: usize, count: u64) -> Result<(), GatherError> {
-        gather.accept(lane, Header::Fin { count }, Bytes::new())
+    fn end(gather: &mut Gather, number: u64) -> Result<bool, GatherError> {
+        gather.accept(number, Bytes::new())
     }
 
     #[test]
-    fn a_record_beyond_the_window_holds_back_only_its_own_connection() {
-        let mut gather = Gather::new(2, units::Bytes(2 * RECORD));
-        let mut out = [0; 8];
-        accept(&mut gather, 0, 1).unwrap();
-        accept(&mut gather, 0, 2).unwrap();
-        assert!(!gather.can_read(0) && gather.can_read(1));
-        assert_eq!(gather.read(&mut out), 0);
-        assert_eq!(accept(&mut gather, 0, 3), Err(GatherError::HeldBack));
-        accept(&mut gather, 1, 0).unwrap();
-        assert_eq!(gather.read(&mut out), 3);
-        assert_eq!(out[..3], [0, 1, 2]);
-        assert!(gather.can_read(0));
+    fn reading_moves_the_window_and_what_comes_twice_is_dropped() {
+        let mut gather = Gather::new(units::Bytes(0));
+        let (limit, mut out) = (gather.limit(), [0; 8]);
+        assert_eq!(limit, INITIAL_RECORDS);
+        assert_eq!(accept(&mut gather, 1), Ok(true));
+        assert_eq!(accept(&mut gather, 1), Ok(false));
+        let beyond = GatherError::BeyondWindow { number: limit, limit };
+        assert_eq!(accept(&mut gather, limit), Err(beyond));
+        assert_eq!((gather.read(&mut out), gather.through()), (0, 0));
+        assert_eq!(accept(&mut gather, 0), Ok(true));
+        assert_eq!((gather.read(&mut out), gather.through()), (2, 2));
+        assert_eq!((out[..2].to_vec(), gather.limit()), (vec![0, 1], limit + 2));
+        assert_eq!(accept(&mut gather, 0), Ok(false), "long since read");
     }
 
     #[test]
     fn ends_only_when_everything_was_read() {
-        let mut gather = Gather::new(2, units::Bytes(RECORD));
-        accept(&mut gather, 0, 0).unwrap();
-        fin(&mut gather, 0, 2).unwrap();
+        let mut gather = Gather::new(units::Bytes(0));
+        accept(&mut gather, 0).unwrap();
+        end(&mut gather, 2).unwrap();
         assert_eq!(gather.read(&mut [0; 8]), 1);
-        assert!(!gather.is_ended());
-        accept(&mut gather, 1, 1).unwrap();
-        fin(&mut gather, 1, 2).unwrap();
+        assert!(!gather.is_ended() && !gather.is_complete());
+        accept(&mut gather, 1).unwrap();
+        assert!(!gather.is_ended() && gather.is_complete() && gather.through() == 3);
         assert_eq!(gather.read(&mut [0; 8]), 1);
-        assert!(gather.is_ended());
+        assert!(gather.is_ended() && end(&mut gather, 2) == Ok(false));
     }
 
     #[test]
-    fn hostile_records_are_errors() {
-        let refused = |steps: &dyn Fn(&mut Gather) -> Result<(), GatherError>| {
-            let mut gather = Gather::new(2, units::Bytes(4 * RECORD));
-            accept(&mut gather, 0, 3).unwrap();
-            accept(&mut gather, 1, 77).unwrap();
-            steps(&mut gather).unwrap_err()
-        };
-        assert_eq!(refused(&|g| accept(g, 0, 2)), GatherError::OutOfOrder(2));
-        assert_eq!(refused(&|g| accept(g, 0, 77)), GatherError::Duplicate(77));
-        assert_eq!(refused(&|g| accept(g, 1, 78)), GatherError::HeldBack);
-        let beyond = GatherError::BeyondEnd { end: 77, number: 77 };
-        assert_eq!(refused(&|g| fin(g, 0, 77)), beyond);
-        let after = |g: &mut Gather| fin(g, 0, 90).and_then(|()| accept(g, 0, 80));
-        assert_eq!(refused(&after), GatherError::AfterFin);
-
-        let mut gather = Gather::new(2, units::Bytes(4 * RECORD));
-        fin(&mut gather, 0, u64::MAX).unwrap();
-        let differ = GatherError::EndsDiffer(u64::MAX, 1);
-        assert_eq!(fin(&mut gather, 1, 1), Err(differ));
-        let missing = u64::MAX;
-        assert_eq!(fin(&mut gather, 1, u64::MAX), Err(GatherError::Missing { missing }));
+    fn contradictions_about_the_end_are_errors() {
+        let mut gather = Gather::new(units::Bytes(0));
+        accept(&mut gather, 3).unwrap();
+        assert_eq!(end(&mut gather, 3), Err(GatherError::BeyondEnd { end: 3, number: 3 }));
+        assert_eq!(end(&mut gather, 5), Ok(true));
+        assert_eq!(end(&mut gather, 6), Err(GatherError::EndsDiffer(5, 6)));
+        let beyond = GatherError::BeyondEnd { end: 5, number: 5 };
+        assert_eq!(accept(&mut gather, 5), Err(beyond));
+        assert_eq!(accept(&mut gather, 4), Ok(true));
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0 | kind: 0 data, 1 fin |
+//! | 0 | kind: 0 data, 1 acknowledgement, 2 leave, 3 reset |
 //! | 1..4 | zero |
-//! | 4..8 | length of the payload, big endian; 1 to [`MAX_PAYLOAD`] for data, 0 for fin |
-//! | 8..16 | number, big endian: data records count from 0, a fin carries how many there were |
+//! | 4..8 | length of the payload, big endian: 0 to [`MAX_PAYLOAD`] for data, [`ACK_LEN`], 0, 0 |
+//! | 8..16 | number, big endian: data records count from 0; 0 for the others |
 //!
-//! Every connection ends with a fin of its own, so that a connection which was cut is told from
-//! one that has nothing left to carry.
+//! A data record without payload is the end of its direction. *Leave* is the last word of an end
+//! about one connection: it will send no more data over it and has all that it sent over it
+//! confirmed. *Reset* ends the stream unfinished.
 
 use units::SeqNo;
 
@@ -19,36 +20,42 @@ pub const HEADER_LEN: usize = 16;
 /// small, because the end of a stream waits for the last record of the slowest connection.
 pub const MAX_PAYLOAD: usize = 32 << 10;
 
+/// Bytes of an [`Ack`].
+pub const ACK_LEN: usize = 28;
+
 const DATA: u8 = 0;
-const FIN: u8 = 1;
+const ACK: u8 = 1;
+const LEAVE: u8 = 2;
+const RESET: u8 = 3;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// A piece of the stream.
+    /// A piece of the stream, or its end.
     Data {
         /// Its place among the records of this direction, below [`u64::MAX`].
         number: SeqNo,
-        /// Bytes of payload that follow, 1 to [`MAX_PAYLOAD`].
+        /// Bytes of payload that follow, up to [`MAX_PAYLOAD`]; none at the end.
         length: usize,
     },
-    /// Nothing more comes over this connection.
-    Fin {
-        /// How many data records this direction had, over all connections.
-        count: u64,
-    },
+    /// An [`Ack`] follows.
+    Ack,
+    /// This side sends no more data over this connection, and nothing that it did is unconfirmed.
+    Leave,
+    /// The stream is given up by this side.
+    Reset,
 }
 
 /// Bytes that are no record header. The stream cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// The kind is neither data nor fin, or the zero bytes are not zero.
+    /// There is no such kind, or the zero bytes are not zero.
     #[error("unknown kind of record: the other side speaks another version")]
     Kind,
-    /// Longer than a record may be, an empty data record, or a fin with a payload.
+    /// Not the length of a record of this kind.
     #[error("impossible record length {0}")]
     Length(u32),
-    /// No stream has so many records.
+    /// No record of this kind has such a number.
     #[error("impossible record number {0}")]
     Number(u64),
 }
@@ -58,7 +65,8 @@ impl Header {
     pub const fn payload(self) -> usize {
         match self {
             Self::Data { length, .. } => length,
-            Self::Fin { .. } => 0,
+            Self::Ack => ACK_LEN,
+            Self::Leave | Self::Reset => 0,
         }
     }
 
@@ -66,7 +74,9 @@ impl Header {
     pub fn encode(self) -> [u8; HEADER_LEN] {
         let (kind, number) = match self {
             Self::Data { number, .. } => (DATA, number.0),
-            Self::Fin { count } => (FIN, count),
+            Self::Ack => (ACK, 0),
+            Self::Leave => (LEAVE, 0),
+            Self::Reset => (RESET, 0),
         };
         let mut bytes = [0; HEADER_LEN];
         bytes[0] = kind;
@@ -83,17 +93,60 @@ impl Header {
         let [kind, z1, z2, z3, l1, l2, l3, l4, number @ ..] = *bytes;
         let length = u32::from_be_bytes([l1, l2, l3, l4]);
         let number = u64::from_be_bytes(number);
-        match (kind, length as usize, [z1, z2, z3]) {
-            (DATA, 1..=MAX_PAYLOAD, [0, 0, 0]) if number == u64::MAX => {
-                Err(HeaderError::Number(number))
+        let header = match kind {
+            _ if [z1, z2, z3] != [0; 3] => return Err(HeaderError::Kind),
+            DATA if length as usize <= MAX_PAYLOAD => {
+                Self::Data { number: SeqNo(number), length: length as usize }
             }
-            (DATA, length @ 1..=MAX_PAYLOAD, [0, 0, 0]) => {
-                Ok(Self::Data { number: SeqNo(number), length })
-            }
-            (FIN, 0, [0, 0, 0]) => Ok(Self::Fin { count: number }),
-            (DATA | FIN, _, [0, 0, 0]) => Err(HeaderError::Length(length)),
-            _ => Err(HeaderError::Kind),
+            DATA => return Err(HeaderError::Length(length)),
+            ACK => Self::Ack,
+            LEAVE => Self::Leave,
+            RESET => Self::Reset,
+            _ => return Err(HeaderError::Kind),
+        };
+        if header.payload() != length as usize {
+            return Err(HeaderError::Length(length));
         }
+        let possible = match header {
+            Self::Data { .. } => number < u64::MAX,
+            _ => number == 0,
+        };
+        if possible { Ok(header) } else { Err(HeaderError::Number(number)) }
+    }
+}
+
+/// What a receiver tells over a connection about the other direction: how far it has come, and how
+/// far it will go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Data records that came over this connection.
+    pub received: u64,
+    /// All records below this number came, over whichever connection.
+    pub through: u64,
+    /// Records from this number on must not be sent yet.
+    pub limit: u64,
+    /// How many connections this end would like to send over; 0 when it does not mind.
+    pub wish: u32,
+}
+
+impl Ack {
+    /// The payload behind [`Header::Ack`], big endian in the order of the fields.
+    pub fn encode(&self) -> [u8; ACK_LEN] {
+        let mut bytes = [0; ACK_LEN];
+        for (place, number) in [self.received, self.through, self.limit].into_iter().enumerate() {
+            bytes[8 * place..][..8].copy_from_slice(&number.to_be_bytes());
+        }
+        bytes[24..].copy_from_slice(&self.wish.to_be_bytes());
+        bytes
+    }
+
+    /// Reads it; anything means something.
+    pub fn decode(bytes: &[u8; ACK_LEN]) -> Self {
+        let number = |place: usize| {
+            u64::from_be_bytes(*bytes[8 * place..].first_chunk().expect("three fit"))
+        };
+        let wish = u32::from_be_bytes(*bytes.last_chunk().expect("the last four"));
+        Self { received: number(0), through: number(1), limit: number(2), wish }
     }
 }
 
@@ -105,9 +158,12 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_decodes_encodes_to_the_same_bytes(
-            kind in 0..3u8, zeros in prop_oneof![Just([0; 3]), any::<[u8; 3]>()],
-            length in prop_oneof![0..3u32, MAX_PAYLOAD as u32 - 1..MAX_PAYLOAD as u32 + 3, any::<u32>()],
-            number in prop_oneof![any::<u64>(), Just(u64::MAX)],
+            kind in 0..5u8, zeros in prop_oneof![Just([0; 3]), any::<[u8; 3]>()],
+            length in prop_oneof![
+                0..3u32, Just(ACK_LEN as u32), MAX_PAYLOAD as u32 - 1..MAX_PAYLOAD as u32 + 3,
+                any::<u32>()
+            ],
+            number in prop_oneof![Just(0), any::<u64>(), Just(u64::MAX)],
         ) {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = kind;
@@ -115,21 +171,31 @@ mod tests {
             bytes[4..8].copy_from_slice(&length.to_be_bytes());
             bytes[8..].copy_from_slice(&number.to_be_bytes());
             match Header::decode(&bytes) {
-                Ok(header) => prop_assert_eq!(header.encode(), bytes),
-                Err(HeaderError::Kind) => prop_assert!(kind > 1 || zeros != [0; 3]),
+                Ok(header) => {
+                    prop_assert_eq!(header.encode(), bytes);
+                    prop_assert!(header.payload() <= MAX_PAYLOAD);
+                }
+                Err(HeaderError::Kind) => prop_assert!(kind > RESET || zeros != [0; 3]),
                 Err(HeaderError::Length(l)) => prop_assert!(
-                    l == length && (kind == FIN || l == 0 || l as usize > MAX_PAYLOAD)
+                    l == length && (l as usize > MAX_PAYLOAD || kind != DATA)
                 ),
-                Err(HeaderError::Number(n)) => prop_assert!(n == u64::MAX && kind == DATA),
+                Err(HeaderError::Number(n)) => {
+                    prop_assert!(n == number && (n == u64::MAX || kind != DATA));
+                }
             }
         }
 
         #[test]
-        fn headers_survive_the_wire(number in 0..u64::MAX, length in 1..=MAX_PAYLOAD) {
+        fn headers_and_acknowledgements_survive_the_wire(
+            number in 0..u64::MAX, length in 0..=MAX_PAYLOAD,
+            received: u64, through: u64, limit: u64, wish: u32,
+        ) {
             let data = Header::Data { number: SeqNo(number), length };
-            let fin = Header::Fin { count: number };
-            prop_assert_eq!(Header::decode(&data.encode()), Ok(data));
-            prop_assert_eq!(Header::decode(&fin.encode()), Ok(fin));
+            for header in [data, Header::Ack, Header::Leave, Header::Reset] {
+                prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
+            }
+            let ack = Ack { received, through, limit, wish };
+            prop_assert_eq!(Ack::decode(&ack.encode()), ack);
         }
     }
 }

@@ -108,7 +108,9 @@ async fn over(
                 None => link::stripe(job, *address, credentials).await?,
             };
             let summary = request(job, index, &mut stream, Figures::default).await?;
-            (summary, Figures::of_tcp(&stream.stats()).known(sends))
+            let figures = Figures::of_tcp(&stream.stats()).known(sends);
+            let _ = tokio::time::timeout(FAREWELL, stream.close()).await;
+            (summary, figures)
         }
         Link::Ssh => {
             let Peer::Ssh(session) = peer else {

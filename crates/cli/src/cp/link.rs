@@ -184,7 +184,7 @@ pub async fn stripe(
 ) -> Result<StripedStream, NetError> {
     let congestion_control = job.options.tcp_cc.clone();
     let options = tcp::Options { congestion_control, ..tcp::Options::default() };
-    tcp::connect(address, credentials, usize::from(job.options.streams), &options).await
+    tcp::connect(address, credentials, tcp::Policy::Fixed(job.options.streams), &options).await
 }
 
 /// The server has proved to be who it should be.

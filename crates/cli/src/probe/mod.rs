@@ -85,7 +85,13 @@ async fn blocked(
     introduction.transport = Transport::Tcp;
     let by_tcp = async {
         let meeting = introduction.meet(address).await?;
-        tcp::connect(address, &meeting.credentials, 1, &tcp::Options::default()).await?;
+        tcp::connect(
+            address,
+            &meeting.credentials,
+            tcp::Policy::Fixed(1),
+            &tcp::Options::default(),
+        )
+        .await?;
         anyhow::Ok(())
     };
     let answers = by_tcp.await.is_ok();

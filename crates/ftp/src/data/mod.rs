@@ -5,7 +5,6 @@
 
 mod ascii;
 mod block;
-mod record;
 mod striped;
 
 use std::io;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 pub use ascii::Ascii;
-pub use record::{CLOSING_LEN, NUMBER_LEN, RECORD_LEN};
+pub use stripe::xftp::{CLOSING_LEN, NUMBER_LEN, RECORD_LEN};
 
 use crate::session::{Encoding, Framing};
 

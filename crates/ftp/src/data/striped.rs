@@ -7,13 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
-use stripe::{Gather, Header, MAX_PAYLOAD};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use units::SeqNo;
-
-use super::record::{
+use stripe::xftp::{
     CLOSING_LEN, NUMBER_LEN, RECORD_LEN, closing, number, read_closing, records, unwrap,
 };
+use stripe::{Gather, MAX_PAYLOAD};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+
 use super::{Channel, DataError, Moved, PIECE, Sink};
 
 /// Records that wait for one that is missing, at most: 64 MiB, a second of 500 Mbit/s.
@@ -105,8 +104,13 @@ struct Shared {
     gather: Gather,
     /// The next record to be written; numbers are unwrapped around it.
     base: u64,
+    /// Records that came, and one more than the highest of them.
+    came: u64,
+    highest: u64,
     /// Bytes of the whole, once a connection has told.
     size: Option<u64>,
+    /// Connections that have not told.
+    open: usize,
     /// Connections held back, and the writer.
     waiting: Vec<Waker>,
 }
@@ -121,18 +125,32 @@ impl Shared {
         Poll::Pending
     }
 
-    fn accept(&mut self, lane: usize, header: Header, payload: Bytes) -> Result<(), DataError> {
-        self.gather.accept(lane, header, payload).map_err(|_| DataError::Malformed)?;
-        self.wake();
-        Ok(())
-    }
-
-    fn close(&mut self, lane: usize, size: u64) -> Result<(), DataError> {
-        if self.size.is_some_and(|other| other != size) {
+    /// Takes a record, which must be the first of its number and before the end.
+    fn accept(&mut self, number: u64, payload: Bytes) -> Result<(), DataError> {
+        if self.size.is_some_and(|size| number >= records(size)) {
             return Err(DataError::Malformed);
         }
+        (self.came, self.highest) = (self.came + 1, self.highest.max(number + 1));
+        self.wake();
+        match self.gather.accept(number, payload) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(DataError::Malformed),
+        }
+    }
+
+    /// Takes a closing record. All must agree, and with the last of them nothing may be missing.
+    fn close(&mut self, size: u64) -> Result<(), DataError> {
+        self.open -= 1;
+        self.wake();
+        let contradiction = self.size.is_some_and(|other| other != size)
+            || self.highest > records(size)
+            || (self.open == 0 && self.came < records(size));
         self.size = Some(size);
-        self.accept(lane, Header::Fin { count: records(size) }, Bytes::new())
+        if contradiction { Err(DataError::Malformed) } else { Ok(()) }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.size.is_some_and(|size| self.base == records(size))
     }
 }
 
@@ -144,10 +162,16 @@ pub async fn receive(
 ) -> Result<(), DataError> {
     // The window of `Gather` is counted in records of its own largest size.
     let window = units::Bytes(WINDOW_RECORDS * MAX_PAYLOAD as u64);
-    let gather = Gather::new(channels.len(), window);
-    let shared = Mutex::new(Shared { gather, base: 0, size: None, waiting: Vec::new() });
-    let lanes = channels.into_iter().enumerate();
-    let lanes = all(lanes.map(|(lane, channel)| read_lane(lane, channel, &shared)));
+    let shared = Mutex::new(Shared {
+        gather: Gather::new(window),
+        base: 0,
+        came: 0,
+        highest: 0,
+        size: None,
+        open: channels.len(),
+        waiting: Vec::new(),
+    });
+    let lanes = all(channels.into_iter().map(|channel| read_lane(channel, &shared)));
     let written = write_in_order(&shared, sink, moved);
     tokio::try_join!(lanes, written)?;
     Ok(())
@@ -157,23 +181,17 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads one connection up to its closing record.
-async fn read_lane(
-    lane: usize,
-    mut channel: Channel,
-    shared: &Mutex<Shared>,
-) -> Result<(), DataError> {
+/// Reads one connection up to its closing record. A record beyond the window holds it back, so that
+/// TCP's own flow control does the same to the sender. That is no deadlock: numbers on a connection
+/// increase, so what is missing in the window comes over one that is not held back.
+async fn read_lane(mut channel: Channel, shared: &Mutex<Shared>) -> Result<(), DataError> {
+    let mut least = 0;
     loop {
-        poll_fn(|context| {
-            let mut shared = lock(shared);
-            if shared.gather.can_read(lane) { Poll::Ready(()) } else { shared.wait(context) }
-        })
-        .await;
         let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
         let filled = fill(&mut channel, &mut record).await?;
         if filled == CLOSING_LEN {
             let size = read_closing(&record[..filled]).ok_or(DataError::Malformed)?;
-            lock(shared).close(lane, size)?;
+            lock(shared).close(size)?;
             // An orderly end, as TLS wants one.
             let _ = channel.shutdown().await;
             return Ok(());
@@ -181,11 +199,16 @@ async fn read_lane(
         if filled < record.len() {
             return Err(DataError::Cut);
         }
-        let mut shared = lock(shared);
         let first = *record.first_chunk().expect("a record begins with its number");
-        let number = unwrap(first, shared.base).ok_or(DataError::Malformed)?;
-        let header = Header::Data { number: SeqNo(number), length: RECORD_LEN };
-        shared.accept(lane, header, Bytes::from(record).slice(NUMBER_LEN..))?;
+        let number = unwrap(first, lock(shared).base).filter(|&number| number >= least);
+        let number = number.ok_or(DataError::Malformed)?;
+        least = number + 1;
+        poll_fn(|context| {
+            let mut shared = lock(shared);
+            if number < shared.gather.limit() { Poll::Ready(()) } else { shared.wait(context) }
+        })
+        .await;
+        lock(shared).accept(number, Bytes::from(record).slice(NUMBER_LEN..))?;
     }
 }
 
@@ -215,7 +238,7 @@ async fn write_in_order(
             let mut shared = lock(shared);
             let filled = shared.gather.read(&mut piece[held..]);
             shared.base += (filled / RECORD_LEN) as u64;
-            let ended = shared.gather.is_ended();
+            let ended = shared.is_ended();
             if filled == 0 && !ended {
                 return shared.wait(context);
             }

@@ -82,7 +82,7 @@ async fn blocks_and_records_tell_a_cut_from_the_end() {
 #[tokio::test]
 async fn connections_that_contradict_each_other_are_refused() {
     let record = |number: u32| [&number.to_be_bytes()[..], &[7; RECORD_LEN]].concat();
-    let end = |bytes: u64| record::closing(bytes).to_vec();
+    let end = |bytes: u64| stripe::xftp::closing(bytes).to_vec();
     let lie = [0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1];
     for (one, other) in [
         ([record(0), end(9000)].concat(), end(8192)),

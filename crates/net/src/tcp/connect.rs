@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::SockRef;
+use stripe::count::Policy;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use transport::crypto::{Credentials, PublicKey};
 
 use super::hello::{self, Connection, Hello, initiate, random};
+use super::keeper::Dialler;
 use super::options::{MAX_STREAMS, Options};
 use super::stream::StripedStream;
 use crate::error::NetError;
@@ -18,38 +19,44 @@ use crate::error::NetError;
 /// An address that has not answered by then counts as unreachable.
 pub const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Connects to a [`super::Listener`] at `address` with `streams` TCP connections at once, from 1
-/// to [`MAX_STREAMS`], and makes them one stream.
+/// Connects to a [`super::Listener`] at `address`. The stream can be used as soon as the first
+/// connection is made; others join it as `policy` asks for them.
 ///
 /// # Errors
-/// [`NetError`] when any of the connections fails: nobody answers within [`CONNECT_TIME`], nobody
+/// [`NetError`] when no connection can be made: nobody answers within [`CONNECT_TIME`], nobody
 /// listens, or whoever does holds another key or is no such listener.
 pub async fn connect(
     address: SocketAddr,
     credentials: impl Into<Credentials>,
-    streams: usize,
+    policy: Policy,
     options: &Options,
 ) -> Result<StripedStream, NetError> {
-    if !(1..=MAX_STREAMS).contains(&streams) {
+    if !(1..=MAX_STREAMS).contains(&policy.first()) {
         return Err(NetError::Option {
-            reason: format!("a stream has 1 to {MAX_STREAMS} TCP connections, not {streams}"),
+            reason: format!(
+                "a stream has 1 to {MAX_STREAMS} TCP connections, not {}",
+                policy.first()
+            ),
         });
     }
-    let (group, credentials) = (random(), credentials.into());
-    let mut dials = JoinSet::new();
-    for index in 0..streams as u16 {
-        let (credentials, options) = (credentials.clone(), options.clone());
-        let hello = Hello { group, index, count: streams as u16 };
-        dials.spawn(async move { dial(address, &credentials, hello, &options).await });
+    let hello = Hello { group: random(), joins: false, policy };
+    let mut dialler = Dialler::new(address, credentials.into(), options.clone(), hello);
+    dialler.open(policy.first());
+    let mut failure = None;
+    while let Some(dialled) = dialler.dials.join_next().await {
+        match dialled.expect("a dial neither panics nor is aborted") {
+            Ok(connection) => {
+                dialler.hello.joins = true;
+                let (buffer, dialler) = (options.buffer, Some(dialler));
+                return Ok(StripedStream::new(connection, address, buffer, policy, dialler));
+            }
+            Err(error) => failure = Some(error),
+        }
     }
-    let mut connections = Vec::with_capacity(streams);
-    while let Some(dialled) = dials.join_next().await {
-        connections.push(dialled.expect("a dial neither panics nor is aborted")?);
-    }
-    Ok(StripedStream::new(connections, address, options.buffer))
+    Err(failure.expect("at least one was dialled"))
 }
 
-async fn dial(
+pub(super) async fn dial(
     address: SocketAddr,
     credentials: &Credentials,
     hello: Hello,

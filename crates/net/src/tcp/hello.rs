@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use stripe::count::{POLICY_LEN, Policy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -28,14 +29,15 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(8);
 /// Names the protocol in clear, so that a peer of another kind is told from one with another key.
 const MAGIC: [u8; 3] = *b"LHT";
 /// The one version there is.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Stands in the place of the pattern.
 const WHO: u8 = 0;
 /// Binds the handshake to TCP: one recorded on UDP is worth nothing here, nor the other way.
-const PROLOGUE: &[u8] = b"longhaul tcp \x01";
+const PROLOGUE: &[u8] = b"longhaul tcp \x02";
 const CONFIRM: &[u8] = b"confirm";
 
-const HELLO_LEN: usize = 20;
+const HELLO_LEN: usize = GROUP_LEN + 1 + POLICY_LEN;
+const GROUP_LEN: usize = 16;
 
 const ACCEPTED: u8 = 0;
 const REFUSED_KEY: u8 = 1;
@@ -50,36 +52,31 @@ const CONFIRM_NUMBER: u64 = 0;
 /// The seal's number of a connection's first record, in each direction.
 pub(super) const FIRST_RECORD: u64 = CONFIRM_NUMBER + 1;
 
-/// Which connection of which stream this is.
+/// Which stream this connection is to join, or to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// Random, the same in all connections of a stream.
-    pub group: [u8; 16],
-    /// This connection's place, below `count`.
-    pub index: u16,
-    /// Connections of the stream.
-    pub count: u16,
+    /// Random, the same in all connections of a stream. It never shows outside of the handshake's
+    /// encryption, and so is what lets further connections in, at any time.
+    pub group: [u8; GROUP_LEN],
+    /// Whether the stream must be there already.
+    pub joins: bool,
+    /// How the server is to find how many connections it would like for what it sends.
+    pub policy: Policy,
 }
 
 impl Hello {
     fn encode(self) -> [u8; HELLO_LEN] {
-        let mut bytes = [0; HELLO_LEN];
-        bytes[..16].copy_from_slice(&self.group);
-        bytes[16..18].copy_from_slice(&self.index.to_be_bytes());
-        bytes[18..].copy_from_slice(&self.count.to_be_bytes());
-        bytes
+        let parts = [&self.group[..], &[self.joins.into()], &self.policy.encode()];
+        parts.concat().try_into().expect("the lengths are fixed")
     }
 
-    /// `None` for a group that is too large, or a place outside it.
+    /// `None` for a policy that is not known here, or more connections than a stream may have.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (group, rest) = bytes.split_first_chunk()?;
-        let [i1, i2, c1, c2] = *rest else { return None };
-        let hello = Self {
-            group: *group,
-            index: u16::from_be_bytes([i1, i2]),
-            count: u16::from_be_bytes([c1, c2]),
-        };
-        (hello.index < hello.count && usize::from(hello.count) <= MAX_STREAMS).then_some(hello)
+        let (joins, policy) = rest.split_first()?;
+        let joins = [false, true].into_iter().find(|&known| u8::from(known) == *joins)?;
+        let policy = Policy::decode(policy.try_into().ok()?)?;
+        (policy.first() <= MAX_STREAMS).then_some(Self { group: *group, joins, policy })
     }
 }
 
@@ -262,21 +259,20 @@ pub(super) mod tests {
 
     /// As somebody who listens in on a client with one connection records it.
     pub fn recorded(credentials: &Credentials) -> Vec<u8> {
-        let hello = Hello { group: [7; 16], index: 0, count: 1 };
+        let hello = Hello { group: [7; 16], joins: false, policy: Policy::Fixed(1) };
         first_message(credentials, [7; 32], hello).1
     }
 
     #[test]
-    fn only_places_inside_groups_of_bounded_size_decode() {
-        let hello = |index, count| Hello { group: [9; 16], index, count };
+    fn only_groups_of_bounded_size_decode() {
+        let hello = |policy| Hello { group: [9; 16], joins: true, policy };
         let most = MAX_STREAMS as u16;
-        for good in [hello(0, 1), hello(most - 1, most)] {
+        for good in [hello(Policy::Fixed(most)), hello(Policy::default())] {
             assert_eq!(Hello::decode(&good.encode()), Some(good));
         }
-        for bad in [hello(0, 0), hello(1, 1), hello(0, most + 1)] {
-            assert_eq!(Hello::decode(&bad.encode()), None);
-        }
-        assert_eq!(Hello::decode(&[1; HELLO_LEN - 1]), None);
+        assert_eq!(Hello::decode(&hello(Policy::Fixed(most + 1)).encode()), None);
+        assert_eq!(Hello::decode(&[9; HELLO_LEN]), None);
+        assert_eq!(Hello::decode(&[0; HELLO_LEN - 1]), None);
         assert_eq!(Hello::decode(&[0; HELLO_LEN + 1]), None);
     }
 }

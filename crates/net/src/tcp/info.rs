@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -11,13 +12,13 @@ use units::Bytes;
 /// A striped stream's figures since its connections were opened.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Payload handed to the kernel.
+    /// Payload that the other side has confirmed.
     pub sent: Bytes,
     /// Payload received.
     pub received: Bytes,
     /// Time since the stream was opened.
     pub elapsed: Duration,
-    /// How many TCP connections it has.
+    /// The most TCP connections it had at a time.
     pub connections: usize,
     /// The smallest round-trip time any connection saw; `None` before the first sample.
     pub rtt_min: Option<Duration>,
@@ -48,36 +49,102 @@ pub enum Limit {
     SendBuffer,
 }
 
+/// What connections did that are gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    segments_sent: u64,
+    segments_resent: u64,
+    busy: Duration,
+    window_limited: Duration,
+    buffer_limited: Duration,
+    /// Round-trip times of the last that went: smoothed and least.
+    rtt: Option<Duration>,
+    rtt_min: Option<Duration>,
+}
+
+impl Totals {
+    /// Adds one. A connection of which the kernel says nothing counts as idle.
+    pub fn add(&mut self, socket: &TcpStream) {
+        if let Ok(info) = tcp_info(socket.as_fd()) {
+            self.add_info(&info);
+            let condition = Condition::of_infos(&[info]);
+            self.rtt = condition.rtt.or(self.rtt);
+            self.rtt_min = self.rtt_min.into_iter().chain(condition.rtt_min).min();
+        }
+    }
+
+    fn add_info(&mut self, info: &TcpInfo) {
+        self.segments_sent += u64::from(info.data_segs_out);
+        self.segments_resent += u64::from(info.total_retrans);
+        self.busy += Duration::from_micros(info.busy_time);
+        self.window_limited += Duration::from_micros(info.rwnd_limited);
+        self.buffer_limited += Duration::from_micros(info.sndbuf_limited);
+    }
+}
+
+/// What the living connections are like, on average.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Condition {
+    /// The smoothed round-trip time, its mean over the connections.
+    pub rtt: Option<Duration>,
+    /// The smallest that any of them saw.
+    pub rtt_min: Option<Duration>,
+    /// What a connection may have on its way, in whole segments.
+    pub window: Bytes,
+}
+
+impl Condition {
+    pub fn of<'a>(sockets: impl Iterator<Item = &'a TcpStream>) -> Self {
+        let infos: Vec<_> = sockets.filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect();
+        Self::of_infos(&infos)
+    }
+
+    fn of_infos(infos: &[TcpInfo]) -> Self {
+        let known = |micros: u32| {
+            (micros > 0 && micros < u32::MAX).then(|| Duration::from_micros(micros.into()))
+        };
+        let smoothed: Vec<_> = infos.iter().filter_map(|info| known(info.rtt)).collect();
+        let windows: u64 = infos.iter().map(TcpInfo::window).sum();
+        Self {
+            rtt: (!smoothed.is_empty())
+                .then(|| smoothed.iter().sum::<Duration>() / smoothed.len() as u32),
+            rtt_min: infos.iter().filter_map(|info| known(info.min_rtt)).min(),
+            window: Bytes(windows / infos.len().max(1) as u64),
+        }
+    }
+}
+
 impl Stats {
-    /// Sums up. A connection of which the kernel says nothing counts as idle.
+    /// Sums up.
     pub(super) fn collect(
-        sockets: &[TcpStream],
-        sent: Bytes,
-        received: Bytes,
+        sockets: &[Arc<TcpStream>],
+        connections: usize,
+        mut totals: Totals,
+        (sent, received): (Bytes, Bytes),
         elapsed: Duration,
     ) -> Self {
-        let mut stats =
-            Self { sent, received, elapsed, connections: sockets.len(), ..Self::default() };
-        let mut smoothed = Vec::with_capacity(sockets.len());
-        for info in sockets.iter().filter_map(|s| tcp_info(s.as_fd()).ok()) {
-            let known = |micros: u32| (micros > 0 && micros < u32::MAX).then_some(micros.into());
-            let rtt_min = known(info.min_rtt).map(Duration::from_micros);
-            stats.rtt_min = stats.rtt_min.into_iter().chain(rtt_min).min();
-            smoothed.extend(known(info.rtt).map(Duration::from_micros));
-            stats.segments_sent += u64::from(info.data_segs_out);
-            stats.segments_resent += u64::from(info.total_retrans);
-            stats.busy += Duration::from_micros(info.busy_time);
-            stats.window_limited += Duration::from_micros(info.rwnd_limited);
-            stats.buffer_limited += Duration::from_micros(info.sndbuf_limited);
+        let infos: Vec<_> =
+            sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect();
+        infos.iter().for_each(|info| totals.add_info(info));
+        let condition = Condition::of_infos(&infos);
+        Self {
+            sent,
+            received,
+            elapsed,
+            connections,
+            rtt_min: totals.rtt_min.into_iter().chain(condition.rtt_min).min(),
+            rtt_smoothed: condition.rtt.or(totals.rtt),
+            segments_sent: totals.segments_sent,
+            segments_resent: totals.segments_resent,
+            busy: totals.busy,
+            window_limited: totals.window_limited,
+            buffer_limited: totals.buffer_limited,
         }
-        let mean = |samples: &[Duration]| samples.iter().sum::<Duration>() / samples.len() as u32;
-        stats.rtt_smoothed = (!smoothed.is_empty()).then(|| mean(&smoothed));
-        stats
     }
 
     /// What took the largest part of the time.
     pub fn limit(&self) -> Limit {
-        let idle = (self.elapsed * self.connections as u32).saturating_sub(self.busy);
+        let idle = (self.elapsed * self.connections.max(1) as u32).saturating_sub(self.busy);
         let congested = self.busy.saturating_sub(self.window_limited + self.buffer_limited);
         let parts = [
             (congested, Limit::Congestion),
@@ -95,9 +162,13 @@ impl Stats {
 #[repr(C)]
 struct TcpInfo {
     _state_to_options: [u8; 8],
-    _rto_to_rcv_rtt: [u32; 15],
+    _rto_ato: [u32; 2],
+    snd_mss: u32,
+    _rcv_mss_to_rcv_ssthresh: [u32; 12],
     rtt: u32,
-    _rttvar_to_rcv_space: [u32; 7],
+    _rttvar_ssthresh: [u32; 2],
+    snd_cwnd: u32,
+    _advmss_to_rcv_space: [u32; 4],
     total_retrans: u32,
     _pacing_to_bytes_received: [u64; 4],
     _segs_out_to_notsent: [u32; 3],
@@ -108,6 +179,21 @@ struct TcpInfo {
     busy_time: u64,
     rwnd_limited: u64,
     sndbuf_limited: u64,
+    _delivered: [u32; 2],
+    _bytes_sent_retrans: [u64; 2],
+    _dsack_dups_to_rcv_ooopack: [u32; 3],
+    /// The receiver's window; zero from kernels before 5.4.
+    snd_wnd: u32,
+}
+
+impl TcpInfo {
+    /// What may be on its way: by congestion control and by the receiver, in whole segments.
+    fn window(&self) -> u64 {
+        let segment = u64::from(self.snd_mss.max(1));
+        let congestion = u64::from(self.snd_cwnd) * segment;
+        let receiver = if self.snd_wnd > 0 { self.snd_wnd.into() } else { u64::MAX };
+        congestion.min(receiver) / segment * segment
+    }
 }
 
 fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {

@@ -4,20 +4,28 @@
 //! the header too. The seal's number counts the records of this connection and direction, so a
 //! record that is changed, dropped, repeated or moved to another place does not open. Both ends go
 //! on to the next key after the same number of records.
+//!
+//! A connection that is cut or damaged costs the stream nothing but what it carried, which others
+//! carry again. A peer that breaks the rules costs it everything.
 
 use std::future::poll_fn;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::SockRef;
-use stripe::{GatherError, HEADER_LEN, Header, HeaderError, MAX_PAYLOAD, TRAILER_ROOM};
+use stripe::{
+    ACK_LEN, Ack, AckError, GatherError, HEADER_LEN, Header, HeaderError, LaneId, MAX_PAYLOAD,
+};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use transport::crypto::{CryptoError, Opener, Sealer, TAG_LEN};
+use units::SeqNo;
 
-use super::hello::FIRST_RECORD;
-use super::shared::Shared;
+use super::hello::{Connection, FIRST_RECORD};
+use super::shared::{Next, Shared};
 
 const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD + TAG_LEN;
 /// Received bytes share blocks of this size. A record split over two is copied to the new one,
@@ -27,10 +35,12 @@ const BLOCK: usize = 4 * MAX_RECORD;
 /// Records under one key: 2^32 blocks at most.
 const KEY_RECORDS: u64 = 1 << 20;
 
-const _: () = assert!(MAX_PAYLOAD as u64 / 16 * KEY_RECORDS <= 1 << 32);
-const _: () = assert!(TAG_LEN <= TRAILER_ROOM, "the seal must fit behind a record");
+/// How long a connection of a stream that failed may take to say so.
+const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Why a connection, and with it the stream, ended early.
+const _: () = assert!(MAX_PAYLOAD as u64 / 16 * KEY_RECORDS <= 1 << 32);
+
+/// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("a connection was cut before the end of the stream")]
@@ -43,39 +53,88 @@ enum Lost {
     Header(#[from] HeaderError),
     #[error("{0}")]
     Gather(#[from] GatherError),
+    #[error("{0}")]
+    Ack(#[from] AckError),
+    #[error("the other side gave it up before its end")]
+    Reset,
 }
 
-/// Sends records over `connection` until its fin is sent or the stream fails.
-pub(super) async fn send(shared: Arc<Shared>, connection: usize, sealer: Sealer) {
-    if let Err(lost) = send_records(&shared, connection, sealer).await {
-        shared.fail(lost.to_string());
-    }
+/// Takes a connection into a stream and lets it run, unless the stream takes no more.
+pub(super) fn run(shared: &Arc<Shared>, connection: Connection) {
+    let Connection { socket, keys } = connection;
+    let socket = Arc::new(socket);
+    let Some(id) = shared.join(&socket) else { return };
+    let sending = (shared.clone(), socket.clone());
+    tokio::spawn(async move { send(&sending.0, &sending.1, id, keys.sealer).await });
+    let shared = shared.clone();
+    tokio::spawn(async move { receive(&shared, &socket, id, keys.opener).await });
 }
 
-async fn send_records(shared: &Shared, connection: usize, mut sealer: Sealer) -> Result<(), Lost> {
-    let socket = &shared.sockets[connection];
+/// Tells a client that the stream which it wants to join is not there.
+pub(super) async fn refuse(connection: Connection) {
+    let mut reset = Vec::new();
+    seal(&connection.keys.sealer, FIRST_RECORD, Header::Reset, &[], &mut reset);
+    farewell(&connection.socket, &reset).await;
+}
+
+/// Sends until both sides have left the connection, or it is lost, or the stream failed.
+async fn send(shared: &Shared, socket: &TcpStream, id: LaneId, mut sealer: Sealer) {
+    let mut bytes = Vec::new();
     for number in FIRST_RECORD.. {
         if number % KEY_RECORDS == 0 {
             sealer = sealer.next();
         }
         // Asking only when the kernel has room is what makes the assignment dynamic.
-        socket.writable().await?;
-        let Some(record) = poll_fn(|cx| shared.poll_take(cx, connection)).await else {
-            break;
+        let next = match socket.writable().await {
+            Ok(()) => poll_fn(|cx| shared.poll_next(cx, id)).await,
+            Err(_) => Next::Gone,
         };
-        let mut bytes = record.bytes;
-        let (header, payload) = bytes.split_at_mut(HEADER_LEN);
-        let seal = sealer.seal(number, header, payload);
-        bytes.extend_from_slice(&seal);
-        write_all(socket, &bytes).await?;
-        if let Header::Fin { .. } = record.header {
-            SockRef::from(socket).shutdown(Shutdown::Write)?;
-            shared.sent(record.header);
-            break;
+        bytes.clear();
+        match &next {
+            Next::Data(record) => {
+                let length = record.payload.len();
+                let header = Header::Data { number: SeqNo(record.number), length };
+                seal(&sealer, number, header, &record.payload, &mut bytes);
+            }
+            Next::Ack(ack) => seal(&sealer, number, Header::Ack, &ack.encode(), &mut bytes),
+            Next::Leave => seal(&sealer, number, Header::Leave, &[], &mut bytes),
+            Next::Close => {
+                // One that is lost meanwhile needs no closing.
+                let _ = SockRef::from(socket).shutdown(Shutdown::Write);
+                return;
+            }
+            Next::Reset => {
+                seal(&sealer, number, Header::Reset, &[], &mut bytes);
+                return farewell(socket, &bytes).await;
+            }
+            Next::Gone => return,
         }
-        shared.sent(record.header);
+        let written = write_all(socket, &bytes).await;
+        if let Next::Data(_) = next {
+            shared.written();
+        }
+        if written.is_err() {
+            // The receiving task notices too, and may have something left to read.
+            let _ = SockRef::from(socket).shutdown(Shutdown::Write);
+            return;
+        }
     }
-    Ok(())
+}
+
+/// Says that the stream failed, gives the other side time to read it, and closes.
+async fn farewell(socket: &TcpStream, reset: &[u8]) {
+    let _ = timeout(FAREWELL, write_all(socket, reset)).await;
+    let _ = SockRef::from(socket).shutdown(Shutdown::Write);
+    tokio::time::sleep(FAREWELL).await;
+    let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+}
+
+fn seal(sealer: &Sealer, number: u64, header: Header, payload: &[u8], bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&header.encode());
+    bytes.extend_from_slice(payload);
+    let (header, payload) = bytes.split_at_mut(HEADER_LEN);
+    let seal = sealer.seal(number, header, payload);
+    bytes.extend_from_slice(&seal);
 }
 
 async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
@@ -89,34 +148,66 @@ async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives records over `connection` until its fin comes or the stream fails.
-pub(super) async fn receive(shared: Arc<Shared>, connection: usize, opener: Opener) {
-    if let Err(lost) = receive_records(&shared, connection, opener).await {
-        shared.fail(lost.to_string());
+/// Receives until the connection ends, and sees what that means for the stream.
+async fn receive(shared: &Shared, socket: &TcpStream, id: LaneId, opener: Opener) {
+    let lost = receive_records(shared, socket, id, opener).await;
+    match lost {
+        Err(lost @ (Lost::Reset | Lost::Gather(_) | Lost::Ack(_))) => {
+            shared.fail(lost.to_string());
+        }
+        // Of a record that does not open nobody knows who wrote it.
+        Err(Lost::Cut | Lost::Io(_) | Lost::Header(_) | Lost::Crypto(_)) | Ok(()) => {}
+    }
+    if shared.has_failed() {
+        // Unread bytes would turn the farewell into a reset of TCP.
+        let _ = timeout(2 * FAREWELL, drain(socket)).await;
+    }
+    let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+    shared.leave(id);
+}
+
+async fn drain(socket: &TcpStream) {
+    let mut scrap = [0; 4096];
+    while socket.readable().await.is_ok() {
+        match socket.try_read(&mut scrap) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return,
+        }
     }
 }
 
 async fn receive_records(
     shared: &Shared,
-    connection: usize,
+    socket: &TcpStream,
+    id: LaneId,
     mut opener: Opener,
 ) -> Result<(), Lost> {
-    let socket = &shared.sockets[connection];
     let mut buffer = BytesMut::new();
     for number in FIRST_RECORD.. {
         if number % KEY_RECORDS == 0 {
             opener = opener.next();
         }
-        poll_fn(|cx| shared.poll_can_read(cx, connection)).await;
         let (header, payload) = loop {
-            match open(&mut buffer, number, &opener)? {
-                Some(record) => break record,
-                None => fill(socket, &mut buffer).await?,
+            if let Some(record) = open(&mut buffer, number, &opener)? {
+                break record;
+            }
+            shared.acknowledge(id);
+            if fill(socket, &mut buffer).await? == 0 {
+                return if shared.parted(id) { Ok(()) } else { Err(Lost::Cut) };
             }
         };
-        shared.accept(connection, header, payload)?;
-        if let Header::Fin { .. } = header {
-            break;
+        if shared.has_failed() {
+            return Ok(());
+        }
+        match header {
+            Header::Data { number, .. } => shared.accept(id, number.0, payload)?,
+            Header::Ack => {
+                let bytes: &[u8; ACK_LEN] = payload.first_chunk().expect("its length was checked");
+                shared.confirm(id, &Ack::decode(bytes))?;
+            }
+            Header::Leave => shared.peer_leaves(id),
+            Header::Reset => return Err(Lost::Reset),
         }
     }
     Ok(())
@@ -144,18 +235,16 @@ fn open(
     Ok(Some((header, record.freeze())))
 }
 
-/// Waits for more bytes.
-async fn fill(socket: &TcpStream, buffer: &mut BytesMut) -> Result<(), Lost> {
+/// Waits for more bytes, and says how many came: none at the end of the connection.
+async fn fill(socket: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
     if buffer.capacity() < MAX_RECORD {
         buffer.reserve(BLOCK);
     }
     loop {
         socket.readable().await?;
         match socket.try_read_buf(buffer) {
-            Ok(0) => return Err(Lost::Cut),
-            Ok(_) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
+            done => return done,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Weak;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -12,18 +13,21 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use transport::crypto::{Credentials, PublicKey};
 
 use super::hello::{Connection, Hello, respond};
+use super::lane;
 use super::options::Options;
+use super::shared::Shared;
 use super::stream::StripedStream;
 use crate::error::NetError;
 
 /// Connections in their handshake, at most. For a further one the oldest is dropped, so that
 /// connections which say nothing keep nobody out.
 pub const MAX_HALF_OPEN: usize = 256;
-/// Groups that wait for more connections, at most. Connections of further ones are dropped.
-pub const MAX_PENDING_GROUPS: usize = 64;
-/// A group that is not complete by then is dropped: longer than its client waits for the slowest
-/// connection.
-pub const GROUP_TIME: Duration = Duration::from_secs(20);
+/// Streams that connections may join, and those that ended not long ago. Connections of further ones
+/// are dropped.
+pub const MAX_GROUPS: usize = 4096;
+/// For so long it is known that a stream has ended: a connection that its client began meanwhile
+/// must not begin another.
+const ENDED_TIME: Duration = Duration::from_secs(30);
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const BACKLOG: u32 = 1024;
@@ -42,24 +46,18 @@ pub struct Listener {
     /// Theirs, the oldest first, and of some that have ended.
     oldest: VecDeque<AbortHandle>,
     /// By their clients too: nobody joins a stream that somebody else began.
-    groups: HashMap<(Option<PublicKey>, [u8; 16]), Group>,
+    groups: HashMap<Name, Group>,
     sweep: Interval,
 }
 
-/// The connections of one stream that have come so far.
+/// A client, and the secret of one of its streams.
+type Name = (Option<PublicKey>, [u8; 16]);
+
+/// A stream that connections may join.
 struct Group {
-    connections: Vec<Option<Connection>>,
-    age: Duration,
-}
-
-impl Group {
-    fn new(count: u16) -> Self {
-        Self { connections: (0..count).map(|_| None).collect(), age: Duration::ZERO }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.connections.iter().all(Option::is_some)
-    }
+    shared: Weak<Shared>,
+    /// How long it is gone.
+    ended: Duration,
 }
 
 impl Listener {
@@ -101,9 +99,9 @@ impl Listener {
         self.address
     }
 
-    /// The next whole stream, and its client's address. Peers that fail are dropped in silence,
-    /// or told why. May be dropped and called again without losing a connection; between calls
-    /// no new ones are taken.
+    /// The next stream, and its client's address. Peers that fail are dropped in silence, or told
+    /// why. May be dropped and called again without losing a connection; between calls no new ones
+    /// are taken, neither streams nor connections of those there are.
     ///
     /// # Errors
     /// [`NetError::Bind`] when the listening socket fails for good.
@@ -149,7 +147,7 @@ impl Listener {
         self.oldest.push_back(handshake);
     }
 
-    /// Adds a connection to its group; the stream, when that is now complete.
+    /// Adds a connection to its stream, which is given if that is new.
     fn join(&mut self, done: Result<Handshake, JoinError>) -> Option<(StripedStream, SocketAddr)> {
         let done = match done {
             Err(error) if error.is_cancelled() => None,
@@ -157,30 +155,30 @@ impl Listener {
         };
         let (hello, connection, address) = done?;
         let name = (connection.keys.peer, hello.group);
-        if self.groups.len() == MAX_PENDING_GROUPS && !self.groups.contains_key(&name) {
+        if let Some(group) = self.groups.get(&name) {
+            match group.shared.upgrade() {
+                Some(shared) => lane::run(&shared, connection),
+                None => drop(tokio::spawn(lane::refuse(connection))),
+            }
             return None;
         }
-        let group = self.groups.entry(name);
-        let group = group.or_insert_with(|| Group::new(hello.count));
-        let count = group.connections.len();
-        let place = group.connections.get_mut(usize::from(hello.index))?;
-        if count != usize::from(hello.count) || place.is_some() {
+        if hello.joins || self.groups.len() == MAX_GROUPS {
+            tokio::spawn(lane::refuse(connection));
             return None;
         }
-        *place = Some(connection);
-        if !group.is_complete() {
-            return None;
-        }
-        let group = self.groups.remove(&name)?;
-        let connections = group.connections.into_iter().flatten().collect();
-        let stream = StripedStream::new(connections, address, self.options.buffer);
+        let (buffer, policy) = (self.options.buffer, hello.policy);
+        let stream = StripedStream::new(connection, address, buffer, policy, None);
+        let group = Group { shared: stream.downgrade(), ended: Duration::ZERO };
+        self.groups.insert(name, group);
         Some((stream, address))
     }
 
     fn age_groups(&mut self) {
         self.groups.retain(|_, group| {
-            group.age += SWEEP_INTERVAL;
-            group.age < GROUP_TIME
+            if group.shared.strong_count() == 0 {
+                group.ended += SWEEP_INTERVAL;
+            }
+            group.ended < ENDED_TIME
         });
     }
 }

@@ -1,14 +1,15 @@
 //! One stream over several TCP connections.
 //!
-//! In the order a byte travels: [`connect`] and [`Listener`] make a group of connections, each
-//! with the transport's handshake (`hello`); [`StripedStream`] is its face; `shared` is what the
-//! stream and its connections hold together, a scatter and a gather of the crate `stripe`; one
-//! task a connection and direction seals and sends, or receives and opens (`lane`). `options`
-//! and `info` are what the kernel is told and asked.
+//! In the order a byte travels: [`connect`] and [`Listener`] make connections, each with the
+//! transport's handshake (`hello`); [`StripedStream`] is their face; `shared` is what the stream and
+//! its connections hold together, a scatter and a gather of the crate `stripe`; one task a
+//! connection and direction seals and sends, or receives and opens (`lane`). `keeper` sees that there
+//! are enough connections. `options` and `info` are what the kernel is told and asked.
 
 mod connect;
 mod hello;
 mod info;
+mod keeper;
 mod lane;
 mod listener;
 mod options;
@@ -20,6 +21,8 @@ mod tests;
 pub use connect::{CONNECT_TIME, ask, connect};
 pub use hello::HANDSHAKE_TIME;
 pub use info::{Limit, Stats};
-pub use listener::{GROUP_TIME, Listener, MAX_HALF_OPEN, MAX_PENDING_GROUPS};
+pub use keeper::ORPHAN_TIME;
+pub use listener::{Listener, MAX_GROUPS, MAX_HALF_OPEN};
 pub use options::{DEFAULT_BUFFER, MAX_STREAMS, Options};
 pub use stream::StripedStream;
+pub use stripe::count::Policy;

@@ -4,20 +4,24 @@ use std::io;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
 use units::Bytes;
 
 use crate::error::NetError;
 
 /// The most connections one stream may have.
-pub const MAX_STREAMS: usize = 64;
+pub const MAX_STREAMS: usize = 512;
 
-/// The default of [`Options::buffer`]: a second of 500 Mbit/s, so that one connection may wait
-/// for a retransmission over a 200 ms path while the others go on at 1 Gbit/s.
-pub const DEFAULT_BUFFER: Bytes = Bytes::mib(64);
+/// The default of [`Options::buffer`]: a second of 1 Gbit/s, so that some connections may wait for
+/// retransmissions over a 200 ms path while the others go on.
+pub const DEFAULT_BUFFER: Bytes = Bytes::mib(128);
 
-/// Unsent bytes in the kernel above which a connection counts as busy. What waits in the kernel
-/// can no longer go to a faster connection; two records keep this one from running dry.
-const UNSENT_LOW_WATER: u32 = 64 << 10;
+/// Unsent bytes in the kernel, all connections of a stream together, above which they count as busy.
+/// What waits in the kernel can no longer go to a faster connection; a few milliseconds of a fast
+/// link keep them from running dry.
+const UNSENT: u32 = 1 << 20;
+/// What that is for one connection, at least and at most.
+const UNSENT_ONE: [u32; 2] = [16 << 10, 128 << 10];
 
 /// A connection whose data nobody acknowledges for so long is given up; the kernel alone would try
 /// for a quarter of an hour.
@@ -36,7 +40,8 @@ pub struct Options {
     /// The kernel's congestion control by its name there, such as `cubic` or `bbr`; `None` leaves
     /// the system's default. It rules what this end sends.
     pub congestion_control: Option<String>,
-    /// The most a stream holds of what came out of order or was not yet read.
+    /// The most a stream holds of what came out of order or was not yet read, and the most of what
+    /// it sent and the other side has not confirmed; but 1 MiB at least.
     pub buffer: Bytes,
 }
 
@@ -74,6 +79,12 @@ fn tune(socket: &SockRef<'_>) -> io::Result<()> {
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(UNANSWERED))?;
-    socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_notsent_lowat(UNSENT_LOW_WATER)
+    socket.set_tcp_nodelay(true)
+}
+
+/// Keeps what one of so many connections has unsent in the kernel small.
+pub(super) fn limit_unsent(socket: &TcpStream, connections: usize) {
+    let share = UNSENT / u32::try_from(connections.max(1)).unwrap_or(UNSENT);
+    // Without it the stream works as well, but a slow connection holds more.
+    let _ = SockRef::from(socket).set_tcp_notsent_lowat(share.clamp(UNSENT_ONE[0], UNSENT_ONE[1]));
 }

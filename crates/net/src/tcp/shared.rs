@@ -1,55 +1,92 @@
-//! What a stream and the tasks of its connections hold together.
+//! What a stream, its connections (*lanes*) and its keeper hold together.
 //!
-//! Each direction has one lock, held for a copy of at most a record and never over an await.
-//! Whoever finds nothing to do leaves a waker: the stream's user one in each direction, and each
-//! connection one in each direction.
+//! One lock, held for a copy of some records at most and never over an await. Whoever finds nothing
+//! to do leaves a waker: the stream's user one for each direction, and each lane one for sending.
+//! Receiving never waits for anything but the network.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use socket2::SockRef;
-use stripe::{Gather, GatherError, Header, MAX_QUEUED, Record, Scatter};
+use stripe::{
+    Ack, AckError, Assignment, Gather, GatherError, INITIAL_RECORDS, LaneId, MAX_QUEUED, Record,
+    Scatter,
+};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use units::Instant;
 
+use super::info::Totals;
+use super::options::MAX_STREAMS;
+use crate::clock;
 use crate::error::NetError;
 
+/// A lane tells how far its peer may go when that has grown by this part of the window.
+const LIMIT_STEPS: u64 = 4;
+
 pub(super) struct Shared {
-    pub sockets: Vec<TcpStream>,
     peer: SocketAddr,
-    outbound: Mutex<Outbound>,
-    inbound: Mutex<Inbound>,
+    state: Mutex<State>,
     /// Why the stream failed; the first reason counts.
     failure: OnceLock<String>,
+    /// Told when lanes come or go, and when the stream fails or is over.
+    pub changed: Notify,
 }
 
-struct Outbound {
+struct State {
     scatter: Scatter,
-    /// The stream's user, waiting for room or for everything to be sent.
-    user: Option<Waker>,
-    /// The connections that wait for a record.
-    idle: Vec<Option<Waker>>,
-    /// Records taken by connections and not yet handed to the kernel.
-    unwritten: usize,
-    /// Connections that have not sent their fin.
-    unfinished: usize,
-    bytes: u64,
-}
-
-struct Inbound {
     gather: Gather,
+    /// The stream's user, waiting for room or for everything to be sent.
+    writer: Option<Waker>,
     /// The stream's user, waiting for data.
-    user: Option<Waker>,
-    /// The connections that are held back.
-    held: Vec<Option<Waker>>,
-    bytes: u64,
+    reader: Option<Waker>,
+    lanes: BTreeMap<LaneId, Lane>,
+    /// Lanes that there ever were.
+    joined: u32,
+    /// What those did that are gone.
+    gone: Totals,
+    /// Records taken by lanes and not yet handed to the kernel.
+    unwritten: usize,
+    received: u64,
+    /// The most lanes there were at a time.
+    most: usize,
+    /// Whether the other side left a lane although this side has everything: then it has, too.
+    heard: bool,
+    /// How many lanes this side would like, and the other; 0 for no wish.
+    wish: u32,
+    their_wish: u32,
 }
 
-/// Locks, whether or not somebody panicked: every critical section leaves the state whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+struct Lane {
+    socket: Arc<TcpStream>,
+    /// The task that sends, waiting for something to send.
+    idle: Option<Waker>,
+    /// Data records that came over it.
+    received: u64,
+    /// What the other side was last told over it.
+    told: Ack,
+    /// Whether it is to be given up, whether this side said so, and whether the other did.
+    leaving: bool,
+    left: bool,
+    peer_left: bool,
+}
+
+/// What a lane is to do next.
+pub(super) enum Next {
+    Data(Record),
+    Ack(Ack),
+    /// Say that this side sends no more over it.
+    Leave,
+    /// Close it: both sides left.
+    Close,
+    /// Say that the stream failed, and close it.
+    Reset,
+    /// It is gone already.
+    Gone,
 }
 
 fn wake(waker: &mut Option<Waker>) {
@@ -64,181 +101,304 @@ fn wait<T>(slot: &mut Option<Waker>, cx: &Context<'_>) -> Poll<T> {
 }
 
 impl Shared {
-    pub fn new(sockets: Vec<TcpStream>, peer: SocketAddr, buffer: units::Bytes) -> Self {
-        let count = sockets.len();
-        let outbound = Outbound {
-            scatter: Scatter::new(),
-            user: None,
-            idle: vec![None; count],
+    pub fn new(peer: SocketAddr, buffer: units::Bytes) -> Self {
+        let state = State {
+            scatter: Scatter::new(Assignment::Dynamic, buffer),
+            gather: Gather::new(buffer),
+            writer: None,
+            reader: None,
+            lanes: BTreeMap::new(),
+            joined: 0,
+            gone: Totals::default(),
             unwritten: 0,
-            unfinished: count,
-            bytes: 0,
+            received: 0,
+            most: 0,
+            heard: false,
+            wish: 0,
+            their_wish: 0,
         };
-        let inbound = Inbound {
-            gather: Gather::new(count, buffer),
-            user: None,
-            held: vec![None; count],
-            bytes: 0,
-        };
-        Self {
-            sockets,
-            peer,
-            outbound: Mutex::new(outbound),
-            inbound: Mutex::new(inbound),
-            failure: OnceLock::new(),
-        }
+        Self { peer, state: Mutex::new(state), failure: OnceLock::new(), changed: Notify::new() }
+    }
+
+    /// Locks, whether or not somebody panicked: every critical section leaves the state whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // The user's side.
 
     pub fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let mut out = lock(&self.outbound);
+        let state = &mut *self.lock();
         self.check()?;
-        if out.scatter.is_finished() {
+        if state.scatter.is_finished() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let written = out.scatter.write(data);
+        let written = state.scatter.write(data);
         if written == 0 && !data.is_empty() {
-            return wait(&mut out.user, cx);
+            return wait(&mut state.writer, cx);
         }
-        let queued = out.scatter.queued();
-        let idle = out.idle.iter_mut().filter(|waker| waker.is_some());
-        idle.take(queued).for_each(wake);
+        state.wake_idle(state.scatter.queued());
         Poll::Ready(Ok(written))
     }
 
     /// Ready when the kernel has all that was written.
     pub fn poll_flush(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut out = lock(&self.outbound);
+        let mut state = self.lock();
         self.check()?;
-        if out.is_flushed() {
+        if state.is_flushed() {
             return Poll::Ready(Ok(()));
         }
-        wait(&mut out.user, cx)
+        wait(&mut state.writer, cx)
     }
 
-    /// Ready when the kernel has all that was written, and the end of it.
+    /// Ready when the other side has all that was written, and the end of it.
     pub fn poll_shutdown(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut out = lock(&self.outbound);
-        if out.unfinished == 0 {
+        let state = &mut *self.lock();
+        if state.scatter.is_confirmed() {
             return Poll::Ready(Ok(()));
         }
         self.check()?;
-        out.scatter.finish();
-        out.idle.iter_mut().for_each(wake);
-        wait(&mut out.user, cx)
+        state.scatter.finish();
+        state.wake_idle(MAX_QUEUED);
+        wait(&mut state.writer, cx)
     }
 
     /// Gives what came in order even after a failure, and the failure only behind it.
     pub fn poll_read(&self, cx: &Context<'_>, to: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut inbound = lock(&self.inbound);
-        let inbound = &mut *inbound;
-        let read = inbound.gather.read(to);
+        let state = &mut *self.lock();
+        let read = state.gather.read(to);
         if read > 0 {
-            for (connection, held) in inbound.held.iter_mut().enumerate() {
-                if held.is_some() && inbound.gather.can_read(connection) {
-                    wake(held);
-                }
+            let (limit, step) = (state.gather.limit(), state.gather.window() / LIMIT_STEPS);
+            for lane in state.lanes.values_mut().filter(|lane| limit - lane.told.limit >= step) {
+                wake(&mut lane.idle);
             }
             return Poll::Ready(Ok(read));
         }
-        if to.is_empty() || inbound.gather.is_ended() {
+        if to.is_empty() || state.gather.is_ended() {
             return Poll::Ready(Ok(0));
         }
         self.check()?;
-        wait(&mut inbound.user, cx)
+        wait(&mut state.reader, cx)
     }
 
-    /// Whether both directions came to their end.
-    pub fn is_done(&self) -> bool {
-        lock(&self.outbound).unfinished == 0 && lock(&self.inbound).gather.is_ended()
+    /// Whether both sides have everything.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over()
     }
 
-    /// Bytes handed to the kernel, and bytes received, without headers.
+    /// Whether nothing is left to do, well or ill.
+    pub fn is_closed(&self) -> bool {
+        let state = self.lock();
+        state.lanes.is_empty() && (state.is_over() || self.failure.get().is_some())
+    }
+
+    /// Whether the other side knows, too, that both have everything.
+    pub fn is_agreed(&self) -> bool {
+        let state = self.lock();
+        state.is_over() && (state.heard || state.lanes.is_empty())
+    }
+
+    /// Bytes confirmed by the other side, and bytes received, without headers.
     pub fn bytes(&self) -> (units::Bytes, units::Bytes) {
-        let (sent, received) = (lock(&self.outbound).bytes, lock(&self.inbound).bytes);
-        (units::Bytes(sent), units::Bytes(received))
+        let state = self.lock();
+        (state.scatter.delivered(), units::Bytes(state.received))
     }
 
-    // The connections' side.
+    // The keeper's side.
 
-    /// The next record for `connection` to send; `None` when the stream failed.
-    pub fn poll_take(&self, cx: &Context<'_>, connection: usize) -> Poll<Option<Record>> {
-        let mut out = lock(&self.outbound);
-        if self.failure.get().is_some() {
-            return Poll::Ready(None);
-        }
-        let Some(record) = out.scatter.take() else {
-            return wait(&mut out.idle[connection], cx);
-        };
-        if let Header::Data { .. } = record.header {
-            out.unwritten += 1;
-        }
-        // Half a queue at a time, or user and connections would wake each other at every record.
-        if out.scatter.queued() <= MAX_QUEUED / 2 {
-            wake(&mut out.user);
-        }
-        Poll::Ready(Some(record))
+    /// The connections, the most there were, and what those did that are gone.
+    pub fn sockets(&self) -> (Vec<Arc<TcpStream>>, usize, Totals) {
+        let state = self.lock();
+        let sockets = state.lanes.values().map(|lane| lane.socket.clone()).collect();
+        (sockets, state.most, state.gone.clone())
     }
 
-    /// The kernel has taken a record.
-    pub fn sent(&self, header: Header) {
-        let mut out = lock(&self.outbound);
-        match header {
-            Header::Data { length, .. } => {
-                out.unwritten -= 1;
-                out.bytes += length as u64;
+    /// How many lanes can be given records.
+    pub fn width(&self) -> usize {
+        self.lock().lanes.values().filter(|lane| lane.stays()).count()
+    }
+
+    /// Lets idle lanes ask again when something is late, and says whether many are idle.
+    pub fn tick(&self, now: Instant) -> bool {
+        let state = &mut *self.lock();
+        let idle = state.lanes.values().filter(|lane| lane.idle.is_some()).count();
+        if state.scatter.is_late(now) {
+            state.wake_idle(usize::MAX);
+        }
+        idle * 4 > state.lanes.len()
+    }
+
+    /// Lets the other side know how many connections this side would like.
+    pub fn wish(&self, count: usize) {
+        let state = &mut *self.lock();
+        let count = count as u32;
+        if state.wish != count {
+            state.wish = count;
+            if let Some(lane) = state.lanes.values_mut().next() {
+                wake(&mut lane.idle);
             }
-            Header::Fin { .. } => out.unfinished -= 1,
-        }
-        if out.is_flushed() {
-            wake(&mut out.user);
         }
     }
 
-    /// Ready when the next record of `connection` may be read, or the stream failed.
-    pub fn poll_can_read(&self, cx: &Context<'_>, connection: usize) -> Poll<()> {
-        let mut inbound = lock(&self.inbound);
-        if inbound.gather.can_read(connection) || self.failure.get().is_some() {
-            return Poll::Ready(());
-        }
-        wait(&mut inbound.held[connection], cx)
+    /// How many the other side would like, if it minds.
+    pub fn their_wish(&self) -> Option<usize> {
+        Some(self.lock().their_wish as usize).filter(|&wish| wish > 0)
     }
 
-    /// Takes a record that came over `connection`.
-    pub fn accept(
-        &self,
-        connection: usize,
-        header: Header,
-        payload: Bytes,
-    ) -> Result<(), GatherError> {
-        let mut inbound = lock(&self.inbound);
-        inbound.gather.accept(connection, header, payload)?;
-        inbound.bytes += header.payload() as u64;
-        if inbound.gather.has_data() || inbound.gather.is_ended() {
-            wake(&mut inbound.user);
+    /// Lets so many lanes go once what they carry is confirmed: those with the highest names.
+    pub fn drain(&self, surplus: usize) {
+        let state = &mut *self.lock();
+        let staying = state.lanes.iter_mut().rev().filter(|(_, lane)| lane.stays());
+        for (&id, lane) in staying.take(surplus) {
+            lane.leaving = true;
+            state.scatter.drain(id);
+            wake(&mut lane.idle);
         }
+    }
+
+    // The lanes' side.
+
+    /// Takes in a lane; `None` when the stream takes no more.
+    pub fn join(&self, socket: &Arc<TcpStream>) -> Option<LaneId> {
+        let state = &mut *self.lock();
+        if self.failure.get().is_some() || state.is_over() || state.lanes.len() >= MAX_STREAMS {
+            return None;
+        }
+        let id = LaneId(state.joined);
+        state.joined = state.joined.checked_add(1)?;
+        state.scatter.join(id);
+        let told = Ack { limit: INITIAL_RECORDS, ..Ack::default() };
+        let socket = socket.clone();
+        let [leaving, left, peer_left] = [false; 3];
+        let lane = Lane { socket, idle: None, received: 0, told, leaving, left, peer_left };
+        state.lanes.insert(id, lane);
+        state.most = state.most.max(state.lanes.len());
+        self.changed.notify_waiters();
+        Some(id)
+    }
+
+    /// A lane is gone: others carry on, if there are any.
+    pub fn leave(&self, id: LaneId) {
+        let state = &mut *self.lock();
+        let Some(mut lane) = state.lanes.remove(&id) else { return };
+        wake(&mut lane.idle);
+        state.gone.add(&lane.socket);
+        state.scatter.leave(id);
+        state.wake_idle(usize::MAX);
+        self.changed.notify_waiters();
+    }
+
+    /// What a lane is to send, now that it can.
+    pub fn poll_next(&self, cx: &Context<'_>, id: LaneId) -> Poll<Next> {
+        let state = &mut *self.lock();
+        let failed = self.failure.get().is_some();
+        match state.next(clock::now(), id, failed) {
+            Some(next) => Poll::Ready(next),
+            None => {
+                let lane = state.lanes.get_mut(&id).expect("there, or the next would be Gone");
+                wait(&mut lane.idle, cx)
+            }
+        }
+    }
+
+    /// The kernel has taken a data record.
+    pub fn written(&self) {
+        let mut state = self.lock();
+        state.unwritten -= 1;
+        if state.is_flushed() {
+            wake(&mut state.writer);
+        }
+    }
+
+    /// Takes a data record that came over a lane.
+    pub fn accept(&self, id: LaneId, number: u64, payload: Bytes) -> Result<(), GatherError> {
+        let state = &mut *self.lock();
+        let length = payload.len() as u64;
+        if state.gather.accept(number, payload)? {
+            state.received += length;
+        }
+        if let Some(lane) = state.lanes.get_mut(&id) {
+            lane.received += 1;
+        }
+        if state.gather.has_data() || state.gather.is_ended() {
+            wake(&mut state.reader);
+        }
+        self.after(state);
         Ok(())
+    }
+
+    /// A lane has nothing more to read for now: what it brought may be confirmed.
+    pub fn acknowledge(&self, id: LaneId) {
+        if let Some(lane) = self.lock().lanes.get_mut(&id) {
+            wake(&mut lane.idle);
+        }
+    }
+
+    /// Takes what the other side says over a lane of this direction.
+    pub fn confirm(&self, id: LaneId, ack: &Ack) -> Result<(), AckError> {
+        let state = &mut *self.lock();
+        state.scatter.confirm(clock::now(), id, ack)?;
+        state.their_wish = ack.wish;
+        if state.scatter.queued() <= MAX_QUEUED / 2 || state.scatter.is_confirmed() {
+            wake(&mut state.writer);
+        }
+        state.wake_idle(state.scatter.queued());
+        if let Some(lane) = state.lanes.get_mut(&id) {
+            wake(&mut lane.idle);
+        }
+        self.after(state);
+        Ok(())
+    }
+
+    /// When both sides have everything, all lanes take their leave.
+    fn after(&self, state: &mut State) {
+        if state.is_over() {
+            state.wake_idle(usize::MAX);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// The other side leaves a lane; so does this one.
+    pub fn peer_leaves(&self, id: LaneId) {
+        let state = &mut *self.lock();
+        state.heard |= state.is_over();
+        state.scatter.drain(id);
+        if let Some(lane) = state.lanes.get_mut(&id) {
+            lane.peer_left = true;
+            wake(&mut lane.idle);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Whether a lane that came to its end did so because both sides had left it.
+    pub fn parted(&self, id: LaneId) -> bool {
+        self.lock().lanes.get(&id).is_none_or(|lane| lane.left && lane.peer_left)
     }
 
     // Failure.
 
-    /// Ends the stream: its user is told why, and its connections are closed.
+    /// Ends the stream: its user is told why, and the other side that.
     pub fn fail(&self, reason: String) {
         if self.failure.set(reason).is_err() {
             return;
         }
-        for socket in &self.sockets {
+        let mut state = self.lock();
+        wake(&mut state.writer);
+        wake(&mut state.reader);
+        state.wake_idle(usize::MAX);
+        self.changed.notify_waiters();
+    }
+
+    /// Closes the connections, whatever they carry.
+    pub fn cut(&self) {
+        for lane in self.lock().lanes.values() {
             // One that is already closed cannot be, and need not.
-            let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+            let _ = SockRef::from(&*lane.socket).shutdown(Shutdown::Both);
         }
-        let mut out = lock(&self.outbound);
-        wake(&mut out.user);
-        out.idle.iter_mut().for_each(wake);
-        drop(out);
-        let mut inbound = lock(&self.inbound);
-        wake(&mut inbound.user);
-        inbound.held.iter_mut().for_each(wake);
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
     }
 
     fn check(&self) -> io::Result<()> {
@@ -250,8 +410,57 @@ impl Shared {
     }
 }
 
-impl Outbound {
+impl State {
     fn is_flushed(&self) -> bool {
         self.scatter.queued() == 0 && self.unwritten == 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.scatter.is_confirmed() && self.gather.is_complete()
+    }
+
+    fn wake_idle(&mut self, most: usize) {
+        self.lanes.values_mut().filter(|lane| lane.idle.is_some()).take(most).for_each(|lane| {
+            wake(&mut lane.idle);
+        });
+    }
+
+    fn next(&mut self, now: Instant, id: LaneId, failed: bool) -> Option<Next> {
+        let over = self.is_over();
+        let Some(lane) = self.lanes.get_mut(&id) else { return Some(Next::Gone) };
+        if failed {
+            return Some(Next::Reset);
+        }
+        let (limit, step) = (self.gather.limit(), self.gather.window() / LIMIT_STEPS);
+        let news = lane.received > lane.told.received
+            || limit - lane.told.limit >= step
+            || self.wish != lane.told.wish;
+        if news && !(lane.left && lane.peer_left) {
+            let (received, through) = (lane.received, self.gather.through());
+            lane.told = Ack { received, through, limit, wish: self.wish };
+            return Some(Next::Ack(lane.told));
+        }
+        if over {
+            self.scatter.drain(id);
+        }
+        if let Some(record) = self.scatter.take(now, id) {
+            self.unwritten += 1;
+            // Half a queue at a time, or user and lanes would wake each other at every record.
+            if self.scatter.queued() <= MAX_QUEUED / 2 {
+                wake(&mut self.writer);
+            }
+            return Some(Next::Data(record));
+        }
+        if (over || self.scatter.is_drained(id)) && !lane.left {
+            lane.left = true;
+            return Some(Next::Leave);
+        }
+        (lane.left && lane.peer_left).then_some(Next::Close)
+    }
+}
+
+impl Lane {
+    fn stays(&self) -> bool {
+        !self.leaving && !self.peer_left
     }
 }

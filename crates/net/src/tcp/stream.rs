@@ -3,57 +3,71 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use stripe::count::Policy;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 use transport::crypto::PublicKey;
-use units::Instant;
+use units::{Bytes, Instant};
 
 use super::hello::Connection;
 use super::info::Stats;
+use super::keeper::{Dialler, Keeper};
 use super::lane;
 use super::shared::Shared;
 use crate::clock;
 
-/// How long a finished stream that is dropped waits for the last bytes of its connections.
-const LINGER: Duration = Duration::from_secs(30);
-
 /// Several TCP connections that are one stream, with the face of a socket.
 ///
-/// Shutting down ends the direction to the other side, and only that; it is ready when the kernel
-/// has everything. A stream dropped before both directions ended is cut: the other side gets an
-/// error, never a clean end. One connection that fails fails the stream.
+/// Connections come, and may be lost, while it lasts: what a lost one carried goes over others. Only
+/// when there is none for [`super::ORPHAN_TIME`] is the stream lost.
+///
+/// Shutting down ends the direction to the other side, and only that; it is ready when the other
+/// side has everything. A stream dropped before both directions ended is given up: the other side
+/// gets an error, never a clean end.
 pub struct StripedStream {
     shared: Arc<Shared>,
-    /// Two for each connection; dropped with the stream, they stop.
-    tasks: JoinSet<()>,
     since: Instant,
     peer: Option<PublicKey>,
 }
 
 impl StripedStream {
-    /// Makes a stream of connections whose handshakes are done. To be called within a runtime.
+    /// A stream that begins with this connection. To be called within a runtime.
     pub(super) fn new(
-        connections: Vec<Connection>,
+        connection: Connection,
         address: SocketAddr,
-        buffer: units::Bytes,
+        buffer: Bytes,
+        policy: Policy,
+        dialler: Option<Dialler>,
     ) -> Self {
-        let peer = connections.first().and_then(|connection| connection.keys.peer);
-        let (sockets, keys): (Vec<_>, Vec<_>) =
-            connections.into_iter().map(|c| (c.socket, c.keys)).unzip();
-        let shared = Arc::new(Shared::new(sockets, address, buffer));
-        let mut tasks = JoinSet::new();
-        for (connection, keys) in keys.into_iter().enumerate() {
-            tasks.spawn(lane::send(shared.clone(), connection, keys.sealer));
-            tasks.spawn(lane::receive(shared.clone(), connection, keys.opener));
+        let peer = connection.keys.peer;
+        let shared = Arc::new(Shared::new(address, buffer));
+        lane::run(&shared, connection);
+        tokio::spawn(Keeper { shared: shared.clone(), policy, dialler }.run());
+        Self { shared, since: clock::now(), peer }
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
+    }
+
+    /// Waits until both sides of a stream that came to its end know that the other has everything.
+    /// Without it the connections close by themselves as long as the runtime lives; a process that
+    /// ends earlier leaves the other side in doubt.
+    pub async fn close(self) {
+        loop {
+            let changed = self.shared.changed.notified();
+            if !self.shared.is_over() || self.shared.is_agreed() {
+                return;
+            }
+            changed.await;
         }
-        let since = clock::now();
-        Self { shared, tasks, since, peer }
     }
 
     /// Who the other end has proved to be, if both are known by static keys.
@@ -63,9 +77,9 @@ impl StripedStream {
 
     /// What the stream has done so far.
     pub fn stats(&self) -> Stats {
-        let (sent, received) = self.shared.bytes();
         let elapsed = clock::now().since(self.since);
-        Stats::collect(&self.shared.sockets, sent, received, elapsed)
+        let (sockets, most, gone) = self.shared.sockets();
+        Stats::collect(&sockets, most, gone, self.shared.bytes(), elapsed)
     }
 }
 
@@ -99,16 +113,9 @@ impl AsyncWrite for StripedStream {
 }
 
 impl Drop for StripedStream {
-    /// A socket that is closed with unread bytes resets its connection, and what the other side
-    /// has still to receive is lost. So the fins on their way are awaited.
     fn drop(&mut self) {
-        if !self.shared.is_done() {
-            return;
-        }
-        let mut tasks = std::mem::take(&mut self.tasks);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime
-                .spawn(timeout(LINGER, async move { while tasks.join_next().await.is_some() {} }));
+        if !self.shared.is_over() {
+            self.shared.fail("it was dropped".to_owned());
         }
     }
 }

@@ -35,7 +35,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 async fn pair_with(streams: usize, options: Options) -> (StripedStream, StripedStream) {
     let (mut listener, address) = listener(options.clone());
     let key = key(1);
-    let connecting = connect(address, &key, streams, &options);
+    let connecting = connect(address, &key, Policy::Fixed(streams as u16), &options);
     let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
     (client.unwrap(), accepted.unwrap().0)
 }
@@ -82,7 +82,7 @@ async fn both_ways(streams: usize) {
     assert!(at_server == there && at_client == back);
     assert_eq!(stats.sent, Bytes(there.len() as u64));
     assert_eq!(stats.received, Bytes(back.len() as u64));
-    assert_eq!(stats.connections, streams);
+    assert!((1..=streams).contains(&stats.connections));
     assert!(stats.segments_sent > 0 && stats.rtt_min.unwrap() <= stats.rtt_smoothed.unwrap());
     assert!(stats.busy > Duration::ZERO);
 }
@@ -144,12 +144,12 @@ async fn dropping_without_shutdown_is_an_error_at_the_other_side() {
     drop(client);
     let mut received = Vec::new();
     let error = within(server.read_to_end(&mut received)).await.unwrap_err();
-    assert!(error.to_string().contains("cut"), "{error}");
+    assert!(error.to_string().contains("gave it up"), "{error}");
     assert!(within(server.write_all(&[0; 64])).await.is_err());
 }
 
-/// What the relay does to what one of its connections carries from the client.
-#[derive(Clone, Copy)]
+/// What the relay does to what its connections carry from the client.
+#[derive(Clone, Copy, Debug)]
 enum Fault {
     /// Ends the connection in good order.
     Cut,
@@ -157,19 +157,22 @@ enum Fault {
     Reset,
     /// Changes a bit.
     Damage,
+    /// Goes no further, but keeps the connection.
+    Stall,
 }
 
-/// Stands between a client and `to`; the third connection suffers `fault` after `start` bytes.
-async fn relay(to: SocketAddr, fault: Fault, start: u64) -> SocketAddr {
+/// Stands between a client and `to`. So many connections suffer a fault, each after it carried some
+/// more bytes than the one before.
+async fn relay(to: SocketAddr, fault: Fault, faults: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
-        for connection in 0.. {
+        for connection in 1.. {
             let (mut near, _) = listener.accept().await.unwrap();
             let mut far = TcpStream::connect(to).await.unwrap();
             tokio::spawn(async move {
-                if connection == 2 {
-                    carry_until(&mut near, &mut far, start).await;
+                if connection <= faults {
+                    carry_until(&mut near, &mut far, connection * 300_000).await;
                     match fault {
                         Fault::Cut => return,
                         Fault::Reset => {
@@ -178,9 +181,10 @@ async fn relay(to: SocketAddr, fault: Fault, start: u64) -> SocketAddr {
                             return;
                         }
                         Fault::Damage => {
-                            let byte = near.read_u8().await.unwrap();
-                            far.write_u8(byte ^ 4).await.unwrap();
+                            let Ok(byte) = near.read_u8().await else { return };
+                            let _ = far.write_u8(byte ^ 4).await;
                         }
+                        Fault::Stall => tokio::time::sleep(PATIENCE).await,
                     }
                 }
                 let _ = copy_bidirectional(&mut near, &mut far).await;
@@ -190,65 +194,117 @@ async fn relay(to: SocketAddr, fault: Fault, start: u64) -> SocketAddr {
     address
 }
 
-/// Carries both ways until `limit` bytes came from the client.
+/// Carries both ways until `limit` bytes came from the client, or either end is done.
 async fn carry_until(near: &mut TcpStream, far: &mut TcpStream, limit: u64) {
     let ((near_out, mut near_in), (mut far_out, mut far_in)) = (near.split(), far.split());
     let mut beginning = near_out.take(limit);
     tokio::select! {
-        copied = copy(&mut beginning, &mut far_in) => {
-            assert_eq!(copied.unwrap(), limit);
-        }
-        _ = copy(&mut far_out, &mut near_in) => panic!("the server ended first"),
+        _ = copy(&mut beginning, &mut far_in) => {}
+        _ = copy(&mut far_out, &mut near_in) => {}
     }
 }
 
-/// Both ends get an error that names the loss, and the server nothing that was not sent.
-async fn fails_both_ends(fault: Fault) -> String {
+/// Everything arrives both ways although connections are lost.
+async fn survives(fault: Fault, streams: u16, faults: u64) {
     let (mut listener, address) = listener(Options::default());
-    let relay = relay(address, fault, 2_000_000).await;
-    let (key, options) = (key(1), Options::default());
-    let connecting = connect(relay, &key, 4, &options);
-    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
-    let (mut client, (mut server, _)) = (client.unwrap(), accepted.unwrap());
-    let writing = tokio::spawn(async move {
-        let block = vec![5; 100_000];
-        loop {
-            if let Err(error) = client.write_all(&block).await {
-                return error;
-            }
-        }
+    let relay = relay(address, fault, faults).await;
+    let serving = tokio::spawn(async move {
+        let (mut server, _) = listener.accept().await.unwrap();
+        // Further connections come through the listener.
+        let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.unwrap();
+        server.write_all(&received).await.unwrap();
+        server.shutdown().await.unwrap();
+        server.close().await;
+        accepting.abort();
     });
-    let (mut block, mut total) = (vec![0; 100_000], 0);
-    let error = loop {
-        match within(server.read(&mut block)).await {
-            Ok(0) => panic!("a clean end after {total} bytes"),
-            Ok(n) => assert!(block[..n].iter().all(|&byte| byte == 5)),
-            Err(error) => break error,
+    let (key, options) = (key(1), Options::default());
+    let client = within(connect(relay, &key, Policy::Fixed(streams), &options)).await.unwrap();
+    let (mut reader, mut writer) = split(client);
+    let data = pattern(20_000_000, 5);
+    let expected = data.clone();
+    let writing = tokio::spawn(async move {
+        writer.write_all(&data).await.unwrap();
+        writer.shutdown().await.unwrap();
+    });
+    let mut received = Vec::new();
+    within(reader.read_to_end(&mut received)).await.unwrap();
+    assert!(received == expected);
+    within(async { tokio::join!(writing, serving) }).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn connections_that_are_cut_cost_nothing() {
+    survives(Fault::Cut, 4, 9).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_reset_cost_nothing() {
+    survives(Fault::Reset, 1, 5).await;
+}
+
+#[tokio::test]
+async fn a_changed_bit_costs_its_connection() {
+    survives(Fault::Damage, 3, 5).await;
+}
+
+#[tokio::test]
+async fn connections_that_stall_hold_nobody_up() {
+    survives(Fault::Stall, 4, 3).await;
+}
+
+#[tokio::test]
+async fn connections_come_and_go_while_a_stream_runs() {
+    let (mut listener, address) = listener(Options::default());
+    let serving = tokio::spawn(async move {
+        let (mut server, _) = listener.accept().await.unwrap();
+        let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.unwrap();
+        accepting.abort();
+        (server, received)
+    });
+    let key = key(1);
+    let mut client =
+        within(connect(address, &key, Policy::Fixed(6), &Options::default())).await.unwrap();
+    let count = async |client: &StripedStream, count| {
+        while client.shared().width() != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        total += 1;
     };
-    let at_client = within(writing).await.unwrap().to_string();
-    assert!(at_client.contains(&relay.to_string()), "{at_client}");
-    error.to_string()
+    within(count(&client, 6)).await;
+    let data = pattern(30_000_000, 8);
+    for (piece, place) in data.chunks(10_000_000).zip(0..) {
+        client.write_all(piece).await.unwrap();
+        if place == 0 {
+            client.shared().drain(2);
+            // The keeper opens others.
+            within(count(&client, 4)).await;
+            within(count(&client, 6)).await;
+        }
+    }
+    within(client.shutdown()).await.unwrap();
+    let (server, received) = within(serving).await.unwrap();
+    assert!(received == data);
+    drop(server);
 }
 
 #[tokio::test]
-async fn one_connection_cut_in_the_middle_fails_both_ends() {
-    let error = fails_both_ends(Fault::Cut).await;
-    assert!(error.contains("cut before the end"), "{error}");
-}
-
-#[tokio::test]
-async fn one_connection_reset_in_the_middle_fails_both_ends() {
-    let error = fails_both_ends(Fault::Reset).await;
-    // The client reacts by closing the other connections, and the server may see that first.
-    assert!(error.contains("reset") || error.contains("cut before the end"), "{error}");
-}
-
-#[tokio::test]
-async fn a_changed_bit_fails_both_ends() {
-    let error = fails_both_ends(Fault::Damage).await;
-    assert!(error.contains("record"), "{error}");
+async fn a_stream_that_is_gone_cannot_be_joined() {
+    let (mut listener, address) = listener(Options::default());
+    let serving = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    let hello = hello::Hello { group: [1; 16], joins: true, policy: Policy::Fixed(1) };
+    let socket = TcpStream::connect(address).await.unwrap();
+    let credentials = key(1).into();
+    let mut connection =
+        within(hello::initiate(socket, address, &credentials, hello)).await.unwrap();
+    let mut answer = Vec::new();
+    within(connection.socket.read_to_end(&mut answer)).await.unwrap();
+    let reset = stripe::Header::Reset.encode();
+    assert_eq!(answer[..reset.len()], reset);
+    assert!(!serving.is_finished());
+    serving.abort();
 }
 
 #[tokio::test]
@@ -256,7 +312,7 @@ async fn a_slow_reader_holds_the_writer_back() {
     const STREAMS: usize = 4;
     const TOTAL: usize = 60_000_000;
     let options = Options { buffer: Bytes::mib(2), ..Options::default() };
-    let most = options.buffer.0 + (STREAMS * stripe::MAX_PAYLOAD) as u64;
+    let most = options.buffer.0;
     let (mut client, mut server) = pair_with(STREAMS, options.clone()).await;
     let writing = tokio::spawn(async move {
         let data = pattern(TOTAL, 9);
@@ -284,7 +340,8 @@ async fn another_key_is_told_apart() {
     let (mut listener, address) = listener(Options::default());
     let serving = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
     for streams in [1, 5] {
-        let result = within(connect(address, &key(2), streams, &Options::default())).await;
+        let result =
+            within(connect(address, &key(2), Policy::Fixed(streams), &Options::default())).await;
         let error = result.err().unwrap();
         assert!(matches!(error, NetError::WrongKey { .. }), "{error}");
     }
@@ -304,12 +361,14 @@ async fn identities_are_asked_for_proved_and_let_in() {
     let serving = tokio::spawn(async move { listener.accept().await.unwrap().0.peer() });
     let key = within(ask(address)).await.unwrap();
     assert_eq!(key, host.public());
-    let refused = within(connect(address, Credentials::client(host, key), 2, &options)).await;
+    let refused =
+        within(connect(address, Credentials::client(host, key), Policy::Fixed(2), &options)).await;
     assert!(matches!(refused.err(), Some(NetError::NotAllowed { .. })));
-    let refused = within(connect(address, &self::key(1), 2, &options)).await.err().unwrap();
+    let refused =
+        within(connect(address, &self::key(1), Policy::Fixed(2), &options)).await.err().unwrap();
     assert!(matches!(refused, NetError::OtherKind { .. }), "{refused}");
     let credentials = Credentials::client(guest, key);
-    let stream = within(connect(address, credentials, 2, &options)).await.unwrap();
+    let stream = within(connect(address, credentials, Policy::Fixed(2), &options)).await.unwrap();
     assert_eq!((stream.peer(), within(serving).await.unwrap()), (Some(key), Some(name)));
 }
 
@@ -335,7 +394,8 @@ async fn garbage_silence_and_replay_are_dropped_and_others_served() {
     replay.write_all(&[0; 16]).await.unwrap();
     replay.read_to_end(&mut Vec::new()).await.unwrap();
     assert!(!serving.is_finished());
-    let _stream = within(connect(address, &key(1), 2, &Options::default())).await.unwrap();
+    let _stream =
+        within(connect(address, &key(1), Policy::Fixed(2), &Options::default())).await.unwrap();
     within(serving).await.unwrap();
     drop(silent);
 }
@@ -350,11 +410,11 @@ async fn nobody_listening_or_somebody_else_is_a_clear_error() {
         // The client hangs up on it, which may count as a reset.
         let _ = peer.read_to_end(&mut Vec::new()).await;
     });
-    let error = within(connect(address, &key(1), 1, &Options::default())).await;
+    let error = within(connect(address, &key(1), Policy::Fixed(1), &Options::default())).await;
     let error = error.err().unwrap().to_string();
     assert!(error.contains("not a longhaul server"), "{error}");
     within(greeting).await.unwrap();
-    let error = within(connect(address, &key(1), 2, &Options::default())).await;
+    let error = within(connect(address, &key(1), Policy::Fixed(2), &Options::default())).await;
     let error = error.err().unwrap();
     assert!(matches!(error, NetError::Unreachable { .. }), "{error}");
 }
@@ -365,30 +425,10 @@ async fn impossible_options_are_refused() {
     let options = Options { congestion_control: Some("nonesuch".to_owned()), ..Options::default() };
     let error = Listener::bind(any, key(1), options).err().unwrap();
     assert!(error.to_string().contains("nonesuch"), "{error}");
-    for streams in [0, MAX_STREAMS + 1] {
-        let error = connect(any, &key(1), streams, &Options::default()).await;
+    for streams in [0, MAX_STREAMS as u16 + 1] {
+        let error = connect(any, &key(1), Policy::Fixed(streams), &Options::default()).await;
         assert!(matches!(error, Err(NetError::Option { .. })));
     }
-}
-
-#[tokio::test]
-async fn an_incomplete_group_yields_no_stream() {
-    let (mut listener, address) = listener(Options::default());
-    let serving = tokio::spawn(async move { listener.accept().await.unwrap().1 });
-    let hello = hello::Hello { group: [1; 16], index: 0, count: 2 };
-    let join = |hello| async move {
-        let socket = TcpStream::connect(address).await.unwrap();
-        hello::initiate(socket, address, &key(1).into(), hello).await.unwrap()
-    };
-    let _first = join(hello).await;
-    // The same place again, and another idea of the count, are no second connection.
-    let _again = join(hello).await;
-    let _other = join(hello::Hello { count: 3, index: 2, ..hello }).await;
-    let silence = Duration::from_millis(200);
-    tokio::time::sleep(silence).await;
-    assert!(!serving.is_finished());
-    let last = join(hello::Hello { index: 1, ..hello }).await;
-    assert_eq!(within(serving).await.unwrap(), last.socket.local_addr().unwrap());
 }
 
 #[tokio::test]
@@ -399,7 +439,8 @@ async fn connections_that_say_nothing_keep_nobody_out() {
         for _ in 0..MAX_HALF_OPEN {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
-        let client = connect(address, &key(1), 2, &Options::default()).await.unwrap();
+        let client =
+            connect(address, &key(1), Policy::Fixed(2), &Options::default()).await.unwrap();
         let mut byte = [0];
         for dropped in &mut silent[..2] {
             assert!(matches!(dropped.read(&mut byte).await, Ok(0) | Err(_)));

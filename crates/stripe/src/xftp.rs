@@ -1,4 +1,4 @@
-//! The striped record of paper 3, section 2.3: 8 KiB behind a 4-byte number, and the closing record
+//! The striped record of paper 3, section 2.3: 8 KiB behind a 4-byte number, and our closing record
 //! that says how much there was (`docs/spec/ftp-extensions.md`).
 
 /// Bytes of a record's number, big endian, modulo 2^32.

@@ -1,0 +1,184 @@
+//! Keeps a stream supplied with connections: as many as its policy asks for, and one again when all
+//! are lost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stripe::count::{Controller, Policy, Sample, TICK};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use transport::crypto::Credentials;
+use units::Instant;
+
+use super::connect::dial;
+use super::hello::{Connection, Hello};
+use super::info::Condition;
+use super::lane;
+use super::options::{MAX_STREAMS, Options, limit_unsent};
+use super::shared::Shared;
+use crate::clock;
+use crate::error::NetError;
+
+/// A stream whose connections are all lost waits so long for another, and one that is over for the
+/// last of them to close.
+pub const ORPHAN_TIME: Duration = Duration::from_secs(10);
+
+/// Connections that a client opens at a time; the server's table of handshakes is for all clients.
+pub(super) const MAX_DIALS: usize = 64;
+
+/// After a dial that failed, none is made for so long, doubled with each,
+const PAUSE: Duration = Duration::from_millis(250);
+/// but no longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// How a client opens further connections.
+pub(super) struct Dialler {
+    pub address: SocketAddr,
+    pub credentials: Credentials,
+    pub options: Options,
+    pub hello: Hello,
+    pub dials: JoinSet<Result<Connection, NetError>>,
+    failures: u32,
+    /// When to dial again.
+    next: Instant,
+}
+
+impl Dialler {
+    pub fn new(
+        address: SocketAddr,
+        credentials: Credentials,
+        options: Options,
+        hello: Hello,
+    ) -> Self {
+        let (dials, failures, next) = (JoinSet::new(), 0, Instant::ZERO);
+        Self { address, credentials, options, hello, dials, failures, next }
+    }
+
+    /// Sees that so many connections are being opened, as far as that may be now.
+    pub fn open(&mut self, count: usize) {
+        if clock::now() < self.next {
+            return;
+        }
+        while self.dials.len() < count.min(MAX_DIALS) {
+            let (address, hello) = (self.address, self.hello);
+            let (credentials, options) = (self.credentials.clone(), self.options.clone());
+            self.dials.spawn(async move { dial(address, &credentials, hello, &options).await });
+        }
+    }
+
+    fn failed(&mut self) {
+        self.next = clock::now() + (PAUSE * (1 << self.failures.min(8))).min(PAUSE_MAX);
+        self.failures += 1;
+    }
+
+    /// The next of the dials that ends; never when there is none.
+    async fn ended(dialler: Option<&mut Self>) -> Result<Connection, NetError> {
+        if let Some(dialler) = dialler
+            && let Some(ended) = dialler.dials.join_next().await
+        {
+            return ended.expect("a dial neither panics nor is aborted");
+        }
+        std::future::pending().await
+    }
+}
+
+/// What a controller would like.
+enum Wish {
+    Count(usize),
+    None,
+    AsBefore,
+}
+
+/// What runs beside a stream until it is closed.
+pub(super) struct Keeper {
+    pub shared: Arc<Shared>,
+    pub policy: Policy,
+    /// On the client's side.
+    pub dialler: Option<Dialler>,
+}
+
+impl Keeper {
+    pub async fn run(mut self) {
+        let mut controller = self.policy.controller();
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut waits, mut target) = (None, Some(self.policy.first()));
+        while !self.shared.is_closed() {
+            tokio::select! {
+                ended = Dialler::ended(self.dialler.as_mut()) => {
+                    self.joined(ended);
+                    continue;
+                }
+                () = self.shared.changed.notified() => {}
+                _ = ticks.tick() => match self.measure(&mut *controller) {
+                    Wish::Count(count) => target = Some(count),
+                    Wish::None => target = None,
+                    Wish::AsBefore => {}
+                },
+            }
+            let ends = self.shared.has_failed() || self.shared.is_over();
+            let width = self.shared.width();
+            if ends {
+                self.dialler = None;
+            } else {
+                self.adjust(width, target);
+            }
+            if width > 0 && !ends {
+                waits = None;
+            } else if clock::now().since(*waits.get_or_insert_with(clock::now)) >= ORPHAN_TIME {
+                self.shared.fail("all its connections were lost".to_owned());
+                self.shared.cut();
+            }
+        }
+    }
+
+    fn joined(&mut self, ended: Result<Connection, NetError>) {
+        let Some(dialler) = &mut self.dialler else { return };
+        match ended {
+            Ok(connection) => {
+                dialler.failures = 0;
+                lane::run(&self.shared, connection);
+            }
+            Err(NetError::Refused { reason, .. }) if self.shared.width() == 0 => {
+                self.shared.fail(format!("all its connections were lost, and: {reason}"));
+            }
+            Err(_) => dialler.failed(),
+        }
+    }
+
+    /// How many connections the controller would like. While there is little to send it may not
+    /// mind.
+    fn measure(&self, controller: &mut dyn Controller) -> Wish {
+        let now = clock::now();
+        let idle = self.shared.tick(now);
+        let (sockets, ..) = self.shared.sockets();
+        let condition = Condition::of(sockets.iter().map(|socket| &**socket));
+        let (Some(rtt), Some(base_rtt)) = (condition.rtt, condition.rtt_min) else {
+            return Wish::AsBefore;
+        };
+        sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
+        let (delivered, _) = self.shared.bytes();
+        let (connections, window) = (sockets.len(), condition.window);
+        let sample = Sample { now, connections, delivered, rtt, base_rtt, window, idle };
+        let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
+        match self.policy {
+            Policy::Fixed(_) => Wish::AsBefore,
+            _ if idle && delivered.0 > 0 => Wish::None,
+            _ => Wish::Count(count),
+        }
+    }
+
+    /// The client opens connections and lets them go; the server only wishes.
+    fn adjust(&mut self, width: usize, own: Option<usize>) {
+        let Some(dialler) = &mut self.dialler else {
+            return self.shared.wish(own.unwrap_or_default());
+        };
+        let target = own.max(self.shared.their_wish()).unwrap_or(width).clamp(1, MAX_STREAMS);
+        if width < target {
+            dialler.open(target - width);
+        } else {
+            self.shared.drain(width - target);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! How many connections: a [`Policy`] makes a [`Controller`], which is asked again and again while the
+//! stream runs.
+
+mod auto;
+mod equation;
+mod rtt_bounded;
+#[cfg(test)]
+mod tests;
+
+use core::fmt::Debug;
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+pub use auto::Auto;
+pub use equation::Equation;
+pub use rtt_bounded::RttBounded;
+
+/// Bytes of a policy on the wire.
+pub const POLICY_LEN: usize = 19;
+
+/// What a sender knows of its connections at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub now: Instant,
+    /// How many connections live.
+    pub connections: usize,
+    /// Payload that the other side has confirmed, since the beginning.
+    pub delivered: Bytes,
+    /// Smoothed round-trip time, its mean over the connections.
+    pub rtt: Duration,
+    /// The least round-trip time that any of them saw.
+    pub base_rtt: Duration,
+    /// How much a connection may have on its way, in whole segments, its mean over the connections.
+    pub window: Bytes,
+    /// Whether connections had nothing to send since the last sample: more would not help.
+    pub idle: bool,
+}
+
+/// Says how many connections there should be.
+pub trait Controller: Debug + Send {
+    /// How many from now on, 1 at least. To be called every [`TICK`] or so while there are
+    /// connections.
+    fn connections(&mut self, sample: &Sample) -> usize;
+}
+
+/// How often a controller is asked.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// A rule for the number of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// So many.
+    Fixed(u16),
+    /// As many as a rate needs: [`Equation`].
+    Equation {
+        /// The rate of payload to be reached.
+        target: Rate,
+    },
+    /// By the bounds of paper 3: [`RttBounded`].
+    RttBounded {
+        /// Below this round-trip time one is added; zero for a multiple of the base.
+        alpha: Duration,
+        /// Above this the count is halved; zero for a multiple of the base.
+        beta: Duration,
+    },
+    /// As many as help: [`Auto`].
+    Auto {
+        /// How many to begin with; 0 for a number that suits the round-trip time.
+        first: u16,
+    },
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::Auto { first: 0 }
+    }
+}
+
+/// Always the same.
+#[derive(Debug)]
+struct Fixed(usize);
+
+impl Controller for Fixed {
+    fn connections(&mut self, _: &Sample) -> usize {
+        self.0
+    }
+}
+
+impl Policy {
+    /// Begins anew.
+    pub fn controller(self) -> Box<dyn Controller> {
+        match self {
+            Self::Fixed(count) => Box::new(Fixed(count.into())),
+            Self::Equation { target } => Box::new(Equation::new(target)),
+            Self::RttBounded { alpha, beta } => Box::new(RttBounded::new(alpha, beta)),
+            Self::Auto { first } => Box::new(Auto::new(first.into())),
+        }
+    }
+
+    /// How many connections to open before anything is known.
+    pub const fn first(self) -> usize {
+        match self {
+            Self::Fixed(count) => count as usize,
+            Self::Auto { first } if first > 0 => first as usize,
+            _ => 1,
+        }
+    }
+
+    /// The wire form: the kind, then a count and two numbers, big endian.
+    pub fn encode(self) -> [u8; POLICY_LEN] {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (kind, count, a, b) = match self {
+            Self::Fixed(count) => (0, count, 0, 0),
+            Self::Equation { target } => (1, 0, target.as_bits_per_sec(), 0),
+            Self::RttBounded { alpha, beta } => (2, 0, micros(alpha), micros(beta)),
+            Self::Auto { first } => (3, first, 0, 0),
+        };
+        let mut bytes = [0; POLICY_LEN];
+        bytes[0] = kind;
+        bytes[1..3].copy_from_slice(&count.to_be_bytes());
+        bytes[3..11].copy_from_slice(&a.to_be_bytes());
+        bytes[11..].copy_from_slice(&b.to_be_bytes());
+        bytes
+    }
+
+    /// Reads it; `None` when there is no such kind.
+    pub fn decode(bytes: &[u8; POLICY_LEN]) -> Option<Self> {
+        let [kind, c1, c2, a1, a2, a3, a4, a5, a6, a7, a8, b @ ..] = *bytes;
+        let count = u16::from_be_bytes([c1, c2]);
+        let a = u64::from_be_bytes([a1, a2, a3, a4, a5, a6, a7, a8]);
+        match kind {
+            0 => Some(Self::Fixed(count)),
+            1 => Some(Self::Equation { target: Rate::from_bits_per_sec(a) }),
+            2 => Some(Self::RttBounded {
+                alpha: Duration::from_micros(a),
+                beta: Duration::from_micros(u64::from_be_bytes(b)),
+            }),
+            3 => Some(Self::Auto { first: count }),
+            _ => None,
+        }
+    }
+}

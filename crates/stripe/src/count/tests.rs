@@ -1,0 +1,115 @@
+//! Controllers on paths that a formula describes.
+
+use super::*;
+
+/// Connections that each reach a rate of their own, over a link whose queue fills when they are too
+/// many.
+struct Path {
+    one: f64,
+    link: f64,
+    base: Duration,
+    window: Bytes,
+}
+
+impl Path {
+    /// Counts over so long a time, with at most 512.
+    fn run(&self, policy: Policy, seconds: u64) -> Vec<usize> {
+        let mut controller = policy.controller();
+        let (mut now, mut bits) = (Instant::from_nanos(1), 0.0);
+        let (mut count, mut counts) = (policy.first(), Vec::new());
+        for _ in 0..seconds * 10 {
+            let offered = self.one * count as f64;
+            bits += offered.min(self.link) * TICK.as_secs_f64();
+            now += TICK;
+            let queue = (offered / self.link - 1.0).clamp(0.0, 1.0);
+            let sample = Sample {
+                now,
+                connections: count,
+                delivered: Bytes((bits / 8.0) as u64),
+                rtt: self.base.mul_f64(1.0 + queue),
+                base_rtt: self.base,
+                window: self.window,
+                idle: false,
+            };
+            count = controller.connections(&sample).clamp(1, 512);
+            counts.push(count);
+        }
+        counts
+    }
+}
+
+fn long(one: f64) -> Path {
+    Path { one, link: 1e9, base: Duration::from_millis(200), window: Bytes::kib(24) }
+}
+
+#[test]
+fn auto_finds_as_many_as_fill_the_link_and_stays_there() {
+    for (one, enough) in [(6e6, 167), (30e6, 34), (2.5e6, 400)] {
+        let counts = long(one).run(Policy::default(), 60);
+        let first = counts.iter().position(|&count| count >= enough).expect("never enough");
+        assert!(first < 100, "enough only after {first} ticks");
+        let late = &counts[300..];
+        assert!(late.iter().all(|&count| count > enough * 3 / 4), "{late:?}");
+        assert!(late.iter().all(|&count| count < enough * 3), "{late:?}");
+    }
+}
+
+#[test]
+fn auto_stays_small_where_one_connection_is_enough() {
+    let short = Path { one: 1e8, link: 1e8, base: Duration::from_millis(20), window: Bytes(0) };
+    let counts = short.run(Policy::default(), 120);
+    assert!(counts.iter().all(|&count| count <= 4), "{counts:?}");
+    assert!(counts.iter().filter(|&&count| count <= 2).count() > 1000);
+}
+
+#[test]
+fn the_equation_of_paper_1_needs_no_count() {
+    // Eq. 2: 155 Mbit/s x 200 ms with windows of 24 KiB rounded down to segments of 1460 bytes.
+    let window = Bytes(24_576 / 1460 * 1460);
+    let one = window.0 as f64 * 8.0 / 0.2;
+    let path = Path { one: one * 0.75, link: 155e6, base: Duration::from_millis(200), window };
+    let target = Rate::from_bits_per_sec(20_000_000);
+    let counts = path.run(Policy::Equation { target }, 30);
+    assert_eq!(counts[0], (20e6 / one).ceil() as usize, "k is 1 before anything is known");
+    let needed = (20e6 / (one * 0.75)).ceil() as usize;
+    assert!(counts[100..].iter().all(|&count| count.abs_diff(needed) <= 1), "{counts:?}");
+}
+
+#[test]
+fn paper_3s_bounds_halve_above_beta_and_add_below_alpha() {
+    let t1 = Path {
+        one: 24_576.0 * 8.0 / 0.56,
+        link: 1.536e6,
+        base: Duration::from_millis(560),
+        window: Bytes::kib(24),
+    };
+    let policy = Policy::RttBounded { alpha: Duration::ZERO, beta: Duration::ZERO };
+    let counts = t1.run(policy, 60);
+    assert!(counts[200..].iter().all(|&count| (5..=8).contains(&count)), "{counts:?}");
+    let mut crowded = policy.controller();
+    let sample = Sample {
+        now: Instant::from_nanos(1),
+        connections: 32,
+        delivered: Bytes(0),
+        rtt: Duration::from_millis(1500),
+        base_rtt: Duration::from_millis(560),
+        window: Bytes(0),
+        idle: false,
+    };
+    assert_eq!(crowded.connections(&sample), 16);
+    assert_eq!(crowded.connections(&sample), 16, "one step at a time");
+}
+
+#[test]
+fn policies_survive_the_wire() {
+    let time = Duration::from_millis(700);
+    for policy in [
+        Policy::Fixed(300),
+        Policy::Equation { target: Rate::from_bits_per_sec(1 << 40) },
+        Policy::RttBounded { alpha: time, beta: time * 2 },
+        Policy::Auto { first: 9 },
+    ] {
+        assert_eq!(Policy::decode(&policy.encode()), Some(policy));
+    }
+    assert_eq!(Policy::decode(&[9; POLICY_LEN]), None);
+}
