@@ -43,8 +43,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Notes a frame, in parts, behind its virtio-net header.
-    pub(crate) fn note(&self, crossing: Crossing, parts: &[&[u8]]) {
+    /// Notes a frame of so many packets, in parts, behind its virtio-net header.
+    pub(crate) fn note(&self, crossing: Crossing, parts: &[&[u8]], packets: u32) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let mut prefix = [0; PREFIX];
         prefix[..8].copy_from_slice(&self.clock.now().as_nanos().to_ne_bytes());
@@ -52,8 +52,7 @@ impl Tap {
         prefix[12..16].copy_from_slice(&self.interface.to_ne_bytes());
         prefix[16..].copy_from_slice(&(crossing as u32).to_ne_bytes());
         let [a, b, c, d] = std::array::from_fn(|i| parts.get(i).copied().unwrap_or_default());
-        // Of a super-packet as if it had the fewest packets: its header is not read here.
-        self.spool.push(&[&prefix, a, b, c, d], 1);
+        self.spool.push(&[&prefix, a, b, c, d], packets.into());
     }
 }
 

@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use path::{Adjustment, HostGroup, LinkConfig, PathConfig, Scenario};
+use path::{Adjustment, HostGroup, LinkConfig, PathConfig, PathError, Scenario};
 use units::Bytes;
 
 use crate::capture;
 use crate::engine::Engine;
 use crate::error::{Attempt, LabError};
 use crate::host::{Host, Machine, Place};
-use crate::lane::{Lane, lanes};
+use crate::lane::{Lane, LaneError, lanes};
 use crate::names::{self, Names};
 use crate::namespace::Namespace;
 use crate::report::{LabReport, LabSample, LaneReport};
@@ -243,6 +243,10 @@ impl Lab {
         let changes = [&change.forward, &change.back];
         let rooms = self.engine.with(|wires, _| {
             let [forward, back] = &wires.lanes;
+            let moved = forward.moved_by(changes[0]) || back.moved_by(changes[1]);
+            if moved && changes.iter().any(|change| change.needs_rtt()) {
+                return Err(LaneError::Path(PathError::OldRtt).into());
+            }
             Ok::<_, LabError>([forward.room_for(changes[0])?, back.room_for(changes[1])?])
         })?;
         // Made here: it takes long, and packets are to leave in time meanwhile.

@@ -175,6 +175,11 @@ impl<M: Segments> Lane<M> {
         Ok((room > self.ring.capacity()).then_some(room))
     }
 
+    /// See [`Link::moved_by`].
+    pub(crate) fn moved_by(&self, change: &Change) -> bool {
+        self.link.moved_by(change)
+    }
+
     /// Changes the link, after [`room_for`](Self::room_for) has seen the change, and takes the
     /// memory that it asked for.
     pub(crate) fn set(

@@ -11,7 +11,7 @@ use units::Bytes;
 
 use crate::capture::{Crossing, Tap};
 use crate::icmp::{MAX_NOTICE, too_big};
-use crate::lane::Effect;
+use crate::lane::{Effect, Segments};
 use crate::superpacket::{Layout, MAX_HEADER, VNET_HEADER, damaged};
 
 /// What to ask of the kernel, best first: before Linux 6.2 there is no UDP segmentation on TUN.
@@ -70,10 +70,11 @@ impl Tun {
         if len <= VNET_HEADER {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        let layout = Layout::read(&space[..len]);
         if let Some(tap) = &self.tap {
-            tap.note(Crossing::Sent, &[&space[..len]]);
+            tap.note(Crossing::Sent, &[&space[..len]], layout.count(len));
         }
-        Ok((len, Layout::read(&space[..len])))
+        Ok((len, layout))
     }
 
     /// Answers the host that a segment of its frame is larger than `mtu`.
@@ -88,7 +89,7 @@ impl Tun {
         };
         if let Some(len) = too_big(head, rest, mtu, &mut space) {
             // What the host does not take is lost as on any network: the next packet asks again.
-            let _ = self.deliver(&[&space[..len]]);
+            let _ = self.deliver(&[&space[..len]], 1);
         }
     }
 
@@ -101,16 +102,17 @@ impl Tun {
         effect: Effect,
     ) -> io::Result<()> {
         let mut space = [0; MAX_HEADER];
+        let packets = segments.len() as u32;
         let (header, payload) = layout.piece(frame, segments, effect, &mut space);
         match effect.damage {
-            Some(damage) => self.deliver(&damaged(header, payload, damage, &mut [0])),
-            None => self.deliver(&[header, payload]),
+            Some(damage) => self.deliver(&damaged(header, payload, damage, &mut [0]), packets),
+            None => self.deliver(&[header, payload], packets),
         }
     }
 
-    fn deliver(&self, parts: &[&[u8]]) -> io::Result<()> {
+    fn deliver(&self, parts: &[&[u8]], packets: u32) -> io::Result<()> {
         if let Some(tap) = &self.tap {
-            tap.note(Crossing::Delivered, parts);
+            tap.note(Crossing::Delivered, parts, packets);
         }
         let mut slices = [IoSlice::new(&[]); MAX_PARTS];
         for (slice, part) in slices.iter_mut().zip(parts) {

@@ -250,7 +250,8 @@ fn duplicates_arrive_twice() -> Outcome {
     let lab = lab(&path)?;
     let (near, far) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
     let to = far.local_addr()?;
-    for i in 0u8..200 {
+    // So few that the least receive buffer holds them and their copies, should nobody read.
+    for i in 0u8..100 {
         near.send_to(&[i; 100], to)?;
     }
     far.set_read_timeout(Some(Duration::from_millis(500)))?;
@@ -262,7 +263,7 @@ fn duplicates_arrive_twice() -> Outcome {
     let bytes: Vec<u8> = (0u32..500_000).flat_map(|i| i.to_le_bytes()).collect();
     let duplicated = lab.stats().forward.counters.duplicated.packets;
     assert!(transfer(&lab, lab.address(Host::Far), &bytes)? == bytes, "as it was sent");
-    assert!(duplicated > 0 && seen.len() as u64 == 200 + duplicated, "{duplicated}: {seen:?}");
+    assert!(duplicated > 0 && seen.len() as u64 == 100 + duplicated, "{duplicated}: {seen:?}");
     assert!(seen.is_sorted(), "a copy follows at once: {seen:?}");
     let report = lab.stop();
     assert!(adds_up(&report.forward), "{report}");

@@ -34,8 +34,8 @@ pub struct Change {
     pub loss_trace_file: Option<String>,
     /// [`LinkConfig::queue`]. What waits stays, even beyond a smaller limit. Limits in time are
     /// reckoned with the rate at that moment, and stay when only that changes: a router's memory
-    /// does not grow with its rate. RED's thresholds must be given once the link's delay is not
-    /// that of the start, from which they would come ([`PathError::OldRtt`]).
+    /// does not grow with its rate. RED's thresholds must be given once the delay of a direction is
+    /// not that of the start, from which they would come ([`PathError::OldRtt`]).
     #[serde(deserialize_with = "text")]
     pub queue: Option<QueueConfig>,
     /// [`LinkConfig::framing`].
@@ -140,6 +140,11 @@ impl Change {
         put(&mut impairments.reorder_by, &self.reorder_by);
         put(&mut impairments.jitter, &self.jitter);
         put(&mut impairments.keep_order, &self.keep_order);
+    }
+
+    /// Whether it sets thresholds that come from the path's round-trip time.
+    pub fn needs_rtt(&self) -> bool {
+        self.queue.is_some_and(|queue| queue.needs_rtt())
     }
 
     /// Whether everything it names has been read.

@@ -160,7 +160,7 @@ impl LinkConfig {
         change.check()?;
         let mut state = self.clone();
         change.apply(&mut state);
-        if change.queue.is_some_and(|queue| queue.needs_rtt()) && state.delay != first {
+        if change.needs_rtt() && state.delay != first {
             return Err(PathError::OldRtt);
         }
         state.check_state(rtt)?;
@@ -267,6 +267,13 @@ impl PathConfig {
         let rtt = self.rtt();
         let forward = self.forward.link(rtt, self.seed)?;
         let back = self.back.link(rtt, self.seed ^ BACK_SEED)?;
+        for (link, other) in [(&self.forward, &self.back), (&self.back, &self.forward)] {
+            let asks = link.schedule.steps().iter().any(|(_, change)| change.needs_rtt());
+            let moves = |change: &Change| change.delay.is_some_and(|delay| delay != other.delay);
+            if asks && other.schedule.steps().iter().any(|(_, change)| moves(change)) {
+                return Err(PathError::OldRtt);
+            }
+        }
         Ok((forward, back))
     }
 }
@@ -294,7 +301,7 @@ pub enum PathError {
     Thresholds(u64, u64),
     /// RED's thresholds would come from a round-trip time that is no longer the path's.
     #[error(
-        "RED on a link whose delay has changed needs min and max, for they would come from the \
+        "RED on a path whose delay has changed needs min and max, for they would come from the \
          round-trip time at the start"
     )]
     OldRtt,

@@ -230,6 +230,12 @@ impl<T> Link<T> {
         self.config.after(change, self.first_delay, self.rtt)
     }
 
+    /// Whether a change leaves it with another delay than at the start, so that the path's
+    /// round-trip time is not the one that thresholds come from.
+    pub fn moved_by(&self, change: &Change) -> bool {
+        change.delay.unwrap_or(self.config.delay) != self.first_delay
+    }
+
     /// The link as it is now, after all changes up to the last call.
     pub fn config(&self) -> &LinkConfig {
         &self.config

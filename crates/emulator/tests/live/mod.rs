@@ -210,6 +210,7 @@ fn the_path_changes_while_it_runs() -> Outcome {
     }
     // What is wrong changes nothing: neither direction.
     assert!(set(&lab, &["forward.loss=0", "back.mtu=9"]).is_err());
+    assert!(set(&lab, &["back.delay=9ms", "forward.loss=0", "forward.queue=red"]).is_err());
     let [forward, back] = lab.links();
     assert_eq!((forward.loss, back.mtu), (path::LossConfig::Bernoulli(1.0), None));
     set(&lab, &["loss=none"])?;

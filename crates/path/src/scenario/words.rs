@@ -177,6 +177,12 @@ mod tests {
         assert_eq!(after(&["rtt=600ms", "queue=red"]), Some(PathError::OldRtt));
         assert_eq!(after(&["rtt=600ms", given]), None);
         assert_eq!(after(&["rtt=200ms", "queue=red"]), None);
+        // The way back is a half of the round trip as well.
+        let back = read(&["delay=90ms"]).expect("known").back;
+        path.back.schedule = Schedule::new(vec![(Duration::ZERO, back)], None);
+        let red = read(&["queue=red"]).expect("known").forward;
+        path.forward.schedule = Schedule::new(vec![(Duration::ZERO, red)], None);
+        assert_eq!(path.links::<()>().err(), Some(PathError::OldRtt));
     }
 
     #[test]
