@@ -134,6 +134,8 @@ pub(crate) struct Lane<M> {
     /// Where frames are read that the ring has no room for.
     spill: Box<[u8]>,
     run: Run,
+    /// Until when the path was carried on.
+    reached: Instant,
     lateness: LatenessRecord,
     outside: OutsideModel,
 }
@@ -160,6 +162,7 @@ impl<M: Segments> Lane<M> {
             tracer: None,
             spill: vec![0; MAX_FRAME].into_boxed_slice(),
             run: Run::default(),
+            reached: Instant::ZERO,
             lateness: LatenessRecord::new(),
             outside: OutsideModel::default(),
         })
@@ -215,32 +218,35 @@ impl<M: Segments> Lane<M> {
 
     /// Takes in up to `most` frames, as long as `read` has any: it fills a buffer and returns the
     /// frame's length and kind. `refuse` tells the sender of a frame whose segment is larger than
-    /// the link's MTU. Returns whether there may be more.
+    /// the link's MTU.
     pub(crate) fn take_batch(
         &mut self,
         clock: &Clock,
+        arrived: Option<Instant>,
         most: usize,
         mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, M)>,
         mut refuse: impl FnMut(&[u8], &M, u32, Bytes),
-    ) -> bool {
+    ) {
         for _ in 0..most {
-            if let Err(error) = self.take_in(clock, &mut read, &mut refuse) {
+            if let Err(error) = self.take_in(clock, arrived, &mut read, &mut refuse) {
                 // Anything else is a frame that came and could not be read.
                 self.outside.refused += u64::from(error.kind() != io::ErrorKind::WouldBlock);
-                return false;
+                return;
             }
         }
-        true
     }
 
     fn take_in(
         &mut self,
         clock: &Clock,
+        arrived: Option<Instant>,
         read: impl FnOnce(&mut [u8]) -> io::Result<(usize, M)>,
         refuse: impl FnOnce(&[u8], &M, u32, Bytes),
     ) -> io::Result<()> {
         // With links of the hosts' own, in the order of time: what has left them comes first.
-        let before = (!self.approach.is_empty()).then(|| clock.now());
+        let before = arrived
+            .map(|at| at.max(self.reached))
+            .or_else(|| (!self.approach.is_empty()).then(|| clock.now()));
         before.inspect(|&now| self.advance(now));
         let frame = self.ring.next_number();
         let Some(space) = self.ring.space() else {
@@ -290,6 +296,7 @@ impl<M: Segments> Lane<M> {
 
     /// Brings to the path what has left the senders' own links by `now`.
     fn advance(&mut self, now: Instant) {
+        self.reached = now;
         while let Some(exit) = self.approach.poll(now) {
             let place = Place { marked: exit.marked, ..exit.item };
             let (frame, meta) = self.ring.frame(place.frame);

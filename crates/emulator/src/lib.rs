@@ -18,6 +18,7 @@
 //! believed, which a [`Verdict`] sums up.
 
 mod access;
+mod alarm;
 mod awake;
 mod capture;
 mod clock;
@@ -36,6 +37,7 @@ mod privilege;
 mod relay;
 mod report;
 mod ring;
+mod sources;
 mod spool;
 mod superpacket;
 mod trace;

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use path::PathConfig;
@@ -11,10 +10,11 @@ use quinn_udp::EcnCodepoint;
 use units::{Bytes, Instant};
 
 use crate::clock::Clock;
-use crate::engine::{Carrier, Engine, sources, watch};
+use crate::engine::{Carrier, Engine};
 use crate::error::{Attempt, LabError};
 use crate::lane::{Effect, Lane, Outlet, Segments, lanes};
 use crate::report::{LabReport, LaneReport};
+use crate::sources::Sources;
 use crate::udp::{Received, Udp};
 
 /// Clients served at a time; a new one takes the place of the one that was silent longest.
@@ -22,6 +22,9 @@ const MAX_CLIENTS: usize = 64;
 
 /// Batches read from one socket before others and what is due have their turn.
 const BATCH: usize = 8;
+
+/// The number of the socket that clients send to, among the engine's sources; theirs follow.
+const FRONT: u64 = 0;
 
 /// What a datagram's headers weigh on the path: IPv4 and UDP, whatever loopback uses.
 const HEADERS: usize = 28;
@@ -51,9 +54,14 @@ impl Relay {
         };
         let front = Udp::bind(here).attempt("open the relay's socket")?;
         let address = front.local_address().attempt("find the relay's address")?;
-        let sources = sources().attempt("make an epoll set")?;
-        watch(&sources, &front).attempt("watch the relay's socket")?;
-        let clients = Clients { target, known: Vec::new(), sources: Arc::clone(&sources) };
+        let sources = Sources::new().map(Arc::new).attempt("make an epoll set")?;
+        sources.add(&front, FRONT).attempt("watch the relay's socket")?;
+        let clients = Clients {
+            target,
+            known: Vec::new(),
+            sources: Arc::clone(&sources),
+            last_source: FRONT,
+        };
         let engine = Engine::start(Exchange { lanes, front, clients }, sources)
             .attempt("start the emulator thread")?;
         Ok(Self { engine, address })
@@ -79,6 +87,8 @@ impl Relay {
 struct Client {
     address: SocketAddr,
     upstream: Udp,
+    /// Its number among the engine's sources.
+    source: u64,
 }
 
 /// Datagrams received together.
@@ -136,7 +146,9 @@ struct Clients {
     target: SocketAddr,
     /// The most recent first.
     known: Vec<Arc<Client>>,
-    sources: Arc<OwnedFd>,
+    sources: Arc<Sources>,
+    /// The number of the newest client's source.
+    last_source: u64,
 }
 
 impl Clients {
@@ -149,9 +161,15 @@ impl Clients {
                 SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
             };
             let upstream = Udp::bind(any)?.connect(self.target)?;
-            watch(&self.sources, &upstream)?;
-            self.known.truncate(MAX_CLIENTS - 1);
-            self.known.insert(0, Arc::new(Client { address, upstream }));
+            self.last_source += 1;
+            let source = self.last_source;
+            self.sources.add(&upstream, source)?;
+            if self.known.len() == MAX_CLIENTS {
+                // What is under way to its target keeps the socket, of which nobody reads now.
+                let silent = self.known.pop();
+                silent.map(|client| self.sources.remove(&client.upstream)).transpose()?;
+            }
+            self.known.insert(0, Arc::new(Client { address, upstream, source }));
         }
         Ok(Arc::clone(&self.known[0]))
     }
@@ -209,25 +227,25 @@ impl Carrier for Exchange {
         back.emit_due(clock, &mut Outward { front, target: None });
     }
 
-    fn take_in(&mut self, clock: &Clock) -> bool {
+    fn take_in(&mut self, clock: &Clock, source: u64, arrived: Option<Instant>) {
         let Self { lanes: [forward, back], front, clients } = self;
         // Loopback has no way to tell a sender of a smaller MTU.
         let untold = |_: &[u8], _: &Parcel, _, _| {};
-        let from_client = |space: &mut [u8]| {
-            let got = receive(front, space)?;
-            let client = clients.find(got.from)?;
-            Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
-        };
-        let mut more = forward.take_batch(clock, BATCH, from_client, untold);
-        for client in &clients.known {
+        if source == FRONT {
+            let from_client = |space: &mut [u8]| {
+                let got = receive(front, space)?;
+                let client = clients.find(got.from)?;
+                Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
+            };
+            forward.take_batch(clock, arrived, BATCH, from_client, untold);
+        } else if let Some(client) = clients.known.iter().find(|client| client.source == source) {
             let from_target = |space: &mut [u8]| {
                 let got = receive(&client.upstream, space)?;
                 let client = Arc::clone(client);
                 Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
             };
-            more |= back.take_batch(clock, BATCH, from_target, untold);
+            back.take_batch(clock, arrived, BATCH, from_target, untold);
         }
-        more
     }
 
     fn next_due(&self) -> Option<Instant> {

@@ -2,16 +2,18 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use units::{Bytes, Instant};
 
 use crate::Host;
 use crate::clock::Clock;
-use crate::engine::{Carrier, Engine, sources, watch};
+use crate::engine::{Carrier, Engine};
 use crate::host::Place;
 use crate::ip::Ip;
 use crate::lane::{Effect, Lane, Outlet, Segments};
 use crate::report::LaneReport;
+use crate::sources::Sources;
 use crate::superpacket::{Layout, VNET_HEADER};
 use crate::trace::Sampling;
 use crate::tun::Tun;
@@ -70,12 +72,19 @@ pub(crate) struct Wires {
 
 impl Wires {
     pub(crate) fn start(self) -> io::Result<Engine<Self>> {
-        let sources = sources()?;
-        for tun in self.tuns.iter().flatten() {
-            watch(&sources, tun)?;
+        let sources = Arc::new(Sources::new()?);
+        for (side, tuns) in self.tuns.iter().enumerate() {
+            for (number, tun) in tuns.iter().enumerate() {
+                sources.add(tun, source(side, number))?;
+            }
         }
         Engine::start(self, sources)
     }
+}
+
+/// The number of a host's device among the engine's sources.
+fn source(side: usize, number: usize) -> u64 {
+    (number << 1 | side) as u64
 }
 
 /// The devices of the receiving side.
@@ -112,34 +121,29 @@ impl Carrier for Wires {
         for (from, lane) in self.lanes.iter_mut().enumerate() {
             lane.emit_due(clock, &mut Side(&self.tuns[1 - from]));
         }
-    }
-
-    fn take_in(&mut self, clock: &Clock) -> bool {
-        let mut more = false;
-        for (from, (lane, to)) in self.lanes.iter_mut().zip([Host::Far, Host::Near]).enumerate() {
-            let receivers = self.tuns[1 - from].len();
-            for (number, tun) in self.tuns[from].iter().enumerate() {
-                more |= lane.take_batch(
-                    clock,
-                    BATCH,
-                    |space| {
-                        let (len, layout) = tun.read(space)?;
-                        let to = receiver(to, receivers, &space[..len]);
-                        Ok((len, Parcel { layout, from: number as u16, to }))
-                    },
-                    |frame, parcel, segment, mtu| {
-                        tun.tell_mtu(frame, &parcel.layout, segment, mtu);
-                    },
-                );
-            }
-        }
         if let Some(sampling) = &mut self.sampling {
             let now = clock.now();
             if sampling.due(now) {
                 self.lanes.iter_mut().for_each(|lane| lane.note_queue(now));
             }
         }
-        more
+    }
+
+    fn take_in(&mut self, clock: &Clock, source: u64, arrived: Option<Instant>) {
+        let (from, number) = (source as usize & 1, source as usize >> 1);
+        let (lane, tun) = (&mut self.lanes[from], &self.tuns[from][number]);
+        let (to, receivers) = (Host::BOTH[1 - from], self.tuns[1 - from].len());
+        lane.take_batch(
+            clock,
+            arrived,
+            BATCH,
+            |space| {
+                let (len, layout) = tun.read(space)?;
+                let to = receiver(to, receivers, &space[..len]);
+                Ok((len, Parcel { layout, from: number as u16, to }))
+            },
+            |frame, parcel, segment, mtu| tun.tell_mtu(frame, &parcel.layout, segment, mtu),
+        );
     }
 
     fn next_due(&self) -> Option<Instant> {
