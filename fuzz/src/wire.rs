@@ -95,7 +95,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let (echo, token) = (&[7; 32], &[9; 16]);
     let (connection, noise) = (2, &[7; 60][..]);
-    let refused = |refusal| Opening::Refused { connection, refusal, echo };
+    let refused = |refusal| Opening::Refused { connection, refusal, digest: echo };
     let openings = [
         Opening::Hello { version: 1, pattern: 2, connection, cookie: token, noise },
         Opening::Reply { version: 1, connection, noise },

@@ -10,7 +10,7 @@ use units::Instant;
 use crate::admission::{Admission, Verdict};
 use crate::config::Config;
 use crate::connection::{Connection, Greeting, prologue};
-use crate::crypto::{Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens};
+use crate::crypto::{Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens, digest};
 use crate::stats::Refusals;
 use crate::wire::{Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
 
@@ -69,11 +69,13 @@ struct Hello<'a> {
     cookie: &'a Token,
     noise: &'a [u8],
     id: &'a Echo,
+    datagram: &'a [u8],
 }
 
 impl Hello<'_> {
     fn refuse(&self, refusal: Refusal) -> Routed {
-        answer(Opening::Refused { connection: self.connection, refusal, echo: self.id })
+        let (connection, digest) = (self.connection, &digest(self.datagram));
+        answer(Opening::Refused { connection, refusal, digest })
     }
 }
 
@@ -139,7 +141,16 @@ impl Endpoint {
             Ok(Opening::Hello { version, pattern, connection, cookie, noise }) => {
                 match noise.first_chunk() {
                     Some(id) if self.listens && datagram.len() >= Opening::HELLO_LEN => {
-                        let hello = Hello { from, version, pattern, connection, cookie, noise, id };
+                        let hello = Hello {
+                            from,
+                            version,
+                            pattern,
+                            connection,
+                            cookie,
+                            noise,
+                            id,
+                            datagram,
+                        };
                         self.on_hello(now, &hello)
                     }
                     _ => self.drop_malformed(),

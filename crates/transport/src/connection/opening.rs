@@ -10,7 +10,7 @@ use units::Instant;
 
 use super::receive::Refuse;
 use super::{CloseReason, Connection, Event, Phase, Seals, Side};
-use crate::crypto::{Credentials, Initiator, Keys, Pattern, Token, same};
+use crate::crypto::{Credentials, Initiator, Keys, Pattern, Token, digest, same};
 use crate::trace::Step;
 use crate::wire::{self, Echo, Opening as Packet, Parameters, Refusal, Versions};
 
@@ -60,7 +60,6 @@ pub(super) struct Opening {
     first_at: Option<Instant>,
     /// How often it did.
     hellos: u32,
-    refusals: u32,
     retries: u32,
     pub(super) give_up: Instant,
 }
@@ -78,7 +77,6 @@ impl Opening {
             wait: FIRST_WAIT,
             first_at: None,
             hellos: 0,
-            refusals: 0,
             retries: 0,
             give_up: now + patience,
         }
@@ -129,7 +127,7 @@ impl Connection {
                 Ok(())
             }
             Packet::Reply { noise, .. } => self.on_reply(now, noise),
-            Packet::Refused { refusal, echo, .. } => self.on_refused(now, refusal, echo),
+            Packet::Refused { refusal, digest, .. } => self.on_refused(now, refusal, digest),
             Packet::Retry { echo, cookie, .. } => self.on_retry(now, echo, cookie),
             Packet::Gone { token, .. } => self.on_gone(now, token),
             Packet::Hello { .. } | Packet::Who { .. } | Packet::Host { .. } => Err(Refuse::Forged),
@@ -186,25 +184,21 @@ impl Connection {
         self.last_received = now;
     }
 
-    /// The opening, if it was our hello that is repeated.
-    fn opening(&mut self, echo: &Echo) -> Result<&mut Opening, Refuse> {
+    /// The opening, if it was our hello that is answered.
+    fn opening(&mut self, is_ours: impl Fn(&Opening) -> bool) -> Result<&mut Opening, Refuse> {
         match &mut self.phase {
-            Phase::Opening(opening) if opening.echo() == Some(echo) => Ok(opening),
+            Phase::Opening(opening) if is_ours(opening) => Ok(opening),
             Phase::Opening(_) => Err(Refuse::Forged),
             _ => Err(Refuse::Untimely),
         }
     }
 
-    /// A hello that was damaged on the way is refused like one under another key or of another
-    /// pattern: the first such refusal only makes us repeat it.
-    fn on_refused(&mut self, now: Instant, refusal: Refusal, echo: &Echo) -> Result<(), Refuse> {
+    /// Refusals of any other hello are ignored: one that was damaged on the way is refused like one
+    /// under another key.
+    fn on_refused(&mut self, now: Instant, refusal: Refusal, of: &Echo) -> Result<(), Refuse> {
         let spoken = self.config.versions;
-        let opening = self.opening(echo)?;
-        opening.refusals += 1;
+        self.opening(|opening| digest(&opening.hello) == *of)?;
         match refusal {
-            Refusal::WrongKey | Refusal::Pattern if opening.refusals == 1 => {
-                opening.next_hello = now;
-            }
             Refusal::Version(theirs) => return self.on_other_version(now, spoken, theirs),
             _ => self.begin_closing(now, None, CloseReason::Refused(refusal)),
         }
@@ -239,7 +233,7 @@ impl Connection {
     }
 
     fn on_retry(&mut self, now: Instant, echo: &Echo, cookie: &Token) -> Result<(), Refuse> {
-        let opening = self.opening(echo)?;
+        let opening = self.opening(|opening| opening.echo() == Some(echo))?;
         if opening.retries == MAX_RETRIES {
             return Err(Refuse::Untimely);
         }

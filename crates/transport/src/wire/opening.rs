@@ -99,18 +99,19 @@ pub enum Opening<'a> {
         /// The Noise message.
         noise: &'a [u8],
     },
-    /// Responder to initiator, without any state kept. Not authenticated: believed only when
-    /// it repeats the hello's first bytes, which nobody off the path can know.
+    /// Responder to initiator, without any state kept. Not authenticated: believed only of
+    /// exactly the hello that was sent, which nobody off the path can know. One that was damaged
+    /// on the way is refused as well, and that says nothing.
     Refused {
         /// The connection's number at the initiator.
         connection: u32,
         /// Why.
         refusal: Refusal,
-        /// The first bytes of the hello's Noise message.
-        echo: &'a Echo,
+        /// Which hello: its [`crate::crypto::digest`].
+        digest: &'a Echo,
     },
     /// Responder to initiator, without any state kept: say it again with this cookie, to prove
-    /// that you are where you say. Believed as a refusal is.
+    /// that you are where you say. Believed when it repeats the hello's first bytes.
     Retry {
         /// The connection's number at the initiator.
         connection: u32,
@@ -176,7 +177,7 @@ impl<'a> Opening<'a> {
                 begin(REPLY, version, 0, 0, connection);
                 out.put_slice(noise);
             }
-            Self::Refused { connection, refusal, echo } => {
+            Self::Refused { connection, refusal, digest } => {
                 let (detail, versions) = match refusal {
                     Refusal::WrongKey => (1, Versions { oldest: 0, newest: 0 }),
                     Refusal::Version(versions) => (2, versions),
@@ -186,7 +187,7 @@ impl<'a> Opening<'a> {
                     Refusal::Feedback => (6, Versions { oldest: 0, newest: 0 }),
                 };
                 begin(REFUSED, versions.newest, versions.oldest, detail, connection);
-                out.put_slice(echo);
+                out.put_slice(digest);
             }
             Self::Retry { connection, echo, cookie } => {
                 begin(RETRY, 0, 0, 0, connection);
@@ -240,8 +241,8 @@ impl<'a> Opening<'a> {
                     6 => Refusal::Feedback,
                     _ => return Err(WireError::Field("refusal")),
                 };
-                let echo = array(rest)?;
-                Ok(Self::Refused { connection, refusal, echo })
+                let digest = array(rest)?;
+                Ok(Self::Refused { connection, refusal, digest })
             }
             RETRY => {
                 let echo = array(rest)?;

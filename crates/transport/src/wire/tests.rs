@@ -124,7 +124,8 @@ fn openings_round_trip() {
         Refusal::Pattern,
         Refusal::Feedback,
     ];
-    let refusals = refusals.map(|refusal| Opening::Refused { connection: 3, refusal, echo });
+    let refusals =
+        refusals.map(|refusal| Opening::Refused { connection: 3, refusal, digest: echo });
     let key = PublicKey::from_bytes([5; 32]);
     for opening in [
         Opening::Hello { version: 9, pattern: 2, connection: 1, cookie: token, noise: b"noise" },

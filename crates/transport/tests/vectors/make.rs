@@ -77,7 +77,7 @@ fn openings(vectors: &mut Vectors) {
     ];
     for (why, refusal) in refusals {
         let name = format!("refused: {why}");
-        vectors.opening(&name, Opening::Refused { connection: 0x0102_0304, refusal, echo });
+        vectors.opening(&name, Opening::Refused { connection: 0x0102_0304, refusal, digest: echo });
     }
     let connection = 0x0102_0304;
     vectors.opening("retry", Opening::Retry { connection, echo, cookie: token });
