@@ -33,6 +33,11 @@ impl Pacer {
         ((bytes / size as u64) as usize).clamp(1, max)
     }
 
+    /// There was nothing to send until now: that time is not caught up on.
+    pub(crate) fn skip_to(&mut self, now: Instant) {
+        self.next = self.next.max(now);
+    }
+
     /// `amount` goes out now.
     pub(crate) fn on_sent(&mut self, now: Instant, amount: Bytes, rate: Rate) {
         self.next = rate.end_of(self.next.max(now - MAX_CATCH_UP), amount);
@@ -59,6 +64,22 @@ mod tests {
         }
         let ideal = 125_000_000.0;
         assert!((sent as f64 / ideal - 1.0).abs() < 0.01, "{sent}");
+    }
+
+    #[test]
+    fn catches_up_on_late_wake_ups_and_not_on_idle_time() {
+        let (rate, now) = (Rate::from_bits_per_sec(8_000_000), Instant::from_nanos(1_000_000_000));
+        let mut late = Pacer::default();
+        let mut idle = Pacer::default();
+        idle.skip_to(now);
+        let mut sent = [0, 0];
+        for (pacer, sent) in [&mut late, &mut idle].into_iter().zip(&mut sent) {
+            while pacer.next() <= now {
+                pacer.on_sent(now, Bytes(1000), rate);
+                *sent += 1;
+            }
+        }
+        assert_eq!(sent, [5, 1]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use rand_chacha::rand_core::Rng;
 use units::{Bytes, Instant};
 
-use super::Connection;
+use super::{Connection, Event};
 use crate::crypto::TAG_LEN;
 use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
@@ -80,9 +80,20 @@ impl Connection {
             candidate.tries > 0 && candidate.address == from && candidate.token == answer
         };
         match self.candidate.take_if(right) {
+            Some(candidate) if !self.validated => {
+                self.address = candidate.address;
+                self.on_validated();
+            }
             Some(candidate) => self.migrate(now, &candidate),
             None => self.stats.refused.untimely += 1,
         }
+    }
+
+    /// The other end is where the reply went, and is no replay.
+    pub(super) fn on_validated(&mut self) {
+        self.validated = true;
+        self.ping_due = true;
+        self.events.push_back(Event::Established);
     }
 
     /// The new address is proved. Behind another port of the same host lies the same path, as when

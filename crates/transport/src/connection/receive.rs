@@ -7,7 +7,7 @@ use units::{Bytes, Instant, Rate};
 
 use super::path::Ecn;
 use super::unreachable::Hints;
-use super::{CloseReason, Connection, Event, Phase};
+use super::{CloseReason, Connection, Phase};
 use crate::cc::AckSample;
 use crate::feedback::Packet;
 use crate::recovery::{Content, NeverSent, Sent, Settled};
@@ -137,13 +137,12 @@ impl Connection {
         self.stats.received.1 += Bytes(size as u64);
         self.last_received = now;
         self.hints = Hints::default();
+        // From elsewhere it may be a copy: the address has to answer a challenge first.
+        if !self.validated && received.from == self.address {
+            self.on_validated();
+        }
         if self.feedback.is_newest(header.number) {
             self.on_source(now, received.from, size);
-        }
-        if !self.validated {
-            self.validated = true;
-            self.ping_due = true;
-            self.events.push_back(Event::Established);
         }
         if let Phase::Closing { .. } = self.phase {
             self.on_packet_while_closing(header.kind);
@@ -153,8 +152,10 @@ impl Connection {
             at: received.arrived.min(now),
             size,
             wants_report: header.kind.wants_report(),
-            // What has not been reported yet may be what holds the other end's credit back.
-            prompt: header.kind == Kind::Ping || self.streams.is_blocked(),
+            // What has not been reported yet may be what holds the other end's credit back. Full
+            // packets pay for reports enough.
+            prompt: header.kind == Kind::Ping
+                || (size < self.mtu.size() && self.streams.is_blocked()),
             follows: header.follows,
             ce: received.ce,
         };
@@ -251,9 +252,10 @@ impl Connection {
         }
         let marked = self.on_marks(report.ecn_ce);
         let of_this_path = settled.largest_sent_at.filter(|&sent| sent >= self.path_since);
-        let sample_rtt = of_this_path.map(|sent| {
+        // Held for longer than it has been under way: the other end's clock has jumped.
+        let sample_rtt = of_this_path.and_then(|sent| {
             let held = report.made_at.saturating_sub(report.largest_arrival);
-            now.since(sent).saturating_sub(Duration::from_nanos(held))
+            now.since(sent).checked_sub(Duration::from_nanos(held))
         });
         if let Some(sample) = sample_rtt {
             self.on_rtt_sample(now, sample);

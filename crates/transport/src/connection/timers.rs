@@ -99,19 +99,20 @@ impl Connection {
     }
 
     /// The tail probe: something is in flight, or held back for want of credit, and nothing more
-    /// was sent. The first probe only makes the next report cover the tail; the following ones
-    /// wait until that report, and the next, cannot come any more.
+    /// was sent, nor waits for its pace. The first probe only makes the next report cover the tail;
+    /// the following ones wait until that report, and the next, cannot come any more.
     fn probe_at(&self) -> Option<Instant> {
         let unsettled = !self.log.is_empty() && !self.acknowledges();
-        if self.ping_due || !self.validated || !(unsettled || self.streams.is_blocked()) {
+        let waits = unsettled || self.streams.is_blocked();
+        if self.ping_due || !self.validated || !waits || self.data_at().is_some() {
             return None;
         }
         let patience = self.rtt.patience();
         let wait = match self.backoff.checked_sub(1) {
             None => margin(patience) + Duration::from_millis(1),
-            Some(doublings) => {
-                ((patience + REPORT_DELAY) * (1 << doublings)).min(MAX_PROBE_WAIT.max(patience * 2))
-            }
+            // A probe costs next to nothing, and a clock that jumped makes patience endless.
+            Some(doublings) => ((patience + REPORT_DELAY) * (1 << doublings))
+                .min(MAX_PROBE_WAIT.max(self.rtt.min() * 2)),
         };
         Some(self.last_eliciting.max(self.progress_at) + wait)
     }

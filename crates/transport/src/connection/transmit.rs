@@ -209,8 +209,9 @@ impl Connection {
     fn data(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let limit = self.what_limits(now);
         // Time that passed unused though only the pace stood in the way is the processor's.
-        let paced = self.stats.limits.current() == Limit::Pacing;
-        if limit.is_none() && paced && self.pacer.is_behind(now) {
+        let held_by = self.stats.limits.current();
+        let idle = matches!(held_by, Limit::Application | Limit::Credit);
+        if limit.is_none() && held_by == Limit::Pacing && self.pacer.is_behind(now) {
             self.note_late(now);
         } else {
             self.note_limit(now, limit.unwrap_or(Limit::Pacing));
@@ -220,6 +221,9 @@ impl Connection {
                 self.limited_until = now + self.rtt.patience();
             }
             return None;
+        }
+        if idle {
+            self.pacer.skip_to(now);
         }
         let segment = self.mtu.size();
         let rate = self.rate();
