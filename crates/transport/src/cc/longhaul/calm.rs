@@ -23,6 +23,9 @@ const DIP: f64 = 0.95;
 const EXCESS_LOSS: f64 = 0.05;
 /// The same while the path's own share is not known.
 const MAX_EXCESS: f64 = 0.5;
+/// Fewer packets than these do not tell excess loss from chance: they are judged together with
+/// those of the next rounds.
+const ENOUGH: u64 = 24;
 /// Rounds without any queue after which the pace probes upwards faster.
 const QUIET_ROUNDS: u32 = 2;
 /// Factors of the pace while probing, each for two quiet rounds: one to act, one to hear of it.
@@ -51,6 +54,8 @@ pub(super) struct Calm {
     /// Rounds in a row without a queue though the sender was not held back.
     quiet: u32,
     drain: Option<Drain>,
+    /// The rounds whose loss has not been judged yet.
+    trial: Trial,
     /// The background level: any queue is somebody else's.
     yields: bool,
 }
@@ -66,11 +71,41 @@ struct Drain {
     queue: Duration,
 }
 
+/// What rounds in a row, none of which was held back, have settled, and in which time.
+#[derive(Debug, Default)]
+struct Trial {
+    acked: u64,
+    lost: u64,
+    time: Duration,
+}
+
+impl Trial {
+    /// Goes on with a round; once they hold enough, gives the bits a second that arrived if more
+    /// was lost than the `usual` share and chance explain.
+    fn end(&mut self, round: &Round, packet: u64, usual: f64) -> Option<f64> {
+        if round.limited {
+            *self = Self::default();
+            return None;
+        }
+        self.acked += round.acked;
+        self.lost += round.lost;
+        self.time += round.ends.since(round.started);
+        let settled = self.acked + self.lost;
+        if settled < ENOUGH * packet {
+            return None;
+        }
+        let Self { acked, lost, time } = core::mem::take(self);
+        let deviation = (usual * (1.0 - usual) * packet as f64 / settled as f64).sqrt();
+        let excess = lost as f64 / settled as f64 > usual + 2.0 * deviation;
+        excess.then(|| acked as f64 * 8.0 / time.as_secs_f64().max(1e-3))
+    }
+}
+
 impl Calm {
     /// The first dip drains what the start left, unless nothing is queued: then it can wait.
     pub(super) fn new(nothing_queued: bool, yields: bool) -> Self {
         let rounds = if nothing_queued { DIP_PERIOD - 2 } else { 0 };
-        Self { rounds, quiet: 0, drain: None, yields }
+        Self { rounds, quiet: 0, drain: None, trial: Trial::default(), yields }
     }
 
     /// A longer queue is drained.
@@ -97,16 +132,15 @@ impl Calm {
     fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
         self.rounds += 1;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
-        let excess = round.loss() > usual;
+        let overrun = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
             let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
             model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
         }
         let no_queue = round.least_queue.is_some_and(|queue| queue < model.path.target() / 4);
         self.quiet = if no_queue && !round.limited { self.quiet + 1 } else { 0 };
-        if excess && !round.limited {
-            let elapsed = (round.ends.since(round.started)).as_secs_f64();
-            model.share = model.share.min(round.acked as f64 * 8.0 / elapsed.max(1e-3));
+        if let Some(arrived) = overrun {
+            model.share = model.share.min(arrived);
             self.quiet = 0;
         }
         let Some(queue) = round.least_queue else { return false };

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 /// Measurements that are remembered.
 const REMEMBERED: usize = 6;
-/// Bytes settled that make a measurement good, unless the window is smaller.
+/// Bytes settled that make a measurement good, unless the window is smaller; and the fewest.
 const ENOUGH: u64 = 500_000;
+const FEWEST: u64 = 30_000;
 /// A path that loses more than this of itself is not compensated further.
 const MOST: f64 = 0.4;
 
@@ -20,7 +21,7 @@ impl OwnLoss {
     /// A round below the capacity ended in which `lost` of `settled` bytes were lost. `window`
     /// is what a round can hold at most.
     pub(super) fn on_round(&mut self, lost: u64, settled: u64, window: u64) {
-        if settled == 0 || settled < ENOUGH.min(window / 4) {
+        if settled < ENOUGH.min(window / 4).max(FEWEST) {
             return;
         }
         if self.ratios.len() == REMEMBERED {

@@ -25,6 +25,8 @@ const LEAST_PATIENCE: f64 = 0.1;
 pub(super) struct Path {
     /// The least round-trip time ever seen, unless it was found to have become longer.
     pub(super) base: Duration,
+    /// The latest round-trip time.
+    last: Duration,
     /// The queue: the round-trip time above the base.
     pub(super) queue: Duration,
     /// The time that a packet takes.
@@ -44,6 +46,7 @@ impl Path {
     pub(super) fn new(rtt: Duration, part: f64) -> Self {
         Self {
             base: rtt,
+            last: rtt,
             queue: Duration::ZERO,
             packet: Duration::ZERO,
             recent: VecDeque::new(),
@@ -56,10 +59,12 @@ impl Path {
 
     /// A round trip took `rtt`; `rate` is what arrives, in bits a second.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, rate: f64) {
-        self.base = self.base.min(rtt);
+        // A clock that jumps makes one round trip too short: it takes two to believe it.
+        self.base = self.base.min(rtt.max(self.last));
+        self.last = rtt;
         // The shortest round trips were those of short packets.
         self.packet = Duration::from_secs_f64(PACKET_BITS / rate.max(SLOWEST));
-        self.recent.push_back((now, (rtt - self.base).saturating_sub(self.packet)));
+        self.recent.push_back((now, rtt.saturating_sub(self.base + self.packet)));
         while self.recent.front().is_some_and(|&(at, _)| at + QUEUE_MEMORY < now) {
             self.recent.pop_front();
         }
