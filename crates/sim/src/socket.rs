@@ -63,8 +63,13 @@ impl Socket {
 
     /// The latest connection has said that it is established.
     pub fn on_established(&mut self) {
-        if let Some(connection) = self.connections.get(&self.latest) {
-            self.endpoint.on_established(self.latest, connection);
+        self.establish(self.latest);
+    }
+
+    /// A connection has said that it is established.
+    pub fn establish(&mut self, number: u32) {
+        if let Some(connection) = self.connections.get(&number) {
+            self.endpoint.on_established(number, connection);
         }
     }
 

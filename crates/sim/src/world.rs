@@ -1,6 +1,6 @@
 //! Hosts, the path that joins them, and the clock.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -18,6 +18,10 @@ const HEADERS: u64 = 28;
 const LARGEST: usize = 1472;
 /// Datagrams that wait at a host which stands still.
 const RECEIVE_BUFFER: usize = 1000;
+/// Datagrams that a stranger has overheard, to send them again.
+pub const REMEMBERED: usize = 64;
+/// The stranger: what is sent there vanishes.
+const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 66, 6, 6)), 666);
 /// When every world begins: late enough that times before it exist.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -39,6 +43,11 @@ pub struct Faults {
     /// At this time every near host gets another address (a NAT forgot it): what is sent to the
     /// old one vanishes.
     pub rebind: Option<Duration>,
+    /// At this time every near host is on another network.
+    pub moves: Option<Duration>,
+    /// With each datagram one of the last [`REMEMBERED`] comes again, from a stranger's address,
+    /// half of the time with a bit changed.
+    pub replay: f64,
     /// How far the far hosts' clocks are ahead from the start on.
     pub ahead: Duration,
     /// At the first time the clock of this host jumps ahead by the second.
@@ -58,6 +67,8 @@ pub struct Struck {
     pub corrupted: u64,
     /// Datagrams that were held back.
     pub held: u64,
+    /// Datagrams that a stranger sent again.
+    pub replayed: u64,
     /// Datagrams that met the blackout.
     pub dark: u64,
     /// Datagrams that were too long.
@@ -69,8 +80,8 @@ pub struct Struck {
 impl Struck {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self { lost, duplicated, corrupted, held, dark, narrow, events } = self;
-        lost + duplicated + corrupted + held + dark + narrow + events
+        let Self { lost, duplicated, corrupted, held, replayed, dark, narrow, events } = self;
+        lost + duplicated + corrupted + held + replayed + dark + narrow + events
     }
 }
 
@@ -106,6 +117,8 @@ pub struct World<N = Host> {
     /// Datagrams held back by reordering, by the time they are due and the order they came in.
     late: BTreeMap<(Instant, u64), Parcel>,
     faults: Faults,
+    /// What the stranger has overheard, and of whom.
+    overheard: VecDeque<(usize, Datagram)>,
     struck: Struck,
     random: Pcg64Mcg,
     count: u64,
@@ -158,6 +171,7 @@ impl<N: Node> World<N> {
             links: [forward, back],
             late: BTreeMap::new(),
             faults,
+            overheard: VecDeque::new(),
             struck: Struck::default(),
             random: Pcg64Mcg::seed_from_u64(path.seed),
             count: 0,
@@ -223,12 +237,10 @@ impl<N: Node> World<N> {
     fn change(&mut self) {
         let elapsed = self.elapsed();
         if self.faults.rebind.take_if(|at| *at <= elapsed).is_some() {
-            self.struck.events += 1;
-            for (index, public) in self.public.iter_mut().enumerate().step_by(2) {
-                self.routes.remove(public);
-                public.set_port(public.port() + 1);
-                self.routes.insert(*public, index);
-            }
+            self.readdress(|public| public.set_port(public.port() + 1));
+        }
+        if self.faults.moves.take_if(|at| *at <= elapsed).is_some() {
+            self.readdress(|public| public.set_ip(elsewhere(public.ip())));
         }
         if let Some((_, host, by)) = self.faults.jump.take_if(|(at, ..)| *at <= elapsed) {
             self.struck.events += 1;
@@ -242,6 +254,15 @@ impl<N: Node> World<N> {
             self.faults.freeze = None;
             let waiting = core::mem::take(&mut self.frozen);
             waiting.into_iter().for_each(|parcel| self.arrive(parcel));
+        }
+    }
+
+    fn readdress(&mut self, change: impl Fn(&mut SocketAddr)) {
+        self.struck.events += 1;
+        for (index, public) in self.public.iter_mut().enumerate().step_by(2) {
+            self.routes.remove(public);
+            change(public);
+            self.routes.insert(*public, index);
         }
     }
 
@@ -331,8 +352,10 @@ impl<N: Node> World<N> {
         }
         if self.chance(self.faults.corrupt) {
             self.struck.corrupted += 1;
-            let place = self.random.next_u64() as usize % datagram.bytes.len();
-            datagram.bytes[place] ^= 1 << (self.random.next_u64() % 8);
+            self.change_a_bit(&mut datagram);
+        }
+        if self.faults.replay > 0.0 {
+            self.overhear(index, &datagram);
         }
         let held = self.chance(self.faults.reorder);
         let parcel = Parcel { from: self.public[index], datagram, held };
@@ -341,6 +364,29 @@ impl<N: Node> World<N> {
             self.send(index, parcel.clone());
         }
         self.send(index, parcel);
+    }
+
+    /// The stranger keeps a copy of what a host sends, and sends one of those that it has.
+    fn overhear(&mut self, index: usize, datagram: &Datagram) {
+        if self.overheard.len() == REMEMBERED {
+            self.overheard.pop_front();
+        }
+        self.overheard.push_back((index, datagram.clone()));
+        if !self.chance(self.faults.replay) {
+            return;
+        }
+        self.struck.replayed += 1;
+        let which = self.random.next_u64() as usize % self.overheard.len();
+        let (index, mut datagram) = self.overheard[which].clone();
+        if self.chance(0.5) {
+            self.change_a_bit(&mut datagram);
+        }
+        self.send(index, Parcel { from: STRANGER, datagram, held: false });
+    }
+
+    fn change_a_bit(&mut self, datagram: &mut Datagram) {
+        let place = self.random.next_u64() as usize % datagram.bytes.len();
+        datagram.bytes[place] ^= 1 << (self.random.next_u64() % 8);
     }
 
     fn send(&mut self, index: usize, parcel: Parcel) {
@@ -362,6 +408,14 @@ impl<N: Node> World<N> {
         self.faults
             .blackout
             .is_some_and(|(from, length)| (from..from + length).contains(&self.elapsed()))
+    }
+}
+
+/// The address that a host gets elsewhere.
+fn elsewhere(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() ^ (1 << 23)).into(),
+        other => other,
     }
 }
 

@@ -60,7 +60,8 @@ fn run(args: &Args) -> Tally {
                         return;
                     }
                     let plan = Plan::draw(seed).without(&args.without);
-                    if sender.send((seed, swarm::run(&plan))).is_err() {
+                    let result = swarm::run(&plan).and_then(|outcome| outcome.telling(&plan));
+                    if sender.send((seed, result)).is_err() {
                         return;
                     }
                 }
@@ -85,8 +86,6 @@ fn run(args: &Args) -> Tally {
 struct Tally {
     done: u64,
     failed: Vec<(u64, String)>,
-    /// Runs in which nothing struck, or too little was moved.
-    idle: u64,
     moved: u64,
     percents: Vec<(u64, u64)>,
 }
@@ -96,7 +95,6 @@ impl Tally {
         self.done += 1;
         match result {
             Ok(outcome) => {
-                self.idle += u64::from(outcome.struck.total() == 0);
                 self.moved += outcome.moved;
                 self.percents.push((outcome.percent_of_ideal, seed));
             }
@@ -131,11 +129,10 @@ impl Tally {
             );
         }
         println!(
-            "{} seeds from {}, {} failed, {} without a fault, {} MiB moved, {} MiB of memory at most",
+            "{} seeds from {}, {} failed, {} MiB moved, {} MiB of memory at most",
             self.done,
             args.first,
             failed.len(),
-            self.idle,
             self.moved >> 20,
             peak_memory() >> 10
         );

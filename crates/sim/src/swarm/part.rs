@@ -4,9 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 
 use path::{LossConfig, QueueConfig};
-use transport::Config;
 use transport::cc::Algorithm;
-use units::Bytes;
+use transport::{Config, Priority};
 
 use super::plan::{End, Plan, Reader};
 
@@ -16,12 +15,14 @@ pub struct Part(&'static str);
 
 impl Part {
     /// Every part, the most telling first.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 27] = [
         Self("kill"),
         Self("restart"),
         Self("blackout"),
         Self("narrow"),
         Self("rebind"),
+        Self("moves"),
+        Self("replay"),
         Self("jump"),
         Self("freeze"),
         Self("ahead"),
@@ -33,21 +34,29 @@ impl Part {
         Self("thin"),
         Self("queue"),
         Self("controller"),
+        Self("remembered"),
+        Self("keys"),
+        Self("rate-limit"),
+        Self("admission"),
         Self("memory"),
         Self("ends"),
         Self("readers"),
+        Self("priorities"),
         Self("streams"),
     ];
 
     /// Takes this part out of a plan.
     pub(super) fn take_from(self, plan: &mut Plan) {
         let Plan { path, faults, kill, streams, config, .. } = plan;
+        let usual = Config::default();
         match self.0 {
             "kill" => *kill = None,
             "restart" => kill.iter_mut().for_each(|kill| kill.restart = None),
             "blackout" => faults.blackout = None,
             "narrow" => faults.narrow = None,
             "rebind" => faults.rebind = None,
+            "moves" => faults.moves = None,
+            "replay" => faults.replay = 0.0,
             "jump" => faults.jump = None,
             "freeze" => faults.freeze = None,
             "ahead" => faults.ahead = Default::default(),
@@ -59,13 +68,25 @@ impl Part {
             "thin" => path.back.rate = path.forward.rate,
             "queue" => path.forward.queue = QueueConfig::default(),
             "controller" => config.congestion = Algorithm::default(),
-            "memory" => config.receive_memory = Config::default().receive_memory.max(Bytes(1)),
+            "remembered" => config.remembered = None,
+            "keys" => config.key_packets = usual.key_packets,
+            "rate-limit" => config.rate_limit = None,
+            "admission" => {
+                (config.admission, config.max_streams) = (usual.admission, usual.max_streams);
+            }
+            "memory" => {
+                config.receive_memory = usual.receive_memory;
+                config.send_memory = usual.send_memory;
+            }
             "ends" => {
                 for stream in streams {
                     (stream.end, stream.reply) = (End::Finish, 0);
                 }
             }
             "readers" => streams.iter_mut().for_each(|stream| stream.reader = Reader::AtOnce),
+            "priorities" => {
+                streams.iter_mut().for_each(|stream| stream.priority = Priority::default());
+            }
             // The last one carries what makes the run long enough.
             _ => drop(streams.drain(..streams.len() - 1)),
         }

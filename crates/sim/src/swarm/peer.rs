@@ -98,6 +98,18 @@ impl Peer {
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Bytes on their way between the applications of two sides that have not died.
+    pub fn between(&self, other: &Self) -> u64 {
+        match (self.established(), other.established()) {
+            (Some(ours), Some(theirs)) => ours.between(theirs),
+            _ => 0,
+        }
+    }
+
+    fn established(&self) -> Option<&Session> {
+        self.sessions.values().find(|session| session.established && session.closed.is_none())
+    }
+
     /// The figures of each connection of this life.
     pub fn stats(&mut self) -> Vec<Stats> {
         let now = self.socket.iter_mut().flat_map(Socket::connections);
@@ -131,19 +143,25 @@ impl Peer {
     fn run_sessions(&mut self, now: Instant) {
         let Some(socket) = &mut self.socket else { return };
         let (plan, side) = (&self.plan, self.side);
+        let mut established = Vec::new();
         for (number, connection) in socket.connections() {
             let session = self.sessions.entry(number).or_insert_with(|| Session::new(plan, side));
+            let before = session.established;
             session.run(now, connection);
+            if session.established && !before {
+                established.push(number);
+            }
             if connection.is_closed() {
                 self.past.insert(number, connection.stats());
             }
         }
+        established.into_iter().for_each(|number| socket.establish(number));
         socket.forget_closed();
         // Even when this side was done: the other one, which has forgotten all, is not.
         let lost = |session: &Session| {
             session.closed.as_ref().is_some_and(|reason| *reason != CloseReason::Local)
         };
-        let again = plan.kill.is_some_and(|kill| kill.restart.is_some());
+        let again = plan.kill.map_or(plan.outlasts_the_opening(), |kill| kill.restart.is_some());
         let current = self.current.and_then(|number| self.sessions.get(&number));
         if again && current.is_some_and(lost) {
             self.connect(now);

@@ -1,12 +1,13 @@
 //! What one run of the swarm does, drawn from its seed.
 
+use core::num::NonZeroU8;
 use core::time::Duration;
 
 use path::{GilbertElliott, Limit, LossConfig, PathConfig, QueueConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
-use transport::Config;
-use transport::cc::Algorithm;
+use transport::cc::{Algorithm, Remembered};
+use transport::{Class, Config, HALF_OPEN_TIME, Priority};
 use units::{Bytes, Rate};
 
 use super::part::Part;
@@ -14,6 +15,8 @@ use crate::Faults;
 
 /// Every run moves at least so much.
 pub const LEAST: u64 = 1 << 20;
+/// More streams than either end may open at first, and how long each is at most.
+const MANY: (usize, u64) = (150, 16 << 10);
 /// Above this share of loss, controllers that take each loss for congestion are not asked.
 const LOSS_BASED: f64 = 0.02;
 /// Packets in a burst of losses at most, on average.
@@ -22,6 +25,9 @@ const LONGEST_BURST: u64 = 8;
 const PROBE: Duration = Duration::from_secs(2);
 /// No path is narrower: the hello has to pass.
 const NARROWEST: u64 = 1260;
+/// What a stream may hold unsent, and beyond its credit (`transport`: `UNSENT` and `AHEAD`).
+const UNSENT: u64 = 8 << 20;
+const AHEAD: u64 = 64 << 10;
 /// A packet that carries data.
 const PACKET_BITS: f64 = 1200.0 * 8.0;
 
@@ -60,6 +66,8 @@ pub struct Stream {
     pub reader: Reader,
     /// How the opener's half ends.
     pub end: End,
+    /// What both ends say of its urgency.
+    pub priority: Priority,
 }
 
 /// One side dies.
@@ -108,6 +116,12 @@ impl Dice {
 
     fn choose<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
+    }
+
+    fn priority(&mut self) -> Priority {
+        let class = self.choose(&[Class::Interactive, Class::Bulk, Class::Background]);
+        let weight = NonZeroU8::MIN.saturating_add(self.below(10) as u8);
+        Priority { class, group: self.below(3), weight }
     }
 
     /// Half the time small, up to `n` percent.
@@ -183,25 +197,28 @@ impl Plan {
                 (dice.ms(4000), dice.ms(most))
             }),
             narrow: dice.one_in(6, |dice| (dice.ms(4000), (NARROWEST + dice.below(200)) as usize)),
-            rebind: dice.one_in(6, |dice| dice.ms(4000)),
+            rebind: dice.one_in(8, |dice| dice.ms(4000)),
+            moves: dice.one_in(10, |dice| dice.ms(4000)),
+            replay: dice.one_in(6, |dice| dice.percent(10)).unwrap_or(0.0),
             ahead: dice.ms(1_000_000),
             jump: dice.one_in(8, |dice| (dice.ms(4000), dice.below(2) as usize, dice.ms(15_000))),
             freeze: dice.one_in(8, |dice| (dice.ms(4000), dice.below(2) as usize, dice.ms(5000))),
         };
         // Something has to happen in every run.
-        faults.duplicate = faults.duplicate.max(0.005);
+        faults.duplicate = faults.duplicate.max(0.02);
         faults
     }
 
     fn draw_streams(dice: &mut Dice) -> Vec<Stream> {
-        let count = dice.choose(&[1, 1, 2, 5, 20]);
+        let (count, most) = dice.choose(&[(1, LEAST), (2, LEAST), (5, LEAST), (20, LEAST), MANY]);
+        let equal = dice.below(2) == 0;
         let mut streams: Vec<Stream> = (0..count)
             .map(|_| {
-                let bytes = dice.below(LEAST);
+                let bytes = dice.below(most);
                 Stream {
                     opener: usize::from(dice.below(4) == 0),
                     bytes,
-                    reply: dice.one_in(4, |dice| dice.below(LEAST / 4)).unwrap_or(0),
+                    reply: dice.one_in(4, |dice| dice.below(most / 4)).unwrap_or(0),
                     reader: match dice.below(8) {
                         0 => Reader::Slow(2000 + dice.below(100_000), Duration::from_millis(10)),
                         1 => Reader::Stalled(dice.ms(5000)),
@@ -212,6 +229,7 @@ impl Plan {
                         1 => End::Stop(dice.below(bytes + 1)),
                         _ => End::Finish,
                     },
+                    priority: if equal { Priority::default() } else { dice.priority() },
                 }
             })
             .collect();
@@ -219,26 +237,42 @@ impl Plan {
         let moved = streams.iter().filter(|s| s.end == End::Finish).map(|s| s.bytes).sum::<u64>();
         let (reply, reader, end) = (0, Reader::AtOnce, End::Finish);
         let bytes = LEAST.saturating_sub(moved) + dice.below(LEAST / 8);
-        streams.push(Stream { opener: 0, bytes, reply, reader, end });
+        let priority = Priority::default();
+        streams.push(Stream { opener: 0, bytes, reply, reader, end, priority });
         streams
     }
 
     fn draw_config(&self, dice: &mut Dice) -> Config {
-        let half = Rate::from_bits_per_sec(self.path.forward.rate.as_bits_per_sec() / 2);
-        let congestion = match dice.below(6) {
-            0 if self.harm() < LOSS_BASED => Algorithm::NewReno,
-            1 if self.harm() < LOSS_BASED => Algorithm::Cubic,
-            2 => Algorithm::Fixed(half),
+        let link = self.path.forward.rate.as_bits_per_sec();
+        let half = Rate::from_bits_per_sec(link / 2);
+        let loss_based = self.harm() < LOSS_BASED;
+        let congestion = match dice.below(12) {
+            0 if loss_based => Algorithm::NewReno,
+            1 if loss_based => Algorithm::Cubic,
+            2 if loss_based => Algorithm::Udt,
+            3 if loss_based => Algorithm::UdtG,
+            4 => Algorithm::Fixed(half),
+            5 | 6 => Algorithm::Background,
             _ => Algorithm::Longhaul,
         };
         let outage = self.faults.blackout.map_or(Duration::ZERO, |(_, length)| length);
+        let usual = Config::default();
         Config {
             congestion,
+            remembered: dice.one_in(4, |dice| Remembered {
+                rate: Rate::from_bits_per_sec(link * dice.choose(&[1, 10, 100]) / 10),
+                rtt: self.path.rtt() * dice.choose(&[1, 1, 3]),
+            }),
+            rate_limit: dice.one_in(10, |_| half),
             receive_memory: dice.choose(&[Bytes::kib(256), Bytes::mib(4), Bytes::mib(512)]),
+            send_memory: dice.choose(&[Bytes::kib(64), Bytes::mib(1), Bytes::mib(512)]),
+            max_streams: dice.choose(&[64, usual.max_streams]),
+            admission: dice.one_in(6, |dice| Bytes::kib(1 + dice.below(256))),
+            key_packets: dice.one_in(4, |dice| 50 + dice.below(500)).unwrap_or(usual.key_packets),
             // The path comes back before anybody gives up.
             idle_timeout: Duration::from_secs(30) + outage + 4 * self.bursts(),
             connect_timeout: Duration::from_secs(60) + outage + 4 * self.bursts(),
-            ..Config::default()
+            ..usual
         }
     }
 
@@ -284,13 +318,32 @@ impl Plan {
                     rate = rate.min(PACKET_BITS * 1.2 / (rtt * self.harm().sqrt()));
                 }
                 Algorithm::Fixed(fixed) => rate = rate.min(fixed.as_bits_per_sec() as f64),
+                Algorithm::Udt | Algorithm::UdtG if self.harm() > 0.0 => {
+                    rate = rate.min(udt_rate(link.rate, self.harm()));
+                }
                 _ => {}
             }
+            rate =
+                self.config.rate_limit.map_or(rate, |most| rate.min(most.as_bits_per_sec() as f64));
             // A small window bounds the rate as well.
             rate = rate.min(self.config.receive_memory.0 as f64 * 8.0 / rtt);
             bytes as f64 * 8.0 * 1.05 / rate
         });
         Duration::from_secs_f64(each.iter().sum::<f64>() + 2.0 * rtt)
+    }
+
+    /// The most that may have been written and not been read: what the receivers have memory for,
+    /// what the senders queue, and what each stream may hold beside that.
+    pub fn memory(&self) -> u64 {
+        let Config { receive_memory, send_memory, .. } = self.config;
+        let ahead = UNSENT.min(2 * receive_memory.0);
+        2 * (receive_memory.0 + send_memory.0 + ahead + AHEAD * self.streams.len() as u64)
+    }
+
+    /// Whether an outage may be so long that the far side forgets a connection whose opening it
+    /// has interrupted.
+    pub fn outlasts_the_opening(&self) -> bool {
+        self.faults.blackout.is_some_and(|(_, length)| length * 2 > HALF_OPEN_TIME)
     }
 
     /// Time in which nothing can move, whoever carries it: outages, readers that do not read, and
@@ -307,6 +360,14 @@ impl Plan {
         }
         time
     }
+}
+
+/// The bits a second at which UDT's growth and what a share `harm` of losses costs are equal:
+/// `increase` packets more each 10 ms, a ninth less at each loss.
+fn udt_rate(link: Rate, harm: f64) -> f64 {
+    let spare = link.as_bits_per_sec() as f64;
+    let increase = 10f64.powf(spare.log10().ceil()) * 1.5e-6 / 1500.0;
+    PACKET_BITS * (9.0 * increase * 100.0 * 100.0 / harm).sqrt()
 }
 
 impl Stream {

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use transport::{CloseReason, Connection, Delivery, Event, ReadOutcome, WriteOutcome};
+use transport::{CloseReason, Connection, Delivery, Event, OpenError, ReadOutcome, WriteOutcome};
 use units::Instant;
 
 use super::plan::{End, Plan, Reader, Stream};
@@ -53,6 +53,9 @@ struct Flow {
     /// When the reader goes on, and whether it waits for that.
     reads_at: Instant,
     waits: bool,
+    /// Nothing could be read, or written, and no event has said since that it can.
+    starved: bool,
+    blocked: bool,
     released: bool,
 }
 
@@ -65,6 +68,8 @@ pub struct Session {
     pub closed: Option<CloseReason>,
     /// What was found to be wrong.
     pub wrong: Option<String>,
+    /// No stream could be opened, and no event has said since that one can.
+    full: bool,
     buffer: Vec<u8>,
 }
 
@@ -79,10 +84,13 @@ impl Session {
             read_end: Ended::Not,
             reads_at: Instant::ZERO,
             waits: false,
+            starved: false,
+            blocked: false,
             released: false,
         };
         let flows = plan.streams.iter().map(flow).collect();
-        Self { side, flows, established: false, closed: None, wrong: None, buffer: vec![0; BATCH] }
+        let buffer = vec![0; BATCH];
+        Self { side, flows, established: false, closed: None, wrong: None, full: false, buffer }
     }
 
     /// Everything that this side writes has arrived, and everything that it reads was read.
@@ -92,7 +100,8 @@ impl Session {
 
     /// When the next reader goes on; a time that has passed says nothing.
     pub fn reads_at(&self) -> Option<Instant> {
-        let waiting = self.flows.iter().filter(|flow| !flow.released && flow.waits);
+        let open = self.flows.iter().filter(|_| self.closed.is_none());
+        let waiting = open.filter(|flow| !flow.released && flow.waits);
         waiting.map(|flow| flow.reads_at).min()
     }
 
@@ -102,15 +111,28 @@ impl Session {
         (sum(|flow| flow.read), sum(|flow| flow.written))
     }
 
+    /// Bytes that one of both sides has written and the other has not read, on streams that
+    /// neither has given up.
+    pub fn between(&self, other: &Self) -> u64 {
+        let lack = |from: &Flow, to: &Flow| {
+            let given_up = to.read_end != Ended::Not || from.plan.end != End::Finish;
+            if given_up { 0 } else { from.written.saturating_sub(to.read) }
+        };
+        let pairs = self.flows.iter().zip(&other.flows);
+        pairs.map(|(ours, theirs)| lack(ours, theirs) + lack(theirs, ours)).sum()
+    }
+
     /// Everything that can be done at this time.
     pub fn run(&mut self, now: Instant, connection: &mut Connection) {
         while let Some(event) = connection.poll_event() {
             match event {
                 Event::Established if self.established => self.accuse("established twice".into()),
                 Event::Established => self.established = true,
-                Event::Opened(id) => self.on_opened(now, id),
+                Event::Opened(id) => self.on_opened(now, id, connection),
                 Event::Closed(reason) => self.closed = Some(reason),
-                Event::Readable(_) | Event::Writable(_) | Event::Openable => {}
+                Event::Readable(id) => self.on_event(id, |flow| flow.starved = false),
+                Event::Writable(id) => self.on_event(id, |flow| flow.blocked = false),
+                Event::Openable => self.full = false,
             }
         }
         if self.closed.is_some() || !self.established {
@@ -118,10 +140,7 @@ impl Session {
         }
         for index in 0..self.flows.len() {
             if self.flows[index].id.is_none() && self.flows[index].plan.opener == self.side {
-                // Refused for now, it is tried again when something has happened.
-                let Ok(id) = connection.open() else { continue };
-                self.flows[index].id = Some(id);
-                self.flows[index].begin(now);
+                self.open(now, index, connection);
             }
             if !self.flows[index].released && self.flows[index].id.is_some() {
                 self.write(index, connection);
@@ -131,8 +150,31 @@ impl Session {
         }
     }
 
+    /// An application does nothing on a stream that blocks until an event names it, as the
+    /// product's drivers do.
+    fn on_event(&mut self, id: u64, change: impl FnOnce(&mut Flow)) {
+        self.flows.iter_mut().find(|flow| flow.id == Some(id)).map(change);
+    }
+
+    fn open(&mut self, now: Instant, index: usize, connection: &mut Connection) {
+        if self.full {
+            return;
+        }
+        match connection.open() {
+            Ok(id) => {
+                let flow = &mut self.flows[index];
+                connection.set_priority(id, flow.plan.priority);
+                flow.id = Some(id);
+                flow.begin(now);
+            }
+            Err(OpenError::Blocked) => self.full = true,
+            // No event tells of that: it is tried again when anything has happened.
+            Err(OpenError::Overloaded { .. }) => {}
+        }
+    }
+
     /// Streams of the other side come into being in the order of its plan.
-    fn on_opened(&mut self, now: Instant, id: u64) {
+    fn on_opened(&mut self, now: Instant, id: u64, connection: &mut Connection) {
         let place = (id / 2) as usize;
         let side = self.side;
         let mut theirs = self.flows.iter_mut().filter(|flow| flow.plan.opener != side);
@@ -140,6 +182,7 @@ impl Session {
             Some(flow) if flow.id.is_none() => {
                 flow.id = Some(id);
                 flow.begin(now);
+                connection.set_priority(id, flow.plan.priority);
             }
             _ => self.accuse(format!("stream {id} was opened by nobody, or twice")),
         }
@@ -153,6 +196,9 @@ impl Session {
         let (side, flow) = (self.side, &mut self.flows[index]);
         let Some(id) = flow.id.filter(|_| !flow.write_over) else { return };
         let opens = flow.plan.opener == side;
+        if flow.blocked {
+            return;
+        }
         if !opens && flow.read_end == Ended::Not {
             return; // the answer comes after the question
         }
@@ -165,7 +211,10 @@ impl Session {
             let bytes = text(index, side, flow.written, most - flow.written);
             match connection.write(id, bytes) {
                 WriteOutcome::Written(len) => flow.written += len as u64,
-                WriteOutcome::Blocked => return,
+                WriteOutcome::Blocked => {
+                    flow.blocked = true;
+                    return;
+                }
                 WriteOutcome::Stopped => {
                     let stops = opens && matches!(flow.plan.end, End::Stop(_));
                     flow.write_over = true;
@@ -188,7 +237,7 @@ impl Session {
             let (side, flow, buffer) = (self.side, &mut self.flows[index], &mut self.buffer);
             let Some(id) = flow.id.filter(|_| flow.read_end == Ended::Not) else { return };
             flow.waits = now < flow.reads_at;
-            if flow.waits {
+            if flow.waits || flow.starved {
                 return;
             }
             let most = match flow.plan.reader {
@@ -215,7 +264,10 @@ impl Session {
                         self.accuse(format!("stream {id}: wrong bytes at {at}, {len} long"));
                     }
                 }
-                ReadOutcome::Blocked => return,
+                ReadOutcome::Blocked => {
+                    flow.starved = true;
+                    return;
+                }
                 ReadOutcome::End => flow.read_end = Ended::Whole,
                 ReadOutcome::Reset(code) => {
                     flow.read_end = Ended::Reset;
