@@ -1,7 +1,7 @@
 //! `cargo xtask swarm`: random runs of the transport in virtual time, and bugs planted to show
 //! that they would be found.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -68,6 +68,9 @@ fn built(root: Option<&Path>) -> Result<Command> {
         if let Some(root) = root {
             command.arg("--manifest-path").arg(root.join("Cargo.toml"));
             command.args(["--target-dir", COPY_BUILT]);
+            // Built often, and run for seconds.
+            command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+            command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         }
         command
     };
@@ -77,45 +80,60 @@ fn built(root: Option<&Path>) -> Result<Command> {
     Ok(swarm)
 }
 
-/// Plants every bug and prints which seed found it. Seeds that fail without any do not count.
+/// Plants every bug in turn and prints how many seeds it took to find it. Seeds that fail without
+/// any do not count.
 fn mutants() -> Result<bool> {
     let mut patches: Vec<_> =
         std::fs::read_dir(MUTANTS)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     patches.sort();
-    let known = failures(built(None)?, u64::MAX)?;
-    println!("{:<28}{:>12}  what was seen", "planted", "found by");
+    copy_sources()?;
+    let applies = |patch: &PathBuf| plant(patch, &["--dry-run"]).is_ok();
+    let (whole, stale): (Vec<_>, Vec<_>) = patches.iter().partition(|patch| applies(patch));
+    println!("{} of {} patches apply", whole.len(), patches.len());
+    stale.iter().for_each(|patch| println!("{} does not apply: mend it", patch.display()));
+    let known = failures(built(Some(Path::new(COPY)))?, u64::MAX)?;
+    println!("{:<28}{:>12}  what was seen", "planted", "seeds");
     let mut found = 0;
-    for patch in &patches {
-        let failures = failures(planted(patch)?, known.len() as u64 + 1)?;
+    for patch in whole {
+        plant(patch, &[])?;
+        let failures = failures(built(Some(Path::new(COPY)))?, known.len() as u64 + 1)?;
+        plant(patch, &["--reverse"])?;
         let first = failures.iter().find(|(seed, _)| known.iter().all(|(other, _)| other != seed));
         let name = patch.file_stem().unwrap_or_default().to_string_lossy();
         match first {
             Some((seed, seen)) => {
                 found += 1;
-                println!("{name:<28}{:>12}  {seen}", format!("seed {seed}"));
+                println!("{name:<28}{:>12}  {seen}", seed + 1);
             }
-            None => println!("{name:<28}{:>12}", "NOBODY"),
+            None => println!("{name:<28}{:>12}", "NOT FOUND"),
         }
     }
     println!("{found} of {} found within {MUTANT_SEEDS} seeds", patches.len());
     Ok(found == patches.len())
 }
 
-/// The swarm over sources with one bug more.
-fn planted(patch: &Path) -> Result<Command> {
+/// Copies the sources afresh, with their times: what has not changed is not built again.
+fn copy_sources() -> Result<()> {
     let copy = Path::new(COPY);
     if copy.exists() {
         std::fs::remove_dir_all(copy)?;
     }
     std::fs::create_dir_all(copy)?;
     let mut copying = Command::new("cp");
-    copying.args(["-R", "Cargo.toml", "Cargo.lock", "crates", "fuzz", "xtask", "scenarios"]);
-    run_command(copying.arg(copy))?;
+    copying.args(["--recursive", "--preserve=timestamps"]);
+    copying.args(["Cargo.toml", "Cargo.lock", "crates", "fuzz", "xtask", "scenarios"]);
+    run_command(copying.arg(copy))
+}
+
+/// Applies a patch to the copy, or what else is asked.
+fn plant(patch: &Path, how: &[&str]) -> Result<()> {
     let mut planting = Command::new("patch");
-    planting.args(["--quiet", "--strip=1", "--directory", COPY, "--input"]);
-    run_command(planting.arg(std::path::absolute(patch)?))
-        .with_context(|| format!("{} does not apply: mend it", patch.display()))?;
-    built(Some(copy))
+    planting.args(["--quiet", "--batch", "--no-backup-if-mismatch", "--strip=1"]).args(how);
+    planting.args(["--directory", COPY, "--input"]).arg(std::path::absolute(patch)?);
+    let output = planting.output().context("cannot run patch: install it")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{} does not apply: {said}", patch.display());
+    Ok(())
 }
 
 /// The seeds that fail, up to so many, with the first words of what was seen.
