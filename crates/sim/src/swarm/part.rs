@@ -15,7 +15,7 @@ pub struct Part(&'static str);
 
 impl Part {
     /// Every part, the most telling first.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self("kill"),
         Self("restart"),
         Self("blackout"),
@@ -34,6 +34,7 @@ impl Part {
         Self("thin"),
         Self("queue"),
         Self("controller"),
+        Self("feedback"),
         Self("remembered"),
         Self("keys"),
         Self("rate-limit"),
@@ -68,6 +69,7 @@ impl Part {
             "thin" => path.back.rate = path.forward.rate,
             "queue" => path.forward.queue = QueueConfig::default(),
             "controller" => config.congestion = Algorithm::default(),
+            "feedback" => config.feedback = usual.feedback,
             "remembered" => config.remembered = None,
             "keys" => config.key_packets = usual.key_packets,
             "rate-limit" => config.rate_limit = None,

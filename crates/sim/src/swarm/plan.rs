@@ -7,7 +7,7 @@ use path::{GilbertElliott, Limit, LossConfig, PathConfig, QueueConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::cc::{Algorithm, Remembered};
-use transport::{Class, Config, HALF_OPEN_TIME, Priority};
+use transport::{Class, Config, FeedbackKind, HALF_OPEN_TIME, Priority};
 use units::{Bytes, Rate};
 
 use super::part::Part;
@@ -263,6 +263,7 @@ impl Plan {
                 rate: Rate::from_bits_per_sec(link * dice.choose(&[1, 10, 100]) / 10),
                 rtt: self.path.rtt() * dice.choose(&[1, 1, 3]),
             }),
+            feedback: dice.one_in(12, |_| FeedbackKind::PositiveAck).unwrap_or_default(),
             rate_limit: dice.one_in(10, |_| half),
             receive_memory: dice.choose(&[Bytes::kib(256), Bytes::mib(4), Bytes::mib(512)]),
             send_memory: dice.choose(&[Bytes::kib(64), Bytes::mib(1), Bytes::mib(512)]),
