@@ -3,7 +3,7 @@
 use core::num::NonZeroU8;
 use core::time::Duration;
 
-use path::{GilbertElliott, Limit, LossConfig, PathConfig, QueueConfig};
+use path::{GilbertElliott, Limit, LinkConfig, LossConfig, PathConfig, QueueConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::cc::{Algorithm, Remembered};
@@ -285,11 +285,7 @@ impl Plan {
 
     /// What two bursts, one each way, cost on average when they strike probes.
     fn bursts(&self) -> Duration {
-        let packets = [&self.path.forward, &self.path.back].map(|link| match link.loss {
-            LossConfig::GilbertElliott(states) => 1.0 / states.to_good,
-            _ => 1.0,
-        });
-        PROBE.mul_f64(packets.iter().sum())
+        PROBE.mul_f64(burst(&self.path.forward) + burst(&self.path.back))
     }
 
     /// The plan without some of its faults.
@@ -299,8 +295,8 @@ impl Plan {
         self
     }
 
-    /// How long a perfect transport would take: every byte once, at the rate that loss leaves,
-    /// and two round trips, one of them to connect. For a controller that takes losses for
+    /// How long a perfect transport would take: every byte once, at the rate that loss leaves, with
+    /// what bursts cost that strike what is told of them, and two round trips, one to connect. For a controller that takes losses for
     /// congestion the rate is what its response function gives (Mathis et al., 1997).
     pub fn ideal(&self) -> Duration {
         let (mut near, mut far) = (0, 0);
@@ -310,8 +306,8 @@ impl Plan {
             far += both[1 - stream.opener];
         }
         let rtt = self.path.rtt().as_secs_f64();
-        let links = [(near, &self.path.forward), (far, &self.path.back)];
-        let each = links.map(|(bytes, link)| {
+        let PathConfig { forward, back, .. } = &self.path;
+        let each = [(near, forward, back), (far, back, forward)].map(|(bytes, link, other)| {
             let lost = link.loss.mean_loss() + self.faults.corrupt;
             let mut rate = link.rate.as_bits_per_sec() as f64 * (1.0 - lost);
             match self.config.congestion {
@@ -328,7 +324,9 @@ impl Plan {
                 self.config.rate_limit.map_or(rate, |most| rate.min(most.as_bits_per_sec() as f64));
             // A small window bounds the rate as well.
             rate = rate.min(self.config.receive_memory.0 as f64 * 8.0 / rtt);
-            bytes as f64 * 8.0 * 1.05 / rate
+            // Who waits for a report waits until a burst that strikes them is over.
+            let told = 1.0 + other.loss.mean_loss() * burst(other);
+            bytes as f64 * 8.0 * 1.05 / rate * told
         });
         Duration::from_secs_f64(each.iter().sum::<f64>() + 2.0 * rtt)
     }
@@ -360,6 +358,14 @@ impl Plan {
             time += at + restart.unwrap_or_default() + 2 * self.config.idle_timeout;
         }
         time
+    }
+}
+
+/// Packets in a burst of losses, on average.
+fn burst(link: &LinkConfig) -> f64 {
+    match link.loss {
+        LossConfig::GilbertElliott(states) => 1.0 / states.to_good,
+        _ => 1.0,
     }
 }
 
