@@ -22,6 +22,8 @@ const RECEIVE_BUFFER: usize = 1000;
 pub const REMEMBERED: usize = 64;
 /// The stranger: what is sent there vanishes.
 const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 66, 6, 6)), 666);
+/// Steps at one time: more are a host that never does what it says is due.
+const MAX_STEPS: u32 = 10_000;
 /// When every world begins: late enough that times before it exist.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -200,10 +202,14 @@ impl<N: Node> World<N> {
     }
 
     /// Runs until `done` or until `limit` has passed; whether it was `done`.
+    ///
+    /// # Panics
+    /// When time stands still.
     pub fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         // Whoever calls may have changed any host.
         self.touched.fill(true);
+        let mut steps = 0;
         loop {
             self.change();
             self.deliver();
@@ -218,6 +224,11 @@ impl<N: Node> World<N> {
                 self.now = end;
                 return false;
             }
+            steps = if next > self.now { 0 } else { steps + 1 };
+            assert!(
+                steps < MAX_STEPS,
+                "a host wants to run again and again without doing anything"
+            );
             self.now = next;
         }
     }

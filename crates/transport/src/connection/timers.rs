@@ -31,7 +31,7 @@ impl Connection {
                     self.probe_at(),
                     self.expiry_at(),
                     self.data_at(),
-                    self.feedback.due(),
+                    self.feedback.due().filter(|_| self.validated),
                     self.state_at(),
                     self.mtu_at(),
                     self.keep_alive_at(),
