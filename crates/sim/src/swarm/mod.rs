@@ -11,6 +11,7 @@
 //!   second as the longest put-off of a report allows (`check_state`).
 //! - Nothing is taken for lost that was neither lost nor held back, and little of what was held
 //!   back for less than the reorder margin.
+//! - What nobody damaged can be opened.
 //! - Something struck, and at least [`LEAST`] bytes were read, unless a side died for ever.
 //! - Figures agree with each other, nothing is left behind when both sides have closed, and
 //!   nothing panics.
@@ -154,6 +155,7 @@ fn check_figures(plan: &Plan, world: &mut World<Peer>) -> Result<(), String> {
         all.push(stats);
     }
     check_losses(plan, &all, &world.struck())?;
+    check_seals(plan, &all, &world.struck())?;
     // Nobody receives what was not sent; an end that died has taken its figures along.
     if plan.kill.is_none() {
         let sum = |side: usize, of: fn(&Stats) -> u64| all[side].iter().map(of).sum::<u64>();
@@ -182,6 +184,22 @@ fn check_losses(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), 
     let lost = struck.lost + struck.corrupted + struck.dark + struck.narrow;
     if taken > lost + overtaken {
         return Err(format!("{taken} packets taken for lost, {lost} were: {struck:?}"));
+    }
+    Ok(())
+}
+
+/// What nobody damaged can be opened, also across a change of keys. Who is held back for longer
+/// than a key lasts, or whose clock jumps over the time for which the last one is kept, may find
+/// none.
+fn check_seals(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), String> {
+    let late = plan.faults.reorder > 0.0 && plan.faults.jitter > plan.path.rtt();
+    if plan.kill.is_some() || struck.events > 0 || late {
+        return Ok(());
+    }
+    let refused: u64 = all.iter().flatten().map(|stats| stats.refused.unauthentic).sum();
+    let copies = if struck.corrupted > 0 { struck.duplicated } else { 0 };
+    if refused > struck.corrupted + copies + struck.replayed {
+        return Err(format!("{refused} packets could not be opened: {struck:?}"));
     }
     Ok(())
 }
