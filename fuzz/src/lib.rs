@@ -9,7 +9,10 @@
 
 mod gather;
 mod link;
+mod pair;
+mod session;
 mod spelling;
+mod transfer;
 mod wire;
 
 /// Something to be fuzzed.
@@ -35,6 +38,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "packet", run: wire::run, seeds: wire::seeds },
     Target { name: "record", run: gather::header, seeds: gather::header_seeds },
     Target { name: "gather", run: gather::records, seeds: gather::record_seeds },
+    Target { name: "streams", run: pair::streams, seeds: link::seeds },
+    Target { name: "recovery", run: pair::recovery, seeds: link::seeds },
+    Target { name: "transfer", run: transfer::stream, seeds: transfer::stream_seeds },
+    Target { name: "messages", run: transfer::messages, seeds: link::seeds },
+    Target { name: "ftp", run: session::session, seeds: link::seeds },
 ];
 
 /// The target of this name.

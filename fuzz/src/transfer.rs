@@ -1,0 +1,150 @@
+//! The file transfer's messages: a stream in any pieces says the same, and what is read is written
+//! again as it was.
+
+use ::transfer::wire::{
+    CONTROL_HEAD, CONTROL_MAX, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes, RelPath,
+    WireError, append_message, check_hello, data_head, hello, parse_message,
+};
+use arbitrary::{Result, Unstructured};
+
+/// Bytes from outside: a hello, then frames in pieces and as a whole.
+pub fn stream(input: &[u8]) {
+    if let Some(bytes) = input.first_chunk::<HELLO_LEN>() {
+        assert_eq!(check_hello(bytes).is_ok(), *bytes == hello());
+    }
+    let whole = items(input, input.len().max(1));
+    assert_eq!(whole, items(input, 1), "it matters how the stream is cut");
+    let (items, _) = whole;
+    for message in items.iter().filter_map(Part::message) {
+        let mut again = Vec::new();
+        append_message(message, &mut again);
+        assert!(again.len() <= CONTROL_HEAD + CONTROL_MAX);
+        let (head, body) = again.split_first_chunk().expect("a head");
+        assert_eq!(parse_message(head, body).as_ref(), Ok(message));
+        check_paths(message);
+    }
+}
+
+/// A message, or bytes of a file.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Message(Message),
+    Data(Vec<u8>),
+}
+
+impl Part {
+    fn message(&self) -> Option<&Message> {
+        match self {
+            Self::Message(message) => Some(message),
+            Self::Data(_) => None,
+        }
+    }
+}
+
+fn items(input: &[u8], piece: usize) -> (Vec<Part>, Option<WireError>) {
+    let mut decoder = Decoder::default();
+    let mut parts: Vec<Part> = Vec::new();
+    for mut piece in input.chunks(piece) {
+        loop {
+            match decoder.next(&mut piece) {
+                Ok(None) => break,
+                Ok(Some(Item::Message(message))) => parts.push(Part::Message(message)),
+                Ok(Some(Item::Data(data))) => {
+                    assert!(!data.is_empty() && data.len() <= DATA_MAX);
+                    match parts.last_mut() {
+                        Some(Part::Data(before)) => before.extend_from_slice(data),
+                        _ => parts.push(Part::Data(data.to_vec())),
+                    }
+                }
+                Err(error) => return (parts, Some(error)),
+            }
+        }
+    }
+    (parts, None)
+}
+
+/// No path that was read leads elsewhere.
+fn check_paths(message: &Message) {
+    let (Message::Directory { path, .. } | Message::File { path, .. }) = message else { return };
+    let text = path.as_bytes();
+    assert!(!text.starts_with(b"/") && !text.contains(&0));
+    assert!(text.split(|&byte| byte == b'/').all(|name| name != b".."));
+}
+
+/// Messages of the input's choice, written and read.
+pub fn messages(input: &[u8]) {
+    let _ = round_trip(&mut Unstructured::new(input));
+}
+
+fn round_trip(input: &mut Unstructured<'_>) -> Result<()> {
+    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+    while !input.is_empty() && expected.len() < 50 {
+        let part = part(input)?;
+        match &part {
+            Part::Message(message) => append_message(message, &mut bytes),
+            Part::Data(data) => {
+                bytes.extend_from_slice(&data_head(data.len()));
+                bytes.extend_from_slice(data);
+            }
+        }
+        match (expected.last_mut(), part) {
+            (Some(Part::Data(before)), Part::Data(data)) => before.extend(data),
+            (_, part) => expected.push(part),
+        }
+    }
+    assert_eq!(items(&bytes, input.int_in_range(1..=97)?), (expected, None));
+    Ok(())
+}
+
+fn part(input: &mut Unstructured<'_>) -> Result<Part> {
+    let raw = |input: &mut Unstructured<'_>| {
+        let len = input.int_in_range(0..=60)?;
+        Ok(input.bytes(len)?.to_vec())
+    };
+    Ok(match input.int_in_range(0..=5)? {
+        0 => Part::Message(Message::Get { source: RawBytes(raw(input)?) }),
+        1 => Part::Message(Message::Put {
+            destination: RawBytes(raw(input)?),
+            into_directory: input.arbitrary()?,
+        }),
+        2 => Part::Message(Message::Abandon),
+        3 => {
+            Part::Message(Message::Totals { files: input.arbitrary()?, bytes: input.arbitrary()? })
+        }
+        4 => match RelPath::new(raw(input)?) {
+            Ok(path) => {
+                let modified = Default::default();
+                let (size, mode) = (input.arbitrary()?, input.arbitrary()?);
+                Part::Message(Message::File { path, size, mode, modified })
+            }
+            Err(_) => Part::Message(Message::Abandon),
+        },
+        _ => {
+            let mut data = raw(input)?;
+            data.push(0);
+            Part::Data(data)
+        }
+    })
+}
+
+/// One of each, as the transfer writes them.
+pub fn stream_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = vec![hello().to_vec()];
+    let path = RelPath::new(b"a/b".to_vec()).expect("a path");
+    let modified = Default::default();
+    for message in [
+        Message::Get { source: RawBytes(b"/srv/x".to_vec()) },
+        Message::Totals { files: 3, bytes: 1 << 40 },
+        Message::Directory { path: path.clone(), mode: 0o755, modified },
+        Message::File { path, size: 5, mode: 0o644, modified },
+        Message::End { hash: [7; 32] },
+        Message::fatal("enough"),
+    ] {
+        let mut seed = Vec::new();
+        append_message(&message, &mut seed);
+        seed.extend_from_slice(&data_head(5));
+        seed.extend_from_slice(b"bytes");
+        seeds.push(seed);
+    }
+    seeds
+}
