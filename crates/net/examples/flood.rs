@@ -1,5 +1,6 @@
-//! A transfer on loopback, alone and while 100,000 hellos of strangers come in over five seconds:
-//! `cargo run --release -p longhaul-net --example flood`. Exit code 1 when it keeps less than 90%.
+//! A transfer on loopback, alone and while strangers send 100,000 hellos over five seconds, and as
+//! many forged resets and packets under no key: `cargo xtask bench flood`. Exit code 1 when it keeps
+//! less than 90%.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::ExitCode;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use net::udp::{UdpEndpoint, UdpStream};
 use net::{Credentials, Identity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::wire::{Header, Kind, Opening};
 use transport::{Config, Endpoint};
 use units::Rate;
 
@@ -79,6 +81,20 @@ fn hellos(stranger: &Credentials, to: std::net::SocketAddr) -> Vec<Vec<u8>> {
     (0..2000).map(make).collect()
 }
 
+/// Resets and packets for connections that are not there, or not theirs.
+fn forged(index: u32) -> Vec<u8> {
+    let (mut bytes, connection) = (Vec::new(), index.wrapping_mul(0x9e37_79b9));
+    if index.is_multiple_of(2) {
+        Opening::Gone { connection, token: &[index as u8; 16] }.encode(&mut bytes);
+    } else {
+        let (kind, number) = (Kind::Data, u64::from(index));
+        let (fin, follows, epoch) = (false, false, 0);
+        Header { kind, fin, follows, epoch, connection, number }.encode(&mut bytes);
+        bytes.resize(1200, index as u8);
+    }
+    bytes
+}
+
 fn flood(hellos: &[Vec<u8>], target: std::net::SocketAddr) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let pause = PHASE / (HELLOS / BURST);
@@ -90,5 +106,6 @@ fn flood(hellos: &[Vec<u8>], target: std::net::SocketAddr) {
         }
         // What the socket has no room for is lost, as on any network.
         let _ = socket.send_to(hello, target);
+        let _ = socket.send_to(&forged(index as u32), target);
     }
 }

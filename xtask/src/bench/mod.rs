@@ -5,7 +5,9 @@
 mod emulator;
 mod endurance;
 mod fairness;
+mod flood;
 mod lab;
+mod loopback;
 mod mile;
 mod response;
 mod simulator;
@@ -24,6 +26,10 @@ pub enum Bench {
     Endurance(endurance::Args),
     /// Our flows beside each other, and beside one flow of the kernel's TCP.
     Fairness(fairness::Args),
+    /// A transfer while strangers flood the server: does it keep nine tenths of its rate?
+    Flood(flood::Args),
+    /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
+    Loopback(loopback::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
@@ -42,6 +48,8 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Emulator(args) => emulator::run(args),
         Bench::Endurance(args) => endurance::run(args),
         Bench::Fairness(args) => fairness::run(args),
+        Bench::Flood(args) => flood::run(args),
+        Bench::Loopback(args) => loopback::run(args),
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),

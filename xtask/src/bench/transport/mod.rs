@@ -7,6 +7,8 @@ mod crossing;
 mod peer;
 mod record;
 
+pub use peer::build_quinn;
+
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};

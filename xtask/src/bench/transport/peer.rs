@@ -183,10 +183,7 @@ pub fn build(peers: &[&Peer]) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder)?;
     let wanted = |start: &str| peers.iter().any(|peer| peer.name.starts_with(start));
     if wanted("quinn") {
-        let manifest = "xtask/peers/quinn/Cargo.toml";
-        let mut cargo = command::cargo(&["build", "--release", "--locked", "--manifest-path"]);
-        command::run(cargo.arg(manifest).arg("--target-dir").arg(folder.join("build")))?;
-        copy(&folder.join("build/release/longhaul-peer-quinn"), &folder.join("quinn"))?;
+        copy(&build_quinn()?, &folder.join("quinn"))?;
     }
     if wanted("udt") {
         let mut compile = Command::new("g++");
@@ -194,6 +191,15 @@ pub fn build(peers: &[&Peer]) -> Result<PathBuf> {
         command::run(compile.args(["-ludt", "-lpthread"]))?;
     }
     Ok(folder)
+}
+
+/// Builds quinn's program; its path.
+pub fn build_quinn() -> Result<PathBuf> {
+    let folder = target_directory()?.join("peers/build");
+    let manifest = "xtask/peers/quinn/Cargo.toml";
+    let mut cargo = command::cargo(&["build", "--release", "--locked", "--manifest-path"]);
+    command::run(cargo.arg(manifest).arg("--target-dir").arg(&folder))?;
+    Ok(folder.join("release/longhaul-peer-quinn"))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
