@@ -1,14 +1,20 @@
 //! Flows of ours beside each other, and beside one TCP flow of the kernel, through one bottleneck.
+//!
+//! Each run is recorded as it ends, so that a benchmark that broke off can go on.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lab::Bed;
-use super::spread;
+use super::{spread, verdict};
 
 /// The bottleneck.
 const PATH: [&str; 8] = ["--rate", "100mbit", "--rtt", "50ms", "--loss", "0%", "--json", "--seed"];
@@ -38,14 +44,21 @@ pub struct Args {
     #[arg(long, default_value_t = 3)]
     seeds: u64,
     /// Seconds a run lasts.
-    #[arg(long, default_value_t = 45)]
+    #[arg(long, default_value_t = 40)]
     seconds: u64,
     /// Against whom: ours, cubic, bbr.
     #[arg(long, value_delimiter = ',', default_value = "ours,cubic,bbr")]
     rivals: Vec<String>,
+    /// Runs at a time, each over an emulator of its own: 100 Mbit/s need little of a machine.
+    #[arg(long, default_value_t = 2)]
+    together: usize,
+    /// Where runs are recorded; what is there already is not run again.
+    #[arg(long, default_value = "target/bench-fairness.jsonl")]
+    record: PathBuf,
 }
 
 /// Who shares the bottleneck.
+#[derive(Clone, Copy)]
 struct Contest<'a> {
     ours: usize,
     rival: Option<&'a str>,
@@ -54,40 +67,87 @@ struct Contest<'a> {
     goal: (f64, f64),
 }
 
-/// Prints a row for each contest; false when a median misses its goal.
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Row {
+    contest: String,
+    seconds: u64,
+    seed: u64,
+    /// Mbit/s of each of our flows, then of the rival.
+    rates: Vec<f64>,
+}
+
+/// Measures what is not recorded yet, then prints a row for each contest; false when a worst run
+/// misses its goal.
 pub fn run(args: &Args) -> Result<bool> {
     let bed = Bed::new()?;
     bed.fill("file", args.seconds * 12_500_000)?;
+    let contests: Vec<_> = args.rivals.iter().flat_map(|rival| contests(rival)).collect();
+    let rows = measure(args, &bed, &contests)?;
     println!("100 Mbit/s, 50 ms, no random loss; {} s, {} seeds", args.seconds, args.seeds);
-    println!("| flows | queue | share or Jain's index: median (least .. most) | goal | used |");
+    println!("| flows and queue | share or Jain's index: median (least .. most) | goal | used | |");
     println!("|---|---|---|---|---|");
     let mut reached = true;
-    for contest in args.rivals.iter().flat_map(|rival| contests(rival)) {
-        let (mut figures, mut used) = (Vec::new(), Vec::new());
-        for seed in 1..=args.seeds {
-            let rates = contest.run(&bed, args.seconds, seed)?;
-            used.push(rates.iter().sum::<f64>() / LINK_MBPS);
-            figures.push(if contest.rival.is_some() {
-                rates[0] / (rates[0] + rates[1])
-            } else {
-                jain(&rates)
-            });
-        }
+    for contest in &contests {
+        let name = contest.name();
+        let of = rows.iter().filter(|row| row.contest == name && row.seconds == args.seconds);
+        let of: Vec<&Row> = of.filter(|row| row.seed <= args.seeds).collect();
+        let figures: Vec<f64> = of.iter().map(|row| contest.figure(&row.rates)).collect();
+        let used: Vec<f64> =
+            of.iter().map(|row| row.rates.iter().sum::<f64>() / LINK_MBPS).collect();
         let (median, least, most) = spread(&figures);
-        let good = (contest.goal.0..=contest.goal.1).contains(&median);
+        let good = least >= contest.goal.0 && most <= contest.goal.1;
         reached &= good;
         println!(
-            "| {} of ours{} | {} ms | {median:.3} ({least:.3} .. {most:.3}){} | {} .. {} | {:.2} |",
-            contest.ours,
-            contest.rival.map(|rival| format!(", one {rival}")).unwrap_or_default(),
-            contest.queue_ms,
-            if good { "" } else { " MISSED" },
+            "| {name} | {median:.3} ({least:.3} .. {most:.3}) | {} .. {} | {:.2} | {} |",
             contest.goal.0,
             contest.goal.1,
             spread(&used).0,
+            verdict(good),
         );
     }
     Ok(reached)
+}
+
+/// Runs what is not recorded; gives all rows.
+fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>> {
+    let recorded = fs::read_to_string(&args.record).unwrap_or_default();
+    let lines = recorded.lines().map(|line| Ok(serde_json::from_str(line)?));
+    let rows: Vec<Row> =
+        lines.collect::<Result<_>>().with_context(|| args.record.display().to_string())?;
+    let known = |contest: &Contest<'_>, seed| {
+        let same = |row: &Row| row.contest == contest.name() && row.seconds == args.seconds;
+        rows.iter().any(|row| same(row) && row.seed == seed)
+    };
+    let all = (1..=args.seeds).flat_map(|seed| contests.iter().map(move |one| (*one, seed)));
+    let mut jobs: Vec<_> = all.filter(|(contest, seed)| !known(contest, *seed)).collect();
+    jobs.reverse();
+    let file = OpenOptions::new().create(true).append(true).open(&args.record)?;
+    let (jobs, done) = (Mutex::new(jobs), Mutex::new((rows, file)));
+    thread::scope(|scope| {
+        let worker = |place: usize| {
+            let (jobs, done) = (&jobs, &done);
+            move || -> Result<()> {
+                let failed = || anyhow!("another run failed");
+                loop {
+                    let job = jobs.lock().map_err(|_| failed())?.pop();
+                    let Some((contest, seed)) = job else { return Ok(()) };
+                    let folder = bed.folder().join(format!("run{place}"));
+                    let rates = contest.run(bed, &folder, args.seconds, seed)?;
+                    let row = Row { contest: contest.name(), seconds: args.seconds, seed, rates };
+                    eprintln!("{}, seed {seed}: {:.1?} Mbit/s", row.contest, row.rates);
+                    let mut done = done.lock().map_err(|_| failed())?;
+                    writeln!(done.1, "{}", serde_json::to_string(&row)?)?;
+                    done.0.push(row);
+                }
+            }
+        };
+        let workers: Vec<_> =
+            (0..args.together.max(1)).map(|place| scope.spawn(worker(place))).collect();
+        let ends = workers.into_iter().map(|worker| worker.join());
+        ends.map(|end| end.map_err(|_| anyhow!("a run panicked"))?).collect::<Result<Vec<()>>>()
+    })?;
+    Ok(done.into_inner().map_err(|_| anyhow!("a run panicked"))?.0)
 }
 
 fn contests(rival: &str) -> Vec<Contest<'_>> {
@@ -105,31 +165,39 @@ fn jain(rates: &[f64]) -> f64 {
 }
 
 impl Contest<'_> {
+    fn name(&self) -> String {
+        let rival = self.rival.map(|rival| format!(", one {rival}")).unwrap_or_default();
+        format!("{} of ours{rival}, {} ms", self.ours, self.queue_ms)
+    }
+
+    fn figure(&self, rates: &[f64]) -> f64 {
+        if self.rival.is_some() { rates[0] / (rates[0] + rates[1]) } else { jain(rates) }
+    }
+
     /// Mbit/s of each of our flows, then of the rival, after all have had time to converge.
-    fn run(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Vec<f64>> {
-        let folder = bed.folder().join("run");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder)?;
+    fn run(&self, bed: &Bed, folder: &Path, seconds: u64, seed: u64) -> Result<Vec<f64>> {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir(folder)?;
         let mut emulate = Command::new(bed.binary());
         emulate.arg("emulate").args(PATH).arg(seed.to_string());
         emulate.args(["--queue", &format!("{}ms", self.queue_ms), "--far", FAR]);
         emulate.args(["--cc", self.rival.unwrap_or("cubic"), "--", "sh", "-c", NEAR]);
-        emulate.current_dir(&folder).env("KEY", bed.key());
+        emulate.current_dir(folder).env("KEY", bed.key());
         emulate.env("LONGHAUL", bed.binary()).env("SOURCE", bed.source());
         emulate.env("TIME", seconds.to_string()).env("JOIN", JOIN.to_string());
         emulate.env("OURS", self.ours.to_string()).env("EARLY", self.ours.div_ceil(2).to_string());
         emulate.env("RIVAL", self.rival.unwrap_or_default());
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let start: f64 = read(&folder, "rival-start")?.trim().parse::<f64>()? / 1e9;
+        let start: f64 = read(folder, "rival-start")?.trim().parse::<f64>()? / 1e9;
         let window = (start + CONVERGED, start + seconds as f64 - 1.0);
         let mut rates = Vec::new();
         for number in 0..self.ours {
-            let series = flow(&read(&folder, &format!("flow{number}"))?);
+            let series = flow(&read(folder, &format!("flow{number}"))?);
             rates.push(rate(&series.with_context(|| format!("flow {number}:\n{said}"))?, window));
         }
         if self.rival.is_some() {
-            let report: Value = serde_json::from_str(&read(&folder, "rival")?)?;
+            let report: Value = serde_json::from_str(&read(folder, "rival")?)?;
             rates.push(rate(&rival(&report, start).context("iperf3's report")?, window));
         }
         Ok(rates)
