@@ -3,7 +3,8 @@
 //! A [`World`] keeps the clock, the two directions of one path, and what happens beside loss and
 //! delay ([`Faults`]). Its hosts are [`Node`]s in pairs: with several they share the path as a
 //! dumbbell's bottleneck. [`Host`] is the node that most tests want, a [`Socket`] with a simple
-//! application; others build their own on a [`Socket`], or on a protocol of their own.
+//! application; [`Endless`] always has more to send, and [`Bbr`] is a rival for it. Others build
+//! their own on a [`Socket`], or on a protocol of their own.
 //!
 //! Whatever is random comes from the path's seed, and what happens at one time happens in a
 //! fixed order: arrivals forward, arrivals back, datagrams that were held back, then the hosts by
@@ -24,6 +25,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bbr;
+mod endless;
 mod host;
 mod node;
 pub mod papers;
@@ -33,6 +36,8 @@ pub mod swarm;
 pub mod tcp;
 mod world;
 
+pub use bbr::Bbr;
+pub use endless::Endless;
 pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;

@@ -145,7 +145,7 @@ impl World {
                 Host::new(([10, side, pair, 1], 7272).into(), *config, bytes)
             };
             let (mut near, far) = (host(0, path.seed), host(1, !path.seed));
-            near.connect(START, far.address());
+            near.connect(Self::START, far.address());
             hosts.extend([near, far]);
         }
         Self::of(path, faults, hosts)
@@ -157,13 +157,18 @@ impl World {
     }
 }
 
+impl<N> World<N> {
+    /// When every world begins: late enough that times before it exist.
+    pub const START: Instant = START;
+}
+
 impl<N: Node> World<N> {
     /// A world of these hosts, near and far by turns.
     pub fn of(path: &PathConfig, faults: Faults, hosts: Vec<N>) -> Self {
         let (forward, back) = path.links().expect("a valid path");
         let routes = hosts.iter().enumerate().map(|(index, host)| (host.address(), index));
         Self {
-            now: START,
+            now: Self::START,
             touched: vec![true; hosts.len()],
             routes: routes.collect(),
             public: hosts.iter().map(Node::address).collect(),
@@ -183,12 +188,17 @@ impl<N: Node> World<N> {
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.now.since(START)
+        self.now.since(Self::START)
     }
 
     /// Packets that the forward queue dropped.
     pub fn queue_drops(&self) -> u64 {
         self.links[0].counters().dropped(DropCause::Queue).packets
+    }
+
+    /// Bytes that wait in the forward queue.
+    pub fn queued(&self) -> Bytes {
+        self.links[0].queued()
     }
 
     /// How often each kind of fault has struck so far.
@@ -280,7 +290,7 @@ impl<N: Node> World<N> {
     /// When a host that stands still goes on.
     fn thaw(&self, index: usize) -> Option<Instant> {
         let (at, host, length) = self.faults.freeze?;
-        let end = START + at + length;
+        let end = Self::START + at + length;
         (host == index && self.elapsed() >= at && self.now < end).then_some(end)
     }
 

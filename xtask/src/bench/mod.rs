@@ -10,6 +10,7 @@ mod lab;
 mod loopback;
 mod mile;
 mod response;
+mod rivals;
 mod simulator;
 mod transport;
 mod trees;
@@ -38,6 +39,8 @@ pub enum Bench {
     Simulator(simulator::Args),
     /// The transport beside its peers, over paths of many delays and losses.
     Transport(transport::Args),
+    /// Congestion control in virtual time: every path, and every rival, in minutes.
+    Virtual(rivals::Args),
     /// A tree with files from nothing to the largest, many times: is it always identical?
     Trees(trees::Args),
 }
@@ -54,6 +57,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),
         Bench::Transport(args) => transport::run(args),
+        Bench::Virtual(args) => rivals::run(args),
         Bench::Trees(args) => trees::run(args),
     }
 }

@@ -92,6 +92,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn remembered(&self) -> Option<Remembered> {
         None
     }
+    /// What it thinks of the path, for people to read.
+    fn describe(&self) -> String {
+        String::new()
+    }
     /// Datagrams that should go out in one go at least.
     fn train(&self) -> usize {
         1

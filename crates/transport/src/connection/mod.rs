@@ -28,7 +28,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use units::{Bytes, Instant, Rate};
 
-use crate::cc::{Controller, Remembered};
+use crate::cc::Controller;
 use crate::config::Config;
 use crate::crypto::{EpochOpener, EpochSealer, Keys, PublicKey, TOKEN_LEN, Token};
 use crate::feedback::Feedback;
@@ -418,16 +418,9 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Tells a connection that has not begun to send what an earlier one learnt of the path: a
-    /// responder knows only now who is at the other end.
-    pub fn resume(&mut self, remembered: Remembered) {
-        self.cc.resume(remembered);
-    }
-
-    /// What the next connection to the same address should know of the path, once anything is
-    /// known.
-    pub fn remembered(&self) -> Option<Remembered> {
-        self.cc.remembered()
+    /// The congestion controller, to look at.
+    pub fn controller(&self) -> &dyn Controller {
+        &*self.cc
     }
 
     /// The connection's figures.

@@ -10,6 +10,7 @@ use rand_chacha::rand_core::Rng;
 use units::{Bytes, Instant};
 
 use super::{Connection, Event};
+use crate::cc::Remembered;
 use crate::crypto::TAG_LEN;
 use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
@@ -51,6 +52,20 @@ pub(super) enum Ecn {
 }
 
 impl Connection {
+    /// Tells a connection that has not begun to send what an earlier one learnt of the path: a
+    /// responder knows only now who is at the other end.
+    pub fn resume(&mut self, remembered: Remembered) {
+        self.cc.resume(remembered);
+    }
+
+    /// What the next connection to the same address should know of the path, once anything is
+    /// known. What comes near the user's limit tells of that alone.
+    pub fn remembered(&self) -> Option<Remembered> {
+        let found = self.cc.remembered()?;
+        let limit = self.config.rate_limit.map(|limit| limit.as_bits_per_sec() / 10 * 9);
+        limit.is_none_or(|limit| found.rate.as_bits_per_sec() < limit).then_some(found)
+    }
+
     /// The packet with the largest number so far came from there.
     pub(super) fn on_source(&mut self, now: Instant, from: SocketAddr, size: usize) {
         if from == self.address {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use path::{PathConfig, QueueConfig};
-use sim::World;
+use sim::{Endless, World};
 use transport::Config;
 use transport::cc::{Algorithm, Remembered};
 use units::{Bytes, Rate};
 
-use crate::dumbbell::{Endless, flow, rates, share};
+use crate::dumbbell::{end, flow, rates, share};
 use crate::{mbit, ms};
 
 fn jain(rates: &[f64]) -> f64 {
@@ -24,11 +24,12 @@ fn shared_path(queue: u64) -> PathConfig {
 
 #[test]
 fn our_flows_become_equal_and_keep_the_queue_short() {
-    // With eight one may still take the others for strangers (ADR 0008).
-    for count in [2, 4] {
+    // Starts like the second of eight made one flow drain alone and take the others for strangers.
+    for (count, seed) in [(2, 1), (4, 1), (8, 1), (8, 2), (8, 6)] {
         let flows: Vec<_> = (0..count)
             .map(|number| {
-                flow(Algorithm::Longhaul, if number < count / 2 { 7 } else { 3000 + 11 * number })
+                let first = if number < count / 2 { 0 } else { 3000 };
+                flow(Algorithm::Longhaul, first + (number * 7 + seed * 13) * (number + 2) % 97)
             })
             .collect();
         let mut world = share(&shared_path(50), &flows);
@@ -82,12 +83,19 @@ fn resumed(rate: Rate, remembered: Option<Remembered>) -> (Vec<u64>, World<Endle
 #[test]
 fn a_remembered_path_is_filled_at_once() {
     let (_, mut first) = resumed(mbit(200), None);
-    let connection = first.hosts[0].socket.connection().expect("it is there");
-    let remembered = connection.remembered().expect("it knows the path");
+    let remembered = end(&mut first, 0, 0).remembered().expect("it knows the path");
     assert!(remembered.rate > mbit(180) && remembered.rate < mbit(210), "{remembered:?}");
     let (read, _) = resumed(mbit(200), Some(remembered));
     let between = Rate::of(Bytes(read[8] - read[6]), ms(200)).expect("time passed");
     assert!(between > mbit(160), "{between} from 0.7 s to 0.9 s");
+}
+
+#[test]
+fn what_a_limit_made_of_a_path_is_not_remembered() {
+    let config = Config { rate_limit: Some(mbit(20)), ..Config::default() };
+    let mut world = share(&PathConfig::new(mbit(200), ms(50)), &[(config, Duration::ZERO)]);
+    world.run_until(ms(5000), |_| false);
+    assert_eq!(end(&mut world, 0, 0).remembered(), None);
 }
 
 #[test]

@@ -33,6 +33,8 @@ const PROBE_GAINS: [f64; 6] = [1.02, 1.05, 1.12, 1.25, 1.5, 2.0];
 /// The pace of a drain, as a share of what arrives, and of what arrived when it began.
 const DRAIN: f64 = 0.7;
 const LEAST_DRAIN: f64 = 0.5;
+/// Who drained alone takes back so much of what he had.
+const RESTORED: f64 = 0.95;
 /// Rounds until a drain shows: one to act, one to hear of it.
 const BLIND_ROUNDS: u32 = 2;
 /// When all drain, the queue shrinks in a round by 1 - [`DRAIN`] of it. Less than this share of
@@ -40,12 +42,22 @@ const BLIND_ROUNDS: u32 = 2;
 const SHRINKS: f64 = 0.1;
 /// See [`SHRINKS`].
 const STUCK_ROUNDS: u32 = 3;
+/// A queue that is long again so few rounds after it fell, without having been gone, and so often
+/// in a row, is filled by somebody.
+const RELAPSE_ROUNDS: u32 = 8;
+/// See [`RELAPSE_ROUNDS`].
+const RELAPSES: u32 = 3;
 /// How far beyond what our own kind keeps a queue must be.
 const CLEARLY: f64 = 1.25;
 /// So many times its own target the background level does not bear.
 const BACKGROUND_MOST: f64 = 2.5;
 /// Who had this share of the link when a drain began was alone.
 const ALONE: f64 = 0.85;
+
+/// Who came so late that the queue ended his start does not know the link, and sends trains for so
+/// many rounds more: with a smaller link in mind he would never want his share of it.
+const LATE_ROUNDS: u32 = 96;
+const LATE_TRAIN: usize = 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -56,6 +68,10 @@ pub(super) struct Calm {
     drain: Option<Drain>,
     /// The rounds whose loss has not been judged yet.
     trial: Trial,
+    /// The round in which the last drain ended before the queue was gone, and how often one came
+    /// back soon after that.
+    drained: Option<u32>,
+    relapses: u32,
     /// The background level: any queue is somebody else's.
     yields: bool,
 }
@@ -105,7 +121,15 @@ impl Calm {
     /// The first dip drains what the start left, unless nothing is queued: then it can wait.
     pub(super) fn new(nothing_queued: bool, yields: bool) -> Self {
         let rounds = if nothing_queued { DIP_PERIOD - 2 } else { 0 };
-        Self { rounds, quiet: 0, drain: None, trial: Trial::default(), yields }
+        Self {
+            rounds,
+            quiet: 0,
+            drain: None,
+            trial: Trial::default(),
+            drained: None,
+            relapses: 0,
+            yields,
+        }
     }
 
     /// A longer queue is drained.
@@ -121,12 +145,27 @@ impl Calm {
         let queue = model.path.queue;
         let long = queue > self.most_queue(model);
         if self.drain.is_none() && long && model.queued > 1 {
+            let soon = self.drained.is_some_and(|at| self.rounds < at + RELAPSE_ROUNDS);
+            self.relapses = if soon { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain { share: model.share, rounds: 0, stuck: 0, queue });
+            if self.relapses >= RELAPSES && !self.yields {
+                return true;
+            }
         }
         if self.drain.is_some() && queue < model.path.target() / 2 {
-            self.drain = None;
+            (self.drain, self.drained) = (None, None);
         }
         round.is_some_and(|round| self.end_round(model, round))
+    }
+
+    /// The queue is short again and not gone: others keep it so, and nobody fills it. What was
+    /// given up was lent.
+    fn give_up_drain(&mut self, model: &mut Model) {
+        let Some(drain) = self.drain.take() else { return };
+        self.drained = Some(self.rounds);
+        if !self.yields {
+            model.share = model.share.max(drain.share * RESTORED);
+        }
     }
 
     fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
@@ -149,8 +188,13 @@ impl Calm {
 
     fn is_stuck(&mut self, model: &mut Model, queue: Duration) -> bool {
         let link = model.link();
+        let most = self.most_queue(model);
         let Some(drain) = &mut self.drain else { return false };
         drain.rounds += 1;
+        if drain.rounds > BLIND_ROUNDS && queue < most / 2 {
+            self.give_up_drain(model);
+            return false;
+        }
         let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);
         if drain.rounds > BLIND_ROUNDS && queue + enough > drain.queue {
             drain.stuck += 1;
@@ -174,6 +218,17 @@ impl Calm {
 
     fn is_dipping(&self) -> bool {
         self.rounds % DIP_PERIOD < DIP_ROUNDS
+    }
+
+    /// Datagrams to be sent in one go.
+    pub(super) fn train(&self, model: &Model) -> usize {
+        let late = model.trains.is_none() && self.rounds < LATE_ROUNDS;
+        if late && !self.yields { LATE_TRAIN } else { 1 }
+    }
+
+    /// For people to read.
+    pub(super) fn name(&self) -> &'static str {
+        if self.drain.is_some() { "drain" } else { "calm" }
     }
 
     /// The pace, in bits a second.

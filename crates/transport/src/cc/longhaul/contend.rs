@@ -91,8 +91,10 @@ impl Contend {
         if ((before * 2) as f64) < self.window(model) {
             self.curve.on_idle(sample.now);
         } else {
-            // While it rests the curve goes on.
-            let resting = self.watch.is_some();
+            // While it rests the curve goes on. Behind a queue that our kind does not keep there is
+            // nothing to wait for.
+            let calm = model.calm_queue(super::calm::QUEUE_GAIN);
+            let resting = self.watch.is_some() && model.path.queue < calm;
             let acked = if resting { 0.0 } else { sample.acked.0 as f64 / model.packet.0 as f64 };
             self.window = self.curve.grown(sample.now, self.window, acked, model.path.rtt());
         }

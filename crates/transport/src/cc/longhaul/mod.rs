@@ -38,6 +38,8 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 const BACKGROUND: f64 = 0.3;
 /// The window never falls below this: enough for a few reports' worth of probing.
 const MIN_WINDOW: Bytes = Bytes::kib(16);
+/// What may arrive between two reports of a thin flow, which stay below 1% of it.
+const UNREPORTED: Bytes = Bytes::kib(32);
 /// The pace never falls below this.
 const MIN_RATE: Rate = Rate::from_bits_per_sec(64_000);
 /// Who was pushed out comes back with this part of the link.
@@ -134,10 +136,12 @@ impl Longhaul {
 
     fn update(&mut self) {
         let model = &self.model;
-        // Twice the bandwidth-delay product, and what reports are late by.
+        // Twice the bandwidth-delay product, and what reports are late by: a time, and among thin
+        // flows the bytes that must arrive to pay for them. A window that holds less would make a
+        // flow ever thinner.
         let ahead = |rate: f64| {
             let time = model.path.base * 2 + Duration::from_millis(20);
-            rate / 8.0 * time.as_secs_f64()
+            rate / 8.0 * time.as_secs_f64() + UNREPORTED.0 as f64
         };
         let (pace, window, least) = match &self.mode {
             Mode::Startup(startup) => {
@@ -204,9 +208,30 @@ impl Controller for Longhaul {
         known.then_some(Remembered { rate, rtt: self.model.path.base })
     }
 
+    fn describe(&self) -> String {
+        let mode = match &self.mode {
+            Mode::Startup(_) => "startup",
+            Mode::Calm(calm) => calm.name(),
+            Mode::Contend(_) => "contend",
+            Mode::Insist(_) => "insist",
+        };
+        let Model { path, share, .. } = &self.model;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        format!(
+            "{mode:8} share {:6.1} of {:6.1}, pace {:6.1}, base {:6.1} queue {:5.1}, own {:.4}",
+            share / 1e6,
+            self.model.link() / 1e6,
+            self.rate.as_bits_per_sec() as f64 / 1e6,
+            ms(path.base),
+            ms(path.queue),
+            self.model.own_loss.ratio(),
+        )
+    }
+
     fn train(&self) -> usize {
         match &self.mode {
             Mode::Startup(startup) => startup.train(&self.model),
+            Mode::Calm(calm) => calm.train(&self.model),
             _ => 1,
         }
     }

@@ -16,9 +16,9 @@ const LINK_MEMORY: Duration = Duration::from_secs(15);
 /// Convergence of flows that share a path: within so long, each comes e times nearer to its share.
 const FAIR_TIME: f64 = 2.5;
 /// The queue, in seconds, that this costs at most for each flow.
-const FAIR_QUEUE: f64 = 0.002;
+const FAIR_QUEUE: f64 = 0.003;
 /// Flows that may share a path before their queue looks like somebody else's.
-const FLOWS: f64 = 16.0;
+const FLOWS: f64 = 12.0;
 
 /// Sums over a round trip.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Model {
     /// Takes in a report; gives the round that it ended.
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
-            self.path.on_rtt(sample.now, rtt, self.share);
+            self.path.on_rtt(sample.now, rtt, self.link());
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));

@@ -57,7 +57,7 @@ impl Path {
         }
     }
 
-    /// A round trip took `rtt`; `rate` is what arrives, in bits a second.
+    /// A round trip took `rtt`; `rate` is the link's, in bits a second.
     pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, rate: f64) {
         // A clock that jumps makes one round trip too short: it takes two to believe it.
         self.base = self.base.min(rtt.max(self.last));

@@ -69,10 +69,11 @@ impl Startup {
         }
     }
 
-    /// Goes straight to what trains tell when it is what was remembered.
+    /// Goes straight to what trains tell when it is what was remembered: to the smaller of both,
+    /// for bunched arrivals make either too large.
     fn jump(&self, told: f64) -> f64 {
-        let confirmed = self.remembered.is_some_and(|rate| (0.8..1.25).contains(&(told / rate)));
-        if confirmed { told } else { told * JUMP }
+        let confirmed = self.remembered.filter(|rate| (0.8..1.25).contains(&(told / rate)));
+        confirmed.map_or(told * JUMP, |rate| told.min(rate))
     }
 
     pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> Option<Ended> {

@@ -1,0 +1,275 @@
+//! What is run, what is told of it, and what it must reach.
+
+use core::time::Duration;
+
+use path::{PathConfig, QueueConfig};
+use transport::cc::{Algorithm, Remembered};
+use units::Rate;
+
+use crate::run::{Flow, Kind, Seen, Setup, jain};
+
+/// A figure with the goal that it must not miss.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    pub name: &'static str,
+    pub least: f64,
+    pub most: f64,
+}
+
+const fn at_least(name: &'static str, least: f64) -> Figure {
+    Figure { name, least, most: f64::INFINITY }
+}
+
+const fn at_most(name: &'static str, most: f64) -> Figure {
+    Figure { name, least: f64::NEG_INFINITY, most }
+}
+
+const fn shown(name: &'static str) -> Figure {
+    Figure { name, least: f64::NEG_INFINITY, most: f64::INFINITY }
+}
+
+/// What to run with a seed.
+type Make = Box<dyn Fn(u64) -> Setup + Send + Sync>;
+/// The figures of a run.
+type Judge = Box<dyn Fn(&Seen) -> Vec<f64> + Send + Sync>;
+
+/// Runs of one kind.
+pub struct Case {
+    pub part: &'static str,
+    pub name: String,
+    pub figures: Vec<Figure>,
+    pub setup: Make,
+    pub judge: Judge,
+}
+
+/// The parts, in the order of the table.
+pub const PARTS: &[&str] = &["start", "grid", "ours", "cubic", "bbr", "background"];
+
+fn mbit(rate: u64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1_000_000)
+}
+
+fn path(rate: u64, rtt: u64, queue_ms: u64, seed: u64) -> PathConfig {
+    let queue: QueueConfig = format!("droptail:limit={queue_ms}ms").parse().expect("a queue");
+    let rtt = Duration::from_millis(rtt);
+    PathConfig::new(mbit(rate), rtt).with_queue(queue).with_seed(seed)
+}
+
+fn seconds(time: f64) -> Duration {
+    Duration::from_secs_f64(time)
+}
+
+const OURS: Kind = Kind::Ours(Algorithm::Longhaul);
+
+/// All cases; `rate` in Mbit/s is that of the grid.
+pub fn all(rate: u64) -> Vec<Case> {
+    let mut cases = start();
+    cases.extend(grid(rate));
+    for (rate, rtt) in [(50, 50), (100, 50), (200, 200)] {
+        cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count)));
+    }
+    for queue in [25, 50, 100] {
+        cases.push(rival("cubic", Kind::Ours(Algorithm::Cubic), queue, 0.4));
+        cases.push(rival("bbr", Kind::Bbr, queue, 0.35));
+    }
+    cases.extend([25, 50, 100].map(background));
+    cases
+}
+
+/// One flow over every path, the start included.
+fn grid(rate: u64) -> Vec<Case> {
+    const TIME: f64 = 20.0;
+    let mut cells: Vec<(u64, f64)> = Vec::new();
+    for rtt in [10, 50, 200, 560] {
+        cells.extend([0.0, 0.001, 0.01].map(|loss| (rtt, loss)));
+    }
+    cells.extend([(200, 0.05), (200, 0.1)]);
+    let case = |(rtt, loss): (u64, f64)| {
+        let second = if loss > 0.04 { 0.9 } else { 0.95 };
+        let whole = if loss > 0.04 || rtt > 200 { 0.0 } else { 0.86 };
+        Case {
+            part: "grid",
+            name: format!("{rate} Mbit/s, {rtt} ms, {}%", loss * 100.0),
+            figures: vec![
+                at_least("second half", second),
+                at_least("whole", whole),
+                at_most("drops %", 1.0),
+                at_most("queue ms", 12.5),
+                shown("99% of it"),
+            ],
+            setup: Box::new(move |seed| Setup {
+                path: path(rate, rtt, 50, seed).with_loss(loss),
+                flows: vec![Flow::new(OURS, 0)],
+                time: seconds(TIME),
+            }),
+            judge: Box::new(move |seen| {
+                vec![
+                    seen.of_limit(loss, TIME / 2.0, TIME),
+                    seen.of_limit(loss, 0.0, TIME),
+                    seen.drop_share(0.0, TIME) * 100.0,
+                    seen.queue(0.5, TIME / 2.0, TIME) * 1e3,
+                    seen.queue(0.99, TIME / 2.0, TIME) * 1e3,
+                ]
+            }),
+        }
+    };
+    cells.into_iter().map(case).collect()
+}
+
+/// Flows of ours, half of them late.
+fn ours(rate: u64, rtt: u64, count: u64) -> Case {
+    let late = 5.0;
+    // 20 round trips or 5 s.
+    let converged = late + (rtt as f64 * 0.02).max(5.0);
+    let end = converged + 20.0;
+    Case {
+        part: "ours",
+        name: format!("{count} on {rate} Mbit/s, {rtt} ms"),
+        figures: vec![
+            at_least("Jain", 0.97),
+            at_least("worst 5 s", 0.9),
+            at_least("used", 0.93),
+            shown("queue ms"),
+            at_most("drops %", 0.1),
+        ],
+        setup: Box::new(move |seed| {
+            let start = |flow: u64| {
+                let first = if flow < count / 2 { 0 } else { (late * 1000.0) as u64 };
+                first + (flow * 7 + seed * 13) * (flow + 2) % 97
+            };
+            Setup {
+                path: path(rate, rtt, 50, seed),
+                flows: (0..count).map(|flow| Flow::new(OURS, start(flow))).collect(),
+                time: seconds(end),
+            }
+        }),
+        judge: Box::new(move |seen| {
+            let windows = (0..4).map(|at| converged + f64::from(at) * 5.0);
+            let worst = windows.map(|from| jain(&seen.rates(from, from + 5.0)));
+            vec![
+                jain(&seen.rates(converged, end)),
+                worst.fold(1.0, f64::min),
+                seen.used(converged, end),
+                seen.queue(0.5, converged, end) * 1e3,
+                seen.drop_share(converged, end) * 100.0,
+            ]
+        }),
+    }
+}
+
+/// One of ours beside one of another kind.
+fn rival(part: &'static str, kind: Kind, queue: u64, least: f64) -> Case {
+    const END: f64 = 60.0;
+    Case {
+        part,
+        name: format!("beside {part}, queue {queue} ms"),
+        figures: vec![
+            Figure { name: "our share", least, most: 0.65 },
+            shown("10 s, least"),
+            shown("most"),
+            at_least("used", 0.93),
+            shown("queue ms"),
+        ],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, 50, queue, seed),
+            // By turns who comes first, and how much later the other.
+            flows: vec![
+                Flow::new(OURS, if seed % 2 == 0 { 1000 + seed * 37 } else { 0 }),
+                Flow::new(kind, if seed % 2 == 0 { 0 } else { 61 * seed }),
+            ],
+            time: seconds(END),
+        }),
+        judge: Box::new(move |seen| {
+            let share = |from: f64, to: f64| {
+                let rates = seen.rates(from, to);
+                rates[0] / (rates[0] + rates[1])
+            };
+            let windows = (1..6).map(|at| share(f64::from(at) * 10.0, f64::from(at + 1) * 10.0));
+            let shares: Vec<f64> = windows.collect();
+            vec![
+                share(10.0, END),
+                shares.iter().copied().fold(1.0, f64::min),
+                shares.iter().copied().fold(0.0, f64::max),
+                seen.used(10.0, END),
+                seen.queue(0.5, 10.0, END) * 1e3,
+            ]
+        }),
+    }
+}
+
+/// CUBIC beside the background level, against CUBIC alone, which uses all of these links.
+fn background(queue: u64) -> Case {
+    Case {
+        part: "background",
+        name: format!("cubic beside background, queue {queue} ms"),
+        figures: vec![at_least("cubic's part", 0.9), shown("together")],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, 50, queue, seed),
+            flows: vec![
+                Flow::new(Kind::Ours(Algorithm::Background), 0),
+                Flow::new(Kind::Ours(Algorithm::Cubic), 500 * seed),
+            ],
+            time: seconds(40.0),
+        }),
+        judge: Box::new(|seen| vec![seen.rate(1, 10.0, 40.0) / 1e8, seen.used(10.0, 40.0)]),
+    }
+}
+
+/// The start, from nothing and from memory.
+fn start() -> Vec<Case> {
+    let long = Remembered { rate: mbit(960), rtt: Duration::from_millis(200) };
+    let geo = Remembered { rate: mbit(240), rtt: Duration::from_millis(600) };
+    let mut cases = Vec::new();
+    for (name, kind, most, loss) in [
+        ("cold", OURS, 2.0, 0.0),
+        ("cold, 1% loss", OURS, 2.0, 0.01),
+        ("remembered", Kind::Remembering(long), 0.8, 0.0),
+        ("remembered, 1% loss", Kind::Remembering(long), 0.8, 0.01),
+    ] {
+        cases.push(Case {
+            part: "start",
+            name: format!("1 Gbit/s, 200 ms, {name}"),
+            figures: vec![
+                at_most("80% after s", most),
+                at_most("64 MiB after s", if most < 1.0 { 1.7 } else { 2.0 }),
+                at_most("drops %", 1.0),
+            ],
+            setup: Box::new(move |seed| Setup {
+                path: path(1000, 200, 50, seed).with_loss(loss),
+                flows: vec![Flow::new(kind, 0)],
+                time: seconds(3.0),
+            }),
+            judge: Box::new(|seen| {
+                let whole = seen.brought(64 << 20);
+                vec![seen.reached(0, 0.8), whole, seen.drop_share(0.0, 3.0) * 100.0]
+            }),
+        });
+    }
+    for (name, kind, most) in [("cold", OURS, 6.7), ("remembered", Kind::Remembering(geo), 4.8)] {
+        cases.push(Case {
+            part: "start",
+            name: format!("100 MB by GEO, {name}"),
+            figures: vec![at_most("whole after s", most), at_most("drops %", 1.0)],
+            setup: Box::new(move |seed| Setup {
+                path: path(250, 600, 600, seed),
+                flows: vec![Flow { bytes: 100_000_000, ..Flow::new(kind, 0) }],
+                time: seconds(8.0),
+            }),
+            judge: Box::new(|seen| {
+                vec![seen.brought(100_000_000), seen.drop_share(0.0, 8.0) * 100.0]
+            }),
+        });
+    }
+    cases.push(Case {
+        part: "start",
+        name: "remembered ten times too much".to_owned(),
+        figures: vec![at_least("2 to 5 s", 0.9), at_most("drops %", 100.0)],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, 200, 50, seed),
+            flows: vec![Flow::new(Kind::Remembering(long), 0)],
+            time: seconds(5.0),
+        }),
+        judge: Box::new(|seen| vec![seen.used(2.0, 5.0), seen.drop_share(0.0, 5.0) * 100.0]),
+    });
+    cases
+}

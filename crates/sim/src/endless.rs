@@ -1,0 +1,105 @@
+//! A connection whose application always has more to send.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use path::PathConfig;
+use transport::{Config, Connection, Event, ReadOutcome, WriteOutcome};
+use units::Instant;
+
+use crate::{Datagram, Faults, Node, Socket, World};
+
+/// What the application writes or reads in one go.
+const CHUNK: usize = 32 << 10;
+
+/// One end: the near one writes as much as it can, or up to a limit, from its start on; the far
+/// one reads.
+pub struct Endless {
+    socket: Socket,
+    connects: Option<(Instant, SocketAddr)>,
+    stream: Option<u64>,
+    /// What is still to be written; nothing at the far end.
+    left: u64,
+    /// Bytes that the application has read.
+    pub read: u64,
+}
+
+impl Endless {
+    /// Both ends of flow `number`, which begins `start` after the world and sends `limit` bytes.
+    pub fn pair(number: usize, start: Duration, config: Config, limit: u64) -> [Self; 2] {
+        let end = |side: u8| {
+            let address = ([10, side, number as u8, 1], 7272).into();
+            let socket = Socket::new(address, config, [side * 100 + number as u8; 32]);
+            Self { socket, connects: None, stream: None, left: 0, read: 0 }
+        };
+        let (mut near, far) = (end(0), end(1));
+        near.left = limit;
+        near.connects = Some((World::<Self>::START + start, far.socket.address()));
+        [near, far]
+    }
+
+    /// A world of such flows over one path: the configuration and the start of each.
+    pub fn world(path: &PathConfig, flows: &[(Config, Duration)]) -> World<Self> {
+        let flows = flows.iter().enumerate();
+        let ends = flows
+            .flat_map(|(number, &(config, start))| Self::pair(number, start, config, u64::MAX));
+        World::of(path, Faults::default(), ends.collect())
+    }
+
+    /// The connection, once it has begun.
+    pub fn connection(&mut self) -> Option<&mut Connection> {
+        self.socket.connection()
+    }
+
+    fn application(&mut self, now: Instant) {
+        let Some(connection) = self.socket.connection() else { return };
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Established if self.left > 0 => self.stream = connection.open().ok(),
+                Event::Opened(stream) => self.stream = Some(stream),
+                _ => {}
+            }
+        }
+        let Some(stream) = self.stream else { return };
+        let mut buffer = [0; CHUNK];
+        while self.left > 0 {
+            let next = self.left.min(CHUNK as u64) as usize;
+            let WriteOutcome::Written(len @ 1..) = connection.write(stream, &buffer[..next]) else {
+                break;
+            };
+            self.left -= len as u64;
+        }
+        while let ReadOutcome::Read(len) = connection.read(now, stream, &mut buffer) {
+            self.read += len as u64;
+        }
+    }
+}
+
+impl Node for Endless {
+    fn address(&self) -> SocketAddr {
+        self.socket.address()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        out: &mut Vec<Datagram>,
+    ) {
+        self.socket.receive(now, from, datagram, out);
+    }
+
+    fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {
+        if let Some((_, to)) = self.connects.take_if(|(at, _)| *at <= now) {
+            self.socket.connect(now, to);
+        }
+        self.application(now);
+        self.socket.flush(now, out);
+        self.application(now);
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.connects.map(|(at, _)| at).into_iter().chain(self.socket.next()).min()
+    }
+}
