@@ -3,9 +3,11 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "these comments are the help, as it is shown")]
 
 mod emulate;
+mod forward;
 mod gateway;
 mod probe;
 mod simulate;
+mod striping;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,9 +21,11 @@ use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
+pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
 pub use simulate::{Reproduce, Simulate};
+pub use striping::Striping;
 
 /// How every command ends; part of `--help` and of the man pages.
 const EXIT_CODES: &str = "\
@@ -52,6 +56,7 @@ pub enum Command {
     Emulate(Box<Emulate>),
     Simulate(Simulate),
     Reproduce(Reproduce),
+    Forward(Box<Forward>),
     Ftp(crate::ftp::args::Ftp),
     FtpUser(crate::ftp::args::FtpUser),
     Gateway(Gateway),
@@ -89,13 +94,8 @@ pub struct Cp {
     /// itself. With --cc, --background or --rate-limit it takes UDP alone.
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
-    /// TCP connections to stripe over, where TCP carries the data
-    #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
-    pub streams: u16,
-    /// The kernel's congestion control for what this side sends by TCP, as in "cubic"
-    #[arg(long, value_name = "NAME")]
-    pub tcp_cc: Option<String>,
+    #[command(flatten)]
+    pub striping: Striping,
     #[command(flatten)]
     pub ssh: Ssh,
     #[command(flatten)]
@@ -251,7 +251,8 @@ pub struct Output {
 /// Serve a directory to those whose keys are let in, over UDP and TCP
 ///
 /// `authorized_keys` holds one key a line, as `longhaul fingerprint` prints it on the other side;
-/// before it may stand root="DIR", read-only and rate=RATE (which lets it in over UDP alone),
+/// before it may stand root="DIR", read-only, rate=RATE (which lets it in over UDP alone) and
+/// forward="HOST:PORT" (of what --forward allows, only this; several times, or empty for nothing),
 /// separated by commas. Changes count from the next request. Whoever holds this side's own identity is let in too.
 ///
 /// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
@@ -269,9 +270,15 @@ pub struct Serve {
     pub read_only: bool,
     #[command(flatten)]
     pub sending: Sending,
-    /// The kernel's congestion control for the TCP connections, as in "cubic"
+    /// The kernel's congestion control for the TCP connections, as in "cubic" [default: bbr where the
+    /// kernel has it]
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
+    /// Connect clients of `longhaul forward` to this HOST:PORT, as this side sees it; either may be *
+    ///
+    /// May be given several times. A key's own forward= narrows it further.
+    #[arg(long, value_name = "TARGET")]
+    pub forward: Vec<crate::forward::Target>,
     /// Whom to let in [default: the file `authorized_keys` in LONGHAUL_HOME]
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub authorized_keys: Option<PathBuf>,

@@ -12,6 +12,7 @@ mod args;
 mod cp;
 mod demo;
 mod emulate;
+mod forward;
 mod ftp;
 mod gateway;
 mod keys;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Emulate(options) => emulate::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Reproduce(options) => reproduce::run(&options),
+        Command::Forward(options) => forward::run(*options),
         Command::Ftp(options) => ftp::run(options),
         Command::FtpUser(options) => ftp::user(&options),
         Command::Gateway(options) => gateway::run(options),

@@ -34,8 +34,14 @@ struct Table(BTreeMap<IpAddr, Entry>);
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry {
+    /// By UDP.
+    #[serde(default)]
     rate_bps: u64,
+    #[serde(default)]
     rtt_us: u64,
+    /// TCP connections that filled it.
+    #[serde(default)]
+    streams: u16,
     /// When, in seconds since 1970.
     learnt: u64,
 }
@@ -52,11 +58,25 @@ impl Paths {
         self.read().recall(host, net::clock::wall())
     }
 
+    /// How many TCP connections filled the way from here to a host.
+    pub fn streams(&self, host: IpAddr) -> Option<u16> {
+        self.read().entry(host, net::clock::wall())?.streams()
+    }
+
     /// Writes down what was found on the way from here to a host.
     pub fn learn(&self, host: IpAddr, found: Remembered) {
+        self.write(host, |entry| entry.take(found));
+    }
+
+    /// Writes down how many TCP connections it took.
+    pub fn learn_streams(&self, host: IpAddr, streams: u16) {
+        self.write(host, |entry| entry.streams = streams);
+    }
+
+    fn write(&self, host: IpAddr, news: impl FnOnce(&mut Entry)) {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.read();
-        table.learn(host, found, net::clock::wall());
+        table.learn(host, net::clock::wall(), news);
         let text = serde_json::to_string_pretty(&table).expect("a table of numbers is JSON");
         let written = home::make().and_then(|_| home::write(&self.file, &format!("{text}\n")));
         if let Err(error) = written {
@@ -83,19 +103,22 @@ impl Paths {
 
 impl Table {
     fn recall(&self, host: IpAddr, now: Duration) -> Option<Remembered> {
-        let entry = self.0.get(&host.to_canonical()).filter(|entry| entry.is_valid(now))?;
+        let entry = self.entry(host, now).filter(|entry| entry.rate_bps > 0)?;
         Some(Remembered {
             rate: Rate::from_bits_per_sec(entry.rate_bps),
             rtt: Duration::from_micros(entry.rtt_us),
         })
     }
 
-    fn learn(&mut self, host: IpAddr, found: Remembered, now: Duration) {
-        let entry = Entry {
-            rate_bps: found.rate.as_bits_per_sec(),
-            rtt_us: u64::try_from(found.rtt.as_micros()).unwrap_or(u64::MAX),
-            learnt: now.as_secs(),
-        };
+    fn entry(&self, host: IpAddr, now: Duration) -> Option<Entry> {
+        self.0.get(&host.to_canonical()).copied().filter(|entry| entry.is_valid(now))
+    }
+
+    fn learn(&mut self, host: IpAddr, now: Duration, news: impl FnOnce(&mut Entry)) {
+        let nothing = Entry { rate_bps: 0, rtt_us: 0, streams: 0, learnt: 0 };
+        let mut entry = self.entry(host, now).unwrap_or(nothing);
+        news(&mut entry);
+        entry.learnt = now.as_secs();
         self.0.insert(host.to_canonical(), entry);
         self.0.retain(|_, entry| entry.is_valid(now));
         while self.0.len() > MAX_HOSTS {
@@ -106,6 +129,15 @@ impl Table {
 }
 
 impl Entry {
+    fn take(&mut self, found: Remembered) {
+        self.rate_bps = found.rate.as_bits_per_sec();
+        self.rtt_us = u64::try_from(found.rtt.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    fn streams(self) -> Option<u16> {
+        Some(self.streams).filter(|&streams| streams > 0)
+    }
+
     /// Neither too old nor, after a jump of the clock, from the future.
     fn is_valid(&self, now: Duration) -> bool {
         let age = now.as_secs().checked_sub(self.learnt);
@@ -128,10 +160,27 @@ mod tests {
         Remembered { rate, rtt: Duration::from_millis(200) }
     }
 
+    fn learn(table: &mut Table, host: IpAddr, found: Remembered, now: Duration) {
+        table.learn(host, now, |entry| entry.take(found));
+    }
+
+    #[test]
+    fn a_count_of_connections_stands_beside_the_rate() {
+        let mut table = Table::default();
+        table.learn(host(1), NOW, |entry| entry.streams = 9);
+        assert_eq!(table.recall(host(1), NOW), None, "no rate is known");
+        learn(&mut table, host(1), path(100), NOW);
+        assert_eq!(table.entry(host(1), NOW).unwrap().streams(), Some(9));
+        let old = r#"{"0.0.0.1":{"rate_bps":5000000,"rtt_us":200000,"learnt":1800000000}}"#;
+        let table: Table = serde_json::from_str(old).unwrap();
+        assert_eq!(table.recall(host(1), NOW), Some(path(5)));
+        assert_eq!(table.entry(host(1), NOW).unwrap().streams(), None);
+    }
+
     #[test]
     fn a_path_is_remembered_for_its_lifetime() {
         let mut table = Table::default();
-        table.learn(host(1), path(100), NOW);
+        learn(&mut table, host(1), path(100), NOW);
         let text = serde_json::to_string(&table).unwrap();
         let table: Table = serde_json::from_str(&text).unwrap();
         let last = NOW + Remembered::LIFETIME - Duration::from_secs(1);
@@ -146,13 +195,13 @@ mod tests {
     fn the_oldest_and_the_expired_make_room() {
         let mut table = Table::default();
         for number in 0..=MAX_HOSTS {
-            table.learn(host(number), path(1), NOW + Duration::from_secs(number as u64));
+            learn(&mut table, host(number), path(1), NOW + Duration::from_secs(number as u64));
         }
         let later = NOW + Duration::from_secs(MAX_HOSTS as u64);
         assert_eq!(table.0.len(), MAX_HOSTS);
         assert!(table.recall(host(0), later).is_none() && table.recall(host(1), later).is_some());
         assert!(serde_json::to_string_pretty(&table).unwrap().len() < MAX_FILE as usize);
-        table.learn(host(1000), path(1), later + Remembered::LIFETIME);
+        learn(&mut table, host(1000), path(1), later + Remembered::LIFETIME);
         assert_eq!(table.0.len(), 1);
     }
 

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use net::mux::Mux;
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError, PublicKey, tcp};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::task::JoinSet;
 use transfer::{Direction, ServeOptions};
 use units::Bytes;
 
 use crate::args::Serve;
+use crate::forward;
 use crate::keys::{self, Authorized, Grant, Own};
 use crate::paths::Paths;
 use crate::qlog::Qlog;
@@ -196,7 +198,11 @@ async fn serve(
                         say(&service.options, format_args!("{address} refused: {RATE_BY_TCP}"));
                         return transfer::refuse(&mut stream, RATE_BY_TCP).await;
                     }
-                    serve_request(&service, &client, &mut stream, |stream| {
+                    let head = forward::opening(&mut stream).await;
+                    if *head == forward::MUX {
+                        return serve_mux(&service, address, stream).await;
+                    }
+                    serve_request(&service, &client, &head, &mut stream, |stream| {
                         Figures::of_tcp(&stream.stats())
                     })
                     .await;
@@ -228,7 +234,11 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
         }
         let limit = granted.into_iter().chain(service.options.sending.rate_limit).min();
         requests.spawn(async move {
-            serve_request(&service, &client, &mut stream, |stream| {
+            let head = forward::opening(&mut stream).await;
+            if *head == forward::FORWARD {
+                return serve_forward(&service, &client, stream).await;
+            }
+            serve_request(&service, &client, &head, &mut stream, |stream| {
                 Figures::of_udp(&stream.stats(), limit)
             })
             .await;
@@ -241,10 +251,50 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     }
 }
 
-/// Does what one client asks, and says how it ended.
+/// Serves the forwarded connections that one striped stream carries.
+async fn serve_mux(service: &Arc<Service>, address: SocketAddr, stream: tcp::StripedStream) {
+    let peer = stream.peer();
+    let mux = Mux::server(stream);
+    let mut forwards = JoinSet::new();
+    while let Some(mut stream) = mux.accept().await {
+        while forwards.try_join_next().is_some() {}
+        let service = service.clone();
+        let Some(client) = service.client(address, peer) else { return };
+        forwards.spawn(async move {
+            if *forward::opening(&mut stream).await == forward::FORWARD {
+                serve_forward(&service, &client, stream).await;
+            }
+        });
+    }
+}
+
+/// Connects a client to a target, as far as both the server and its key allow that.
+async fn serve_forward<S: AsyncRead + AsyncWrite + Unpin>(
+    service: &Service,
+    client: &Client,
+    stream: S,
+) {
+    let _active = Active::new(&service.active);
+    let mut lists = vec![&service.options.forward[..]];
+    lists.extend(client.grant.forward.as_deref());
+    let (target, outcome) = forward::forward(stream, &lists).await;
+    let client = client.address;
+    match outcome {
+        forward::Outcome::Done => {}
+        forward::Outcome::Refused(reason) => {
+            say(&service.options, format_args!("{client} not forwarded: {reason}"));
+        }
+        forward::Outcome::Cut(error) => {
+            say(&service.options, format_args!("{client} to {target:?} was cut: {error}"));
+        }
+    }
+}
+
+/// Does what one client asks, and says how it ended. The stream begins with `head`, which was read.
 async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     service: &Service,
     client: &Client,
+    head: &[u8],
     stream: &mut S,
     figures: impl Fn(&S) -> Figures,
 ) {
@@ -254,7 +304,11 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let read_only = service.options.read_only || grant.read_only;
     let options = ServeOptions { read_only, ..ServeOptions::default() };
     let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
-    let done = transfer::serve(&mut *stream, root.as_path(), &options).await;
+    let done = {
+        let (reading, writing) = tokio::io::split(&mut *stream);
+        let whole = tokio::io::join(head.chain(reading), writing);
+        transfer::serve(whole, root.as_path(), &options).await
+    };
     let elapsed = net::clock::now().since(start);
     match done {
         Ok(outcome) => {

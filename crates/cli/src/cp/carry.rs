@@ -108,7 +108,12 @@ async fn over(
                 None => link::stripe(job, *address, credentials).await?,
             };
             let summary = request(job, index, &mut stream, Figures::default).await?;
-            let figures = Figures::of_tcp(&stream.stats()).known(sends);
+            let stats = stream.stats();
+            let paths = Paths::unless(job.options.memory.no_remember);
+            if let (Some(paths), true) = (paths, job.options.striping.learns()) {
+                paths.learn_streams(address.ip(), stats.target as u16);
+            }
+            let figures = Figures::of_tcp(&stats).known(sends);
             let _ = tokio::time::timeout(FAREWELL, stream.close()).await;
             (summary, figures)
         }

@@ -49,11 +49,11 @@ impl Link {
         }
     }
 
-    fn words(&self, job: &Job) -> String {
+    fn words(&self) -> &'static str {
         match self {
-            Self::Udp(_) => "UDP".to_owned(),
-            Self::Tcp { .. } => format!("{} TCP connections", job.options.streams),
-            Self::Ssh => "ssh".to_owned(),
+            Self::Udp(_) => "UDP",
+            Self::Tcp { .. } => "striped TCP",
+            Self::Ssh => "ssh",
         }
     }
 }
@@ -91,7 +91,7 @@ async fn to_server(
         match linked.await {
             Err(error) if is_absence(&error) => failure = Some(error),
             Ok(link) => {
-                show::started(job, &address.to_string(), &link, &link.words(job));
+                show::started(job, &address.to_string(), &link, link.words());
                 return Ok(link);
             }
             failed => return failed,
@@ -131,7 +131,7 @@ async fn beside_ssh(
             show::tell(job, &format!("nothing passes beside ssh ({why}), so ssh carries the data"));
         }
     }
-    show::started(job, &session.login.0, &link, &link.words(job));
+    show::started(job, &session.login.0, &link, link.words());
     Ok(link)
 }
 
@@ -182,9 +182,12 @@ pub async fn stripe(
     address: SocketAddr,
     credentials: &Credentials,
 ) -> Result<StripedStream, NetError> {
-    let congestion_control = job.options.tcp_cc.clone();
-    let options = tcp::Options { congestion_control, ..tcp::Options::default() };
-    tcp::connect(address, credentials, tcp::Policy::Fixed(job.options.streams), &options).await
+    let paths = Paths::unless(job.options.memory.no_remember);
+    let host = address.ip();
+    let streams = paths.as_ref().and_then(|paths| paths.streams(host));
+    let rate = paths.and_then(|paths| paths.recall(host)).map(|path| path.rate);
+    let (policy, options) = job.options.striping.settings(streams, rate)?;
+    tcp::connect(address, credentials, policy, &options).await
 }
 
 /// The server has proved to be who it should be.

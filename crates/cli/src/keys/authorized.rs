@@ -1,5 +1,5 @@
 //! `authorized_keys`: whom a server lets in, and to what. A line is `[OPTIONS] KEY [COMMENT]`, with
-//! options separated by commas: `root="DIR"`, `read-only`, `rate=100mbit`.
+//! options separated by commas: `root="DIR"`, `read-only`, `rate=100mbit`, `forward="HOST:PORT"`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,6 +14,7 @@ use net::PublicKey;
 use units::Rate;
 
 use super::home;
+use crate::forward::Target;
 
 /// Permissions that let others change a file.
 const WRITABLE: u32 = 0o022;
@@ -27,6 +28,8 @@ pub struct Grant {
     pub read_only: bool,
     /// Is sent no more than this.
     pub rate: Option<Rate>,
+    /// May be connected to these, as far as the server forwards at all; `None` for all that it does.
+    pub forward: Option<Vec<Target>>,
 }
 
 /// Whom a server lets in. The file is read again whenever it has changed.
@@ -166,8 +169,18 @@ fn allow(grant: &mut Grant, option: &str) -> anyhow::Result<()> {
             let rate = rate.parse().map_err(|error| anyhow!("rate={rate}: {error}"))?;
             grant.rate = Some(rate);
         }
+        Some(("forward", quoted)) => {
+            let targets = grant.forward.get_or_insert_default();
+            match unquoted(quoted)? {
+                nothing if nothing.is_empty() => {}
+                target => targets.push(target.parse().map_err(anyhow::Error::msg)?),
+            }
+        }
         // An option may only take away: one that is not understood must not be passed over.
-        _ => bail!("unknown option '{option}': there are root=\"DIR\", read-only and rate=RATE"),
+        _ => bail!(
+            "unknown option '{option}': there are root=\"DIR\", read-only, rate=RATE \
+             and forward=\"HOST:PORT\""
+        ),
     }
     Ok(())
 }
@@ -213,9 +226,12 @@ mod tests {
             root: Some("/a b,\"c".into()),
             read_only: true,
             rate: Some("10mbit".parse().unwrap()),
+            forward: Some(vec!["db:5432".parse().unwrap(), "*:80".parse().unwrap()]),
         };
-        let line = r#"read-only,root="/a b,\"c",rate=10mbit   KEY me"#;
+        let line =
+            r#"read-only,root="/a b,\"c",forward="db:5432",rate=10mbit,forward=*:80   KEY me"#;
         assert_eq!(grant(line).unwrap(), (key, expected));
+        assert_eq!(grant("forward= KEY").unwrap().1.forward, Some(Vec::new()));
         assert_eq!(grant("root=sub KEY").unwrap().1.root, Some("sub".into()));
         for bad in
             ["", "x25519:12", "write-only KEY", "root=\"open KEY", "rate=fast KEY", "read-only"]

@@ -20,6 +20,8 @@ pub struct Stats {
     pub elapsed: Duration,
     /// The most TCP connections it had at a time.
     pub connections: usize,
+    /// How many it should have, as its policy and the other side's saw it last.
+    pub target: usize,
     /// The smallest round-trip time any connection saw; `None` before the first sample.
     pub rtt_min: Option<Duration>,
     /// The smoothed round-trip time, its mean over the connections.
@@ -115,23 +117,13 @@ impl Condition {
 }
 
 impl Stats {
-    /// Sums up.
-    pub(super) fn collect(
-        sockets: &[Arc<TcpStream>],
-        connections: usize,
-        mut totals: Totals,
-        (sent, received): (Bytes, Bytes),
-        elapsed: Duration,
-    ) -> Self {
+    /// Sums up what the kernel knows.
+    pub(super) fn collect(sockets: &[Arc<TcpStream>], mut totals: Totals) -> Self {
         let infos: Vec<_> =
             sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect();
         infos.iter().for_each(|info| totals.add_info(info));
         let condition = Condition::of_infos(&infos);
         Self {
-            sent,
-            received,
-            elapsed,
-            connections,
             rtt_min: totals.rtt_min.into_iter().chain(condition.rtt_min).min(),
             rtt_smoothed: condition.rtt.or(totals.rtt),
             segments_sent: totals.segments_sent,
@@ -139,6 +131,7 @@ impl Stats {
             busy: totals.busy,
             window_limited: totals.window_limited,
             buffer_limited: totals.buffer_limited,
+            ..Self::default()
         }
     }
 

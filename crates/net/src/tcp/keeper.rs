@@ -152,13 +152,13 @@ impl Keeper {
     fn measure(&self, controller: &mut dyn Controller) -> Wish {
         let now = clock::now();
         let idle = self.shared.tick(now);
-        let (sockets, ..) = self.shared.sockets();
+        let sockets = self.shared.sockets();
         let condition = Condition::of(sockets.iter().map(|socket| &**socket));
         let (Some(rtt), Some(base_rtt)) = (condition.rtt, condition.rtt_min) else {
             return Wish::AsBefore;
         };
         sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
-        let (delivered, _) = self.shared.bytes();
+        let delivered = self.shared.delivered();
         let (connections, window) = (sockets.len(), condition.window);
         let sample = Sample { now, connections, delivered, rtt, base_rtt, window, idle };
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
@@ -175,6 +175,7 @@ impl Keeper {
             return self.shared.wish(own.unwrap_or_default());
         };
         let target = own.max(self.shared.their_wish()).unwrap_or(width).clamp(1, MAX_STREAMS);
+        self.shared.aim(target);
         if width < target {
             dialler.open(target - width);
         } else {

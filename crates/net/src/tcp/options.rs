@@ -27,6 +27,9 @@ const UNSENT_ONE: [u32; 2] = [16 << 10, 128 << 10];
 /// for a quarter of an hour.
 const UNANSWERED: Duration = Duration::from_secs(60);
 
+/// What is used when none is named: random losses do not slow it down.
+const PREFERRED: &[u8] = b"bbr";
+
 /// A silent connection is probed after this time,
 const KEEPALIVE_TIME: Duration = Duration::from_secs(15);
 /// again and again with this interval,
@@ -37,8 +40,9 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// How the TCP connections of a stream are set up.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The kernel's congestion control by its name there, such as `cubic` or `bbr`; `None` leaves
-    /// the system's default. It rules what this end sends.
+    /// The kernel's congestion control by its name there, such as `cubic` or `bbr`; `None` takes
+    /// `bbr` where that is to be had, and the system's default elsewhere. It rules what this end
+    /// sends.
     pub congestion_control: Option<String>,
     /// The most a stream holds of what came out of order or was not yet read, and the most of what
     /// it sent and the other side has not confirmed; but 1 MiB at least.
@@ -60,6 +64,8 @@ impl Options {
         };
         tune(&socket).map_err(refused)?;
         let Some(name) = &self.congestion_control else {
+            // Not every kernel has it, nor lets everybody use it.
+            let _ = socket.set_tcp_congestion(PREFERRED);
             return Ok(());
         };
         let congestion_control = socket.set_tcp_congestion(name.as_bytes());

@@ -9,6 +9,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
@@ -20,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use units::Instant;
 
-use super::info::Totals;
+use super::info::{Stats, Totals};
 use super::options::MAX_STREAMS;
 use crate::clock;
 use crate::error::NetError;
@@ -52,8 +53,9 @@ struct State {
     /// Records taken by lanes and not yet handed to the kernel.
     unwritten: usize,
     received: u64,
-    /// The most lanes there were at a time.
+    /// The most lanes there were at a time, and how many there should be.
     most: usize,
+    target: usize,
     /// Whether the other side left a lane although this side has everything: then it has, too.
     heard: bool,
     /// How many lanes this side would like, and the other; 0 for no wish.
@@ -113,6 +115,7 @@ impl Shared {
             unwritten: 0,
             received: 0,
             most: 0,
+            target: 0,
             heard: false,
             wish: 0,
             their_wish: 0,
@@ -198,19 +201,35 @@ impl Shared {
         state.is_over() && (state.heard || state.lanes.is_empty())
     }
 
-    /// Bytes confirmed by the other side, and bytes received, without headers.
-    pub fn bytes(&self) -> (units::Bytes, units::Bytes) {
-        let state = self.lock();
-        (state.scatter.delivered(), units::Bytes(state.received))
+    /// Bytes that the other side has.
+    pub fn delivered(&self) -> units::Bytes {
+        self.lock().scatter.delivered()
     }
 
     // The keeper's side.
 
-    /// The connections, the most there were, and what those did that are gone.
-    pub fn sockets(&self) -> (Vec<Arc<TcpStream>>, usize, Totals) {
+    /// The connections.
+    pub fn sockets(&self) -> Vec<Arc<TcpStream>> {
+        self.lock().lanes.values().map(|lane| lane.socket.clone()).collect()
+    }
+
+    /// The stream's figures.
+    pub fn stats(&self, elapsed: Duration) -> Stats {
+        let sockets = self.sockets();
         let state = self.lock();
-        let sockets = state.lanes.values().map(|lane| lane.socket.clone()).collect();
-        (sockets, state.most, state.gone.clone())
+        Stats {
+            sent: state.scatter.delivered(),
+            received: units::Bytes(state.received),
+            elapsed,
+            connections: state.most,
+            target: state.target,
+            ..Stats::collect(&sockets, state.gone.clone())
+        }
+    }
+
+    /// Notes how many lanes there should be.
+    pub fn aim(&self, target: usize) {
+        self.lock().target = target;
     }
 
     /// How many lanes can be given records.

@@ -77,9 +77,7 @@ impl StripedStream {
 
     /// What the stream has done so far.
     pub fn stats(&self) -> Stats {
-        let elapsed = clock::now().since(self.since);
-        let (sockets, most, gone) = self.shared.sockets();
-        Stats::collect(&sockets, most, gone, self.shared.bytes(), elapsed)
+        self.shared.stats(clock::now().since(self.since))
     }
 }
 

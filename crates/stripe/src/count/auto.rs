@@ -3,9 +3,11 @@
 //! The rate of payload is measured over windows of a few round trips. While it grows, TCP is still
 //! finding its way, and nothing is changed. When it stands still although nothing waits in the
 //! path's queue, each connection is held back by something of its own (losses, a window), so there
-//! are twice as many from then on; unless the last doubling had brought next to nothing, which is
-//! then taken back. When the queue grows, the path is full, and the count stays; from time to time a
-//! few more are tried if the queue has gone, or a few less if it stands.
+//! are up to twice as many from then on; unless the last step had brought next to nothing, which is
+//! then taken back. The same when the rate falls short of what the path has carried before: slow
+//! start shows what that is long before losses have brought each connection down to its own rate.
+//! When the queue grows, the path is full, and the count stays; from time to time a few more are tried
+//! if the queue has gone, or a few less if it stands.
 
 use core::time::Duration;
 
@@ -17,7 +19,7 @@ use super::{Controller, Sample};
 /// connection long to fill,
 const FIRST_PER: Duration = Duration::from_millis(10);
 /// within these bounds.
-const FIRST: [usize; 2] = [1, 16];
+const FIRST: [usize; 2] = [1, 32];
 /// A window lasts so many round trips,
 const ROUND_TRIPS: f64 = 1.5;
 /// but not less, nor more.
@@ -28,6 +30,10 @@ const GROWS: f64 = 1.15;
 const WORTH: f64 = 1.05;
 /// and fewer do when they lose no more than this.
 const EQUAL: f64 = 0.98;
+/// Less than this of the best rate falls short of it,
+const SHORT: f64 = 0.9;
+/// which is forgotten by so much a window, for paths change.
+const FADE: f64 = 0.99;
 /// So much of the base round-trip time in the queue, or the second, is a queue.
 const QUEUED: f64 = 1.0 / 16.0;
 const QUEUED_LEAST: Duration = Duration::from_millis(4);
@@ -41,6 +47,8 @@ pub struct Auto {
     window: Option<Window>,
     /// The rate of the window before.
     last: Option<f64>,
+    /// The best of late.
+    best: f64,
     state: State,
     rest: u32,
 }
@@ -66,7 +74,7 @@ impl Auto {
     /// Begins with so many connections; 0 for a number that suits the round-trip time.
     pub const fn new(first: usize) -> Self {
         let state = State::Tries { from: 0, rate: 0.0 };
-        Self { count: first, window: None, last: None, state, rest: REST[0] }
+        Self { count: first, window: None, last: None, best: 0.0, state, rest: REST[0] }
     }
 
     /// The rate of a window that has just ended, in bits a second, and whether there was a queue.
@@ -90,9 +98,16 @@ impl Auto {
         self.last = None;
     }
 
+    /// As many more as the rate falls short by, but no more than twice as many.
+    fn grow(&mut self, rate: f64, factor: f64) {
+        let factor = (self.best / rate).clamp(factor, 2.0);
+        self.try_other((self.count as f64 * factor).ceil() as usize, rate);
+    }
+
     /// Back to the count before: the other brought nothing.
-    fn take_back(&mut self, count: usize) {
+    fn take_back(&mut self, count: usize, rate: f64) {
         self.count = count;
+        self.best = rate;
         self.rest = (self.rest * 2).min(REST[1]);
         self.state = State::Rests(self.rest);
     }
@@ -101,21 +116,26 @@ impl Auto {
     fn decide(&mut self, rate: f64, queued: bool) {
         match self.state {
             State::Tries { from, rate: before } if from < self.count => {
-                if rate < before * WORTH && from > 0 {
-                    self.take_back(from);
-                } else if queued {
+                // What fell was not the rate of that count, but that of its beginning.
+                let settled = rate * GROWS >= before;
+                if queued {
                     self.state = State::Rests(REST[0]);
+                } else if rate < before * WORTH && settled {
+                    self.take_back(from, rate);
                 } else {
-                    self.try_other(self.count * 2, rate);
+                    self.grow(rate, 2.0);
                 }
             }
-            State::Tries { from, rate: before } if rate < before * EQUAL => self.take_back(from),
+            State::Tries { from, rate: before } if rate < before * EQUAL => {
+                self.take_back(from, before);
+            }
             State::Tries { .. } => self.state = State::Rests(REST[0]),
+            State::Rests(_) if !queued && rate < self.best * SHORT => self.grow(rate, 1.25),
             State::Rests(left) if left > 0 => self.state = State::Rests(left - 1),
             State::Rests(_) if queued && self.count > 1 => {
                 self.try_other((self.count * 3 / 4).max(1), rate);
             }
-            State::Rests(_) if !queued => self.try_other(self.count + self.count.div_ceil(2), rate),
+            State::Rests(_) if !queued => self.grow(rate, 1.5),
             State::Rests(_) => {}
         }
     }
@@ -135,7 +155,9 @@ impl Controller for Auto {
         } else if let Some((rate, queued)) = self.measure(sample) {
             let grows = self.last.is_none_or(|last| rate > last * GROWS);
             self.last = Some(rate);
-            if !grows {
+            self.best = rate.max(self.best * FADE);
+            // Nothing at all is an outage, and no reason for anything.
+            if !grows && rate > 0.0 {
                 self.decide(rate, queued);
             }
         }

@@ -55,6 +55,38 @@ fn auto_finds_as_many_as_fill_the_link_and_stays_there() {
 }
 
 #[test]
+fn auto_is_not_misled_by_the_passing_rates_of_slow_start() {
+    // Each connection reaches five times its own rate before its first loss, and loses it again.
+    let mut controller = Policy::default().controller();
+    let (mut now, mut bits, mut ages) = (Instant::from_nanos(1), 0.0, vec![0_u32]);
+    let mut counts = Vec::new();
+    for _ in 0..400 {
+        let rate = |&age: &u32| match age {
+            0..15 => 30e6 * f64::from(age) / 15.0,
+            15..45 => 30e6 - 24e6 * f64::from(age - 15) / 30.0,
+            _ => 6e6,
+        };
+        let offered: f64 = ages.iter().map(rate).sum();
+        bits += offered.min(1e9) * TICK.as_secs_f64();
+        now += TICK;
+        let sample = Sample {
+            now,
+            connections: ages.len(),
+            delivered: Bytes((bits / 8.0) as u64),
+            rtt: Duration::from_millis(200 + if offered > 1e9 { 50 } else { 0 }),
+            base_rtt: Duration::from_millis(200),
+            window: Bytes(0),
+            idle: false,
+        };
+        let count = controller.connections(&sample).clamp(1, 512);
+        ages.iter_mut().for_each(|age| *age += 1);
+        ages.resize(count, 0);
+        counts.push(count);
+    }
+    assert!(counts[150..].iter().all(|&count| count > 120), "{counts:?}");
+}
+
+#[test]
 fn auto_stays_small_where_one_connection_is_enough() {
     let short = Path { one: 1e8, link: 1e8, base: Duration::from_millis(20), window: Bytes(0) };
     let counts = short.run(Policy::default(), 120);

@@ -1,0 +1,110 @@
+//! The flags of striped TCP.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use net::NetError;
+use net::tcp::{self, MAX_STREAMS, Policy};
+use units::Rate;
+
+/// How this side stripes over TCP.
+#[derive(Args, Clone)]
+pub struct Striping {
+    /// TCP connections to stripe over: a number, auto, equation or rtt-bounded
+    ///
+    /// "auto" adds connections while they bring more, and takes some away when the queue of the path
+    /// grows. "equation" opens as many as --target-rate needs by their windows and the round-trip
+    /// time. "rtt-bounded" adds one while the round-trip time is low and halves the count when it is
+    /// high; the bounds follow from the least round-trip time, or are given, as in
+    /// "rtt-bounded:700ms,1.1s".
+    #[arg(long, value_name = "N", default_value = "auto")]
+    pub streams: Streams,
+    /// The rate that "--streams equation" is to reach, as in 100mbit [default: what UDP was found to
+    /// reach to this host]
+    #[arg(long, value_name = "RATE")]
+    pub target_rate: Option<Rate>,
+    /// The kernel's congestion control for what this side sends by TCP, as in "cubic" [default: bbr
+    /// where the kernel has it]
+    #[arg(long, value_name = "NAME")]
+    pub tcp_cc: Option<String>,
+}
+
+const NO_TARGET: &str = "--streams equation needs a rate to reach: say --target-rate, or copy \
+                         something there by UDP first, which is remembered";
+
+/// What `--streams` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    Auto,
+    Fixed(u16),
+    Equation,
+    RttBounded(Duration, Duration),
+}
+
+impl FromStr for Streams {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "equation" => return Ok(Self::Equation),
+            "rtt-bounded" => return Ok(Self::RttBounded(Duration::ZERO, Duration::ZERO)),
+            _ => {}
+        }
+        if let Some(bounds) = text.strip_prefix("rtt-bounded:") {
+            let (alpha, beta) = bounds.split_once(',').ok_or("write rtt-bounded:ALPHA,BETA")?;
+            let time = |text| path::parse_time(text).map_err(|error| error.to_string());
+            let (alpha, beta) = (time(alpha)?, time(beta)?);
+            return match alpha <= beta {
+                true => Ok(Self::RttBounded(alpha, beta)),
+                false => Err("the first bound is the lower one".to_owned()),
+            };
+        }
+        let count = text.parse().ok().filter(|count| (1..=MAX_STREAMS as u16).contains(count));
+        count.map(Self::Fixed).ok_or_else(|| {
+            format!("write auto, equation, rtt-bounded or a number from 1 to {MAX_STREAMS}")
+        })
+    }
+}
+
+impl Striping {
+    /// Whether the count that comes out is worth remembering.
+    pub fn learns(&self) -> bool {
+        self.streams == Streams::Auto
+    }
+
+    /// What `net` is to be told about a host, of which these things may be remembered.
+    pub fn settings(
+        &self,
+        streams: Option<u16>,
+        rate: Option<Rate>,
+    ) -> Result<(Policy, tcp::Options), NetError> {
+        let policy = match self.streams {
+            Streams::Auto => Policy::Auto { first: streams.unwrap_or_default() },
+            Streams::Fixed(count) => Policy::Fixed(count),
+            Streams::Equation => {
+                let target = self.target_rate.or(rate);
+                let reason = || NetError::Option { reason: NO_TARGET.to_owned() };
+                Policy::Equation { target: target.ok_or_else(reason)? }
+            }
+            Streams::RttBounded(alpha, beta) => Policy::RttBounded { alpha, beta },
+        };
+        let congestion_control = self.tcp_cc.clone();
+        Ok((policy, tcp::Options { congestion_control, ..tcp::Options::default() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read() {
+        let bounds = Streams::RttBounded(Duration::from_millis(700), Duration::from_millis(1100));
+        assert_eq!("rtt-bounded:700ms,1.1s".parse(), Ok(bounds));
+        assert_eq!(("auto".parse(), "9".parse()), (Ok(Streams::Auto), Ok(Streams::Fixed(9))));
+        for bad in ["0", "513", "many", "rtt-bounded:2s,1s", "rtt-bounded:1s"] {
+            assert!(bad.parse::<Streams>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The server's end of forwarding: connects to targets that it was told to allow.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::pump::pump;
+use super::wire;
+
+/// A target that has not answered by then counts as unreachable.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// What may be connected to, as in `127.0.0.1:80`, `db.example:*` or `*:22`. Names are compared as
+/// they are written: a name allows none of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// `None` for any.
+    host: Option<String>,
+    port: Option<u16>,
+}
+
+impl Target {
+    fn allows(&self, host: &str, port: u16) -> bool {
+        self.host.as_ref().is_none_or(|own| own.eq_ignore_ascii_case(host))
+            && self.port.is_none_or(|own| own == port)
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no target: write HOST:PORT; either may be *");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = match port {
+            "*" => None,
+            port => Some(port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?),
+        };
+        let host = unbracketed(host).filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        Ok(Self { host: (host != "*").then(|| host.to_owned()), port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Some(host) if host.contains(':') => write!(f, "[{host}]:")?,
+            Some(host) => write!(f, "{host}:")?,
+            None => write!(f, "*:")?,
+        }
+        match self.port {
+            Some(port) => write!(f, "{port}"),
+            None => write!(f, "*"),
+        }
+    }
+}
+
+/// An IPv6 address stands in brackets; anything else with a colon is none.
+fn unbracketed(host: &str) -> Option<&str> {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']'),
+        None => (!host.contains(':')).then_some(host),
+    }
+}
+
+/// A host and a port, as the client names them.
+pub fn place(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|&port| port != 0)?;
+    Some((unbracketed(host).filter(|host| !host.is_empty())?, port))
+}
+
+/// How a forwarded connection ended.
+pub enum Outcome {
+    /// Both directions came to their end.
+    Done,
+    /// The target was not connected, for this reason.
+    Refused(String),
+    /// One of the two gave up.
+    Cut(io::Error),
+}
+
+/// Serves one connection behind [`wire::FORWARD`]; gives the target, too. All of `lists` must allow
+/// it.
+pub async fn forward(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    lists: &[&[Target]],
+) -> (String, Outcome) {
+    let target = match wire::target(&mut stream).await {
+        Ok(target) => target,
+        Err(error) => return (String::new(), Outcome::Cut(error)),
+    };
+    let outcome = match connect(&target, lists).await {
+        Ok(socket) => match wire::answer(&mut stream, "").await {
+            Ok(()) => pump(socket, stream).await.map_or_else(Outcome::Cut, |()| Outcome::Done),
+            Err(error) => Outcome::Cut(error),
+        },
+        Err(reason) => {
+            let told = wire::answer(&mut stream, &reason).await;
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut stream).await;
+            told.map_or_else(Outcome::Cut, |()| Outcome::Refused(reason))
+        }
+    };
+    (target, outcome)
+}
+
+async fn connect(target: &str, lists: &[&[Target]]) -> Result<TcpStream, String> {
+    let (host, port) = place(target).ok_or_else(|| format!("{target:?} is no HOST:PORT"))?;
+    if !lists.iter().all(|list| list.iter().any(|one| one.allows(host, port))) {
+        return Err(format!(
+            "this server does not forward to {target}: it would have to run with --forward \
+             {target}, and a forward= of the key to name it too"
+        ));
+    }
+    match timeout(CONNECT_TIME, TcpStream::connect((host, port))).await {
+        Ok(Ok(socket)) => Ok(socket),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(format!("{target} refused the connection"))
+        }
+        Ok(Err(error)) => Err(format!("{target} cannot be reached: {error}")),
+        Err(_) => Err(format!("{target} does not answer within {} s", CONNECT_TIME.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_allow_what_they_name() {
+        let allows = |target: &str, place: &str| {
+            let target: Target = target.parse().unwrap();
+            assert_eq!(target.to_string().parse(), Ok(target.clone()));
+            let (host, port) = super::place(place).unwrap();
+            target.allows(host, port)
+        };
+        assert!(allows("127.0.0.1:80", "127.0.0.1:80") && !allows("127.0.0.1:80", "127.0.0.1:81"));
+        assert!(allows("Web:*", "web:9") && !allows("web:*", "127.0.0.1:9"));
+        assert!(allows("*:22", "[::1]:22") && allows("[::1]:22", "[::1]:22"));
+        for bad in ["80", "host", "host:", ":80", "::1:80", "host:0", "host:x", "[::1:80"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+        assert_eq!(place("a:*"), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! `longhaul forward`: real programs, and applications of every temper, through both carriers.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use support::{Home, bytes, finish, skip, start, text};
+
+const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts a command that goes on, and gives its first line.
+fn first_line(command: &mut Command) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
+}
+
+/// A running `longhaul forward`; killed when dropped.
+struct Forward {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Forward {
+    fn start(home: &Home, carrier: &[&str], remote: &str) -> Self {
+        let arguments = [&["forward", "0", remote], carrier].concat();
+        let mut command = home.longhaul(&arguments);
+        let (child, line) = first_line(&mut command);
+        let address = line.split(' ').nth(1).and_then(|address| address.parse().ok());
+        Self { child, address: address.unwrap_or_else(|| panic!("not forwarding: {line}")) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Does the same with every connection that comes.
+fn application(serve: fn(TcpStream)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let socket = socket.unwrap();
+            thread::spawn(move || serve(socket));
+        }
+    });
+    address
+}
+
+#[test]
+fn half_close_and_reset_pass_on_many_connections_at_a_time() {
+    let home = Home::new();
+    // Answers after the end of the question, and gives up on some.
+    let target = application(|mut socket| {
+        let mut question = Vec::new();
+        if socket.read_to_end(&mut question).is_ok() && !question.starts_with(b"reset") {
+            question.reverse();
+            socket.write_all(&question).unwrap();
+        } else {
+            let linger = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+            linger.unwrap();
+        }
+    });
+    let server = home.serve(&["--forward", &target.to_string()]);
+    for carrier in CARRIERS {
+        let forward = Forward::start(&home, carrier, &server.url(&target.to_string()));
+        let mut expected = bytes(300_000);
+        let sockets: Vec<_> = (0..20).map(|_| forward.connect()).collect();
+        for mut socket in &sockets {
+            socket.write_all(&expected).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+        }
+        expected.reverse();
+        for mut socket in sockets {
+            let mut answer = Vec::new();
+            socket.read_to_end(&mut answer).unwrap();
+            assert!(answer == expected);
+        }
+        let mut socket = forward.connect();
+        socket.write_all(b"reset me").unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let error = socket.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn what_is_refused_is_told() {
+    let home = Home::new();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let server = home.serve(&["--forward", &closed]);
+    for carrier in CARRIERS {
+        for (target, words) in [
+            (&closed[..], "refused the connection"),
+            ("127.0.0.1:1", "does not forward to 127.0.0.1:1: it would have to run with --forward"),
+        ] {
+            let url = server.url(target);
+            let arguments = [&["forward", "0", &url], carrier].concat();
+            let mut command = home.longhaul(&arguments);
+            let (mut child, line) = first_line(command.stderr(Stdio::piped()));
+            let address = line.split(' ').nth(1).unwrap();
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert!(socket.read(&mut [0]).is_err(), "it is reset");
+            child.kill().unwrap();
+            let said = text(&child.wait_with_output().unwrap().stderr);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+    let said = home.fail(1, &["forward", "0", "lh://127.0.0.1:1/127.0.0.1:80"]);
+    assert!(said.contains("127.0.0.1:1"), "{said}");
+    for wrong in [&["forward", "0", "far:80"][..], &["forward", "x", "lh://far/a:80"]] {
+        home.fail(2, wrong);
+    }
+}
+
+/// A web server of a folder: nginx, or Python's.
+fn web_server(home: &Home) -> Option<(Child, u16)> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let root = home.folder("web");
+    let config = home.path("nginx.conf");
+    let folder = home.path("");
+    let folder = folder.display();
+    let settings = format!(
+        "daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+         events {{}} http {{ access_log off; client_body_temp_path {folder}/t1;
+         proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3; uwsgi_temp_path {folder}/t4;
+         scgi_temp_path {folder}/t5; server {{ listen 127.0.0.1:{port}; root {}; }} }}",
+        root.display()
+    );
+    std::fs::write(&config, settings).unwrap();
+    let mut nginx = Command::new("nginx");
+    nginx.arg("-e").arg(home.path("nginx.log")).arg("-c").arg(config);
+    let mut python = Command::new("python3");
+    python
+        .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
+        .arg("-d")
+        .arg(root);
+    for command in [&mut nginx, &mut python] {
+        if let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+            for _ in 0..200 {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return Some((child, port));
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn curl_gets_from_a_web_server() {
+    let home = Home::new();
+    let has_curl = Command::new("curl").arg("--version").output().is_ok();
+    let Some((mut web, port)) = web_server(&home).filter(|_| has_curl) else {
+        return skip("curl through forward", "curl, or nginx and python3, are missing");
+    };
+    home.file("web/page", 3_000_000);
+    let target = format!("127.0.0.1:{port}");
+    let server = home.serve(&["--forward", "127.0.0.1:*"]);
+    for carrier in CARRIERS {
+        let forward = Forward::start(&home, carrier, &server.url(&target));
+        let url = format!("http://{}/page", forward.address);
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--fail", "--parallel", "--max-time", "60"]);
+        for copy in 0..8 {
+            curl.arg(&url).arg("-o").arg(home.path(&format!("copy{copy}")));
+        }
+        let output = finish(start(&mut curl));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        for copy in 0..8 {
+            assert!(std::fs::read(home.path(&format!("copy{copy}"))).unwrap() == bytes(3_000_000));
+        }
+    }
+    web.kill().unwrap();
+    web.wait().unwrap();
+}
