@@ -12,6 +12,7 @@ mod mile;
 mod response;
 mod rivals;
 mod simulator;
+mod striped;
 mod transport;
 mod trees;
 
@@ -37,6 +38,8 @@ pub enum Bench {
     Response(response::Args),
     /// The simulator: its speed, and its agreement with ns-2.
     Simulator(simulator::Args),
+    /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2 and rclone.
+    Striped(striped::Args),
     /// The transport beside its peers, over paths of many delays and losses.
     Transport(transport::Args),
     /// Congestion control in virtual time: every path, and every rival, in minutes.
@@ -56,6 +59,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),
+        Bench::Striped(args) => striped::run(args),
         Bench::Transport(args) => transport::run(args),
         Bench::Virtual(args) => rivals::run(args),
         Bench::Trees(args) => trees::run(args),

@@ -13,9 +13,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use self::crossing::Cell;
-use self::peer::Peer;
-use self::record::{Records, Row};
+pub use self::crossing::Cell;
+pub use self::peer::{Count, Peer, build};
+pub use self::record::Records;
+use self::record::Row;
 use super::lab::{Bed, payload_limit};
 use super::spread;
 
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let peers = args.peers.iter().map(|name| Peer::find(name)).collect::<Result<Vec<_>>>()?;
     ensure!(args.seconds >= 4, "a run of less than 4 seconds has no second half to speak of");
     let bed = Bed::new()?;
-    let tools = peer::build(&peers)?;
+    let tools = build(&peers)?;
     // Longer than any run: nobody finishes.
     bed.fill("file", args.seconds * 125_000_000)?;
     let mut records = Records::open(&args.record)?;

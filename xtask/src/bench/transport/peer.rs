@@ -36,7 +36,7 @@ pub struct Peer {
     /// What is in `count`.
     pub count: Count,
     /// Programs it wants, and where they come from.
-    wants: &'static [(&'static str, &'static str)],
+    pub wants: &'static [(&'static str, &'static str)],
 }
 
 const IPERF3: &[(&str, &str)] = &[("iperf3", "apt-get install iperf3")];

@@ -1,0 +1,182 @@
+//! Striped TCP: our count of connections beside fixed ones, and beside programs that split a file.
+//!
+//! All get the same file from one `longhaul serve`: ours from itself, the others from its FTP, over the
+//! paths and with the records of `transport`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use super::lab::Bed;
+use super::transport::{Cell, Count, Peer, Records, build};
+use super::{spread, verdict};
+
+/// What of the best fixed count's rate `auto` must reach.
+const GOAL: f64 = 0.95;
+
+const LFTP: &[(&str, &str)] = &[("lftp", "apt-get install lftp")];
+const ARIA2: &[(&str, &str)] = &[("aria2c", "apt-get install aria2")];
+const RCLONE: &[(&str, &str)] = &[("rclone", "apt-get install rclone")];
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Fixed counts of connections.
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,512")]
+    counts: Vec<u16>,
+    /// Others: lftp (pget -n 16), aria2 (-x 16), rclone (16 streams).
+    #[arg(long, value_delimiter = ',', default_value = "lftp,aria2,rclone")]
+    peers: Vec<String>,
+    /// The kernel's congestion control on both hosts.
+    #[arg(long, value_delimiter = ',', default_value = "cubic,bbr")]
+    cc: Vec<String>,
+    /// Round-trip times in milliseconds.
+    #[arg(long, value_delimiter = ',', default_value = "200")]
+    rtt: Vec<u64>,
+    /// Losses in percent.
+    #[arg(long, value_delimiter = ',', default_value = "0.1")]
+    loss: Vec<f64>,
+    /// Seconds a run lasts.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Runs of each, each with a seed of its own.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Where runs are recorded; what is there already is not run again.
+    #[arg(long, default_value = "target/bench-striped.jsonl")]
+    record: PathBuf,
+}
+
+/// Measures what is not recorded yet, then prints the table; false when `auto` misses its goal.
+pub fn run(args: &Args) -> Result<bool> {
+    let contenders = contenders(args)?;
+    ensure!(args.seconds >= 4, "a run of less than 4 seconds has no second half to speak of");
+    let bed = Bed::new()?;
+    let tools = build(&contenders.iter().collect::<Vec<_>>())?;
+    bed.fill("file", args.seconds * 125_000_000)?;
+    let mut records = Records::open(&args.record)?;
+    let seconds = args.seconds;
+    let cells: Vec<Cell> = args
+        .rtt
+        .iter()
+        .flat_map(|&rtt_ms| {
+            args.loss.iter().map(move |&loss_percent| Cell { rtt_ms, loss_percent, seconds })
+        })
+        .collect();
+    for cell in &cells {
+        for (peer, seed) in contenders.iter().flat_map(|p| (1..=args.seeds).map(move |s| (p, s))) {
+            if !records.has(peer.name, cell, seed) {
+                let row = cell.run(&bed, &tools, peer, seed)?;
+                eprintln!("{row}");
+                records.add(row)?;
+            }
+        }
+    }
+    println!("1 Gbit/s, queue 50 ms, {seconds} s a run; Mbit/s of payload at the receiver");
+    println!("| RTT | loss | congestion control | who | second half | whole run | dropped |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut reached = true;
+    for cell in &cells {
+        for cc in &args.cc {
+            reached &= print(cell, cc, &contenders, &records);
+        }
+    }
+    Ok(reached)
+}
+
+/// Rows of the table for one path and congestion control; false when `auto` misses its goal.
+fn print(cell: &Cell, cc: &str, contenders: &[Peer], records: &Records) -> bool {
+    let second_half = |peer: &Peer| {
+        let rows = records.of(peer.name, cell);
+        spread(&rows.iter().map(|row| row.second_half_mbps).collect::<Vec<_>>()).0
+    };
+    let here = || contenders.iter().filter(|peer| peer.kernel_cc == cc);
+    let best = here().filter(|peer| !peer.name.starts_with("auto")).map(second_half);
+    let goal = best.fold(0.0, f64::max) * GOAL;
+    let mut reached = true;
+    for peer in here() {
+        let rows = records.of(peer.name, cell);
+        let whole = spread(&rows.iter().map(|row| row.whole_mbps).collect::<Vec<_>>()).0;
+        let drops = spread(&rows.iter().map(|row| row.queue_drops_percent).collect::<Vec<_>>()).0;
+        let judged = match peer.name.starts_with("auto") {
+            true => format!(" ({} {goal:.0})", verdict(second_half(peer) >= goal)),
+            false => String::new(),
+        };
+        reached &= !peer.name.starts_with("auto") || second_half(peer) >= goal;
+        println!(
+            "| {} ms | {}% | {cc} | {} | {:.0}{judged} | {whole:.0} | {drops:.2}%{} |",
+            cell.rtt_ms,
+            cell.loss_percent,
+            peer.name,
+            second_half(peer),
+            if rows.iter().all(|row| row.faithful) { "" } else { ", emulator NOT faithful" },
+        );
+    }
+    reached
+}
+
+fn contenders(args: &Args) -> Result<Vec<Peer>> {
+    let mut all = Vec::new();
+    for cc in &args.cc {
+        let ours = |streams: &str| {
+            format!(
+                "\"$LONGHAUL\" cp --quiet --no-remember --transport tcp --streams {streams} --key \
+                 \"$KEY\" lh://$LONGHAUL_NEAR/file in/"
+            )
+        };
+        all.push(contender(&format!("auto {cc}"), cc, &ours("auto"), &[]));
+        for count in &args.counts {
+            all.push(contender(&format!("{count} {cc}"), cc, &ours(&count.to_string()), &[]));
+        }
+        for peer in &args.peers {
+            let (fetch, wants) = match &**peer {
+                "lftp" => {
+                    ("lftp -c 'pget -n 16 ftp://'$LONGHAUL_NEAR':2121/file -o in/file'", LFTP)
+                }
+                "aria2" => (
+                    "aria2c -q -x 16 -s 16 -k 1M --file-allocation=none -d in \
+                     ftp://$LONGHAUL_NEAR:2121/file",
+                    ARIA2,
+                ),
+                "rclone" => (
+                    "rclone copy --multi-thread-streams 16 --multi-thread-cutoff 1M \
+                     :ftp,host=$LONGHAUL_NEAR,port=2121,user=anonymous:file in/ --ftp-pass \
+                     \"$(rclone obscure x)\"",
+                    RCLONE,
+                ),
+                other => anyhow::bail!("no peer is called {other:?}: lftp, aria2, rclone"),
+            };
+            all.push(contender(&format!("{peer} {cc}"), cc, fetch, wants));
+        }
+    }
+    Ok(all)
+}
+
+/// Names and scripts live as long as the program.
+fn contender(
+    name: &str,
+    cc: &str,
+    fetch: &str,
+    wants: &'static [(&'static str, &'static str)],
+) -> Peer {
+    let near = format!(
+        "exec timeout -s INT $((TIME + 4)) \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
+         --root \"$SOURCE\" --tcp-cc {cc} --ftp 0.0.0.0:2121"
+    );
+    // Whoever it is: what has been written to files counts, also with holes.
+    let far = format!(
+        "sleep 1; mkdir in; start=$(date +%s%N); {{ {fetch}; }} >&2 & \
+         now=0; while [ $now -le ${{TIME}}000000000 ]; do sleep 0.25; \
+         now=$(($(date +%s%N) - start)); \
+         echo \"$((now / 1000000000)).$(printf %09d $((now % 1000000000))) \
+         $(du -s --block-size=1 in | cut -f1)\"; done >count; kill $!"
+    );
+    Peer {
+        name: name.to_owned().leak(),
+        kernel_cc: cc.to_owned().leak(),
+        near: near.leak(),
+        far: far.leak(),
+        count: Count::Pairs,
+        wants,
+    }
+}
