@@ -1,6 +1,7 @@
 //! The file transfer's messages: a stream in any pieces says the same, and what is read is written
 //! again as it was.
 
+use ::transfer::TransferId;
 use ::transfer::wire::{
     CONTROL_HEAD, CONTROL_MAX, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes, RelPath,
     WireError, append_message, check_hello, data_head, hello, parse_message,
@@ -106,6 +107,7 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
         1 => Part::Message(Message::Put {
             destination: RawBytes(raw(input)?),
             into_directory: input.arbitrary()?,
+            id: input.arbitrary::<Option<[u8; 16]>>()?.map(|id| TransferId::of([&id[..]])),
         }),
         2 => Part::Message(Message::Abandon),
         3 => {
@@ -114,8 +116,9 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
         4 => match RelPath::new(raw(input)?) {
             Ok(path) => {
                 let modified = Default::default();
-                let (size, mode) = (input.arbitrary()?, input.arbitrary()?);
-                Part::Message(Message::File { path, size, mode, modified })
+                let (size, mode, tag) =
+                    (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
+                Part::Message(Message::File { path, size, mode, modified, tag })
             }
             Err(_) => Part::Message(Message::Abandon),
         },
@@ -136,7 +139,7 @@ pub fn stream_seeds() -> Vec<Vec<u8>> {
         Message::Get { source: RawBytes(b"/srv/x".to_vec()) },
         Message::Totals { files: 3, bytes: 1 << 40 },
         Message::Directory { path: path.clone(), mode: 0o755, modified },
-        Message::File { path, size: 5, mode: 0o644, modified },
+        Message::File { path, size: 5, mode: 0o644, modified, tag: [9; 16] },
         Message::End { hash: [7; 32] },
         Message::fatal("enough"),
     ] {

@@ -48,6 +48,7 @@ const TOOLS: &[Tool] = &[
     client("python3", "python3"),
     Tool { program: "ssh", package: "openssh-client", wanted_by: "cli: cp over ssh" },
     Tool { program: "sshd", package: "libwrap0", wanted_by: "cli: cp over ssh" },
+    Tool { program: "nft", package: "nftables", wanted_by: "cli: blocks UDP" },
     server("vsftpd", "libwrap0"),
     server("pure-ftpd", "libsodium23"),
     server("proftpd", "libhiredis0.14 libmemcached11 libmemcachedutil2 libpcre2-posix3"),

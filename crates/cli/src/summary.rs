@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use net::tcp;
 use serde_json::{Value, json};
-use transfer::{Bottleneck, Summary};
+use transfer::{Bottleneck, Kept, Summary};
 use transport::{Limit, LimitTimes};
 use units::{Bytes, Rate};
 
@@ -140,7 +140,10 @@ pub struct Total(pub Summary);
 impl Total {
     /// Adds what one request did.
     pub fn add(&mut self, summary: Summary) {
-        let Summary { counts, notes, sending, receiving } = &mut self.0;
+        let Summary { counts, kept, notes, sending, receiving } = &mut self.0;
+        kept.files += summary.kept.files;
+        kept.bytes += summary.kept.bytes;
+        kept.begun += summary.kept.begun;
         counts.files += summary.counts.files;
         counts.directories += summary.counts.directories;
         counts.symlinks += summary.counts.symlinks;
@@ -154,6 +157,12 @@ impl Total {
     }
 }
 
+/// Bytes that were not there from before.
+fn moved(summary: &Summary) -> Bytes {
+    let Kept { bytes, begun, .. } = summary.kept;
+    Bytes(summary.counts.bytes) - Bytes(bytes) - Bytes(begun)
+}
+
 /// The closing line: what was done, how fast, and what limited it.
 pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> String {
     let counts = summary.counts;
@@ -164,8 +173,13 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
         Bytes(counts.bytes),
         elapsed.as_secs_f64(),
     );
-    if let Some(rate) = Rate::of(Bytes(counts.bytes), elapsed) {
+    if let Some(rate) = Rate::of(moved(summary), elapsed) {
         text += &format!(", {rate}");
+    }
+    let kept = summary.kept;
+    if kept != Kept::default() {
+        let bytes = Bytes(kept.bytes.saturating_add(kept.begun));
+        text += &format!(" ({} files and {bytes} of it were there from before)", kept.files);
     }
     if counts.files > 0 {
         text += ", verified";
@@ -198,7 +212,9 @@ pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value 
         "directories": counts.directories,
         "symlinks": counts.symlinks,
         "bytes": counts.bytes,
-        "rate_bps": Rate::of(Bytes(counts.bytes), elapsed).map(Rate::as_bits_per_sec),
+        "kept_files": summary.kept.files,
+        "kept_bytes": summary.kept.bytes.saturating_add(summary.kept.begun),
+        "rate_bps": Rate::of(moved(summary), elapsed).map(Rate::as_bits_per_sec),
         "limited_by": { "what": what, "words": words },
         "failed": summary.notes.failed(),
         "skipped": summary.notes.skipped(),

@@ -84,6 +84,15 @@ pub enum NetError {
 }
 
 impl NetError {
+    /// Whether nothing came back at all: neither an answer nor a refusal.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::NoAnswer { .. } => true,
+            Self::Unreachable { source, .. } => source.kind() != io::ErrorKind::ConnectionRefused,
+            _ => false,
+        }
+    }
+
     /// Whether nobody was met, so that another address or way may be tried.
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NoAnswer { .. })

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::exchange::{Hello, receive, send};
+use crate::journal::TransferId;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::{PATH_MAX, PathError, RawBytes};
@@ -22,6 +23,9 @@ pub struct Options {
     /// The destination must be a directory, and is made if it is missing. Several sources of one
     /// [`put`] ask for it by themselves; with several [`get`] it is for the caller to say.
     pub into_directory: bool,
+    /// Names the transfer, so that it can go on after any end of either side: the receiver keeps a
+    /// journal beside what it writes, and the next transfer of that name sends what is missing.
+    pub id: Option<TransferId>,
 }
 
 /// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
@@ -37,7 +41,7 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) -> Result<Summary, TransferError> {
     let destination = typed(remote)?;
     let into_directory = options.into_directory || sources.len() > 1;
-    let preamble = request(&Message::Put { destination, into_directory });
+    let preamble = request(&Message::Put { destination, into_directory, id: options.id });
     let list = sources.iter().map(|path| Source::new(path)).collect();
     let sources = Sources::new(Place::Local, list, progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
@@ -53,7 +57,9 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
     let preamble = request(&Message::Get { source: typed(remote)? });
-    let destination = Destination::new(Place::Local, destination, options.into_directory);
+    let destination = Destination::new(Place::Local, destination, options.into_directory)
+        .with_journal(options.id)
+        .expecting(Source::new(remote).name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }
 

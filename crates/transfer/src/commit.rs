@@ -8,21 +8,23 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{Mode, fchmod, fsync, futimens};
+use rustix::fs::{Mode, fchmod, fdatasync, fsync, futimens};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::error::{explain, is_fatal};
-use crate::meta::Modified;
+use crate::journal::{Journal, Record};
+use crate::meta::{Meta, Modified, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
 use crate::summary::Counts;
-use crate::temp::Temp;
+use crate::temp::{Names, Temp, link};
 use crate::wire::Message;
 
 /// Files, links and directories in a batch. Two batches are in hand at a time, and each entry keeps
@@ -35,13 +37,24 @@ pub(crate) const BATCH_BYTES: u64 = 64 << 20;
 /// Threads that sync the files of a batch.
 const SYNCERS: usize = 8;
 
-/// Something complete and verified under a temporary name.
+/// A file that is complete and verified, under a temporary name.
 pub(crate) struct Pending {
     pub temp: Temp,
     pub name: OsString,
     pub path: RelPath,
-    /// The file, to be synced; a link has none.
-    pub file: Option<(File, u64)>,
+    pub file: Arc<File>,
+    pub size: u64,
+    pub tag: Tag,
+}
+
+/// A file that is arriving, when it has come so far.
+pub(crate) struct Checkpoint {
+    pub file: Arc<File>,
+    pub directory: Arc<OwnedFd>,
+    /// Its temporary name, which it is given after its first record: a name without a record would
+    /// stay for ever.
+    pub name: OsString,
+    pub record: Record,
 }
 
 /// A directory into which nothing more will come.
@@ -57,15 +70,21 @@ pub(crate) struct Finished {
 pub(crate) struct Batch {
     pub pending: Vec<Pending>,
     pub finished: Vec<Finished>,
-    /// Directories that got a new directory.
+    /// Directories that got a new directory or link.
     pub touched: Vec<Arc<OwnedFd>>,
+    pub checkpoint: Option<Checkpoint>,
+    /// Links that have their names already.
+    pub symlinks: u64,
     pub bytes: u64,
+    /// All that there is to come has come, so that a journal is of no use any more.
+    pub is_last: bool,
 }
 
 impl Batch {
     pub fn is_full(&self) -> bool {
         self.pending.len() + self.finished.len() + self.touched.len() >= BATCH_ENTRIES
             || self.bytes >= BATCH_BYTES
+            || self.checkpoint.is_some()
     }
 }
 
@@ -74,14 +93,46 @@ pub(crate) struct Report {
     pub replies: mpsc::Sender<Message>,
     pub progress: Progress,
     pub notes: Mutex<Notes>,
+    /// With the names for its files; once the target is known, if there is to be one.
+    pub journal: Mutex<Option<(Journal, Names)>>,
+    /// Files that stood there since an earlier sitting.
+    pub stood: AtomicU64,
 }
 
 impl Report {
-    /// Keeps a note, and sends it when this side wrote it. A sender that is gone misses it.
+    /// Notes a failure.
     pub fn note(&self, path: &RelPath, reason: &str) {
-        let note = Note::new(NoteKind::Failed, path.as_bytes(), reason);
+        self.tell(NoteKind::Failed, path, reason);
+    }
+
+    /// Keeps a note, and sends it when this side wrote it. A sender that is gone misses it.
+    pub fn tell(&self, kind: NoteKind, path: &RelPath, reason: &str) {
+        let note = Note::new(kind, path.as_bytes(), reason);
         self.keep(note.clone());
         let _ = self.replies.blocking_send(Message::Note(note));
+    }
+
+    /// Writes to the journal, if there is one; `syncs` when that is to outlast the machine. Whether
+    /// it stands there. One that cannot be written is given up: it may only be missing something.
+    fn journal(&self, records: &[Record], syncs: bool, is_last: bool) -> bool {
+        let mut place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((journal, names)) = &mut *place else { return false };
+        // A transfer that ends without one needs none: its client hears of the end.
+        if records.is_empty() || is_last && !journal.is_begun() {
+            return false;
+        }
+        let added = journal.append(records, names);
+        let stands = added.and_then(|()| if syncs { journal.sync() } else { Ok(()) }).is_ok();
+        if !stands {
+            *place = None;
+        }
+        stands
+    }
+
+    /// Whether the same transfer was begun again, and goes on there.
+    fn is_overtaken(&self) -> bool {
+        let place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        place.as_ref().is_some_and(|(journal, _)| !journal.is_ours())
     }
 
     pub fn keep(&self, note: Note) {
@@ -111,30 +162,31 @@ pub(crate) fn run(batches: Receiver<Batch>, report: &Report) -> Result<Counts, S
     let mut counts = Counts::default();
     for batch in batches {
         commit(batch, &mut counts, report)?;
-        report.progress.set_files(counts.files);
+        report.progress.set_files(report.stood.load(Relaxed) + counts.files);
     }
     Ok(counts)
 }
 
 fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), String> {
+    if report.is_overtaken() {
+        return Err("the same copy was started again, and goes on there".into());
+    }
     let mut touched = batch.touched;
+    let mut records = Vec::new();
     let synced = sync_files(&batch.pending);
+    counts.symlinks += batch.symlinks;
     for (mut entry, synced) in batch.pending.into_iter().zip(synced) {
-        let appeared = synced.and_then(|()| match &entry.file {
-            Some((file, _)) => entry.temp.appear(file),
-            None => Ok(()),
-        });
+        let appeared = synced.and_then(|()| entry.temp.appear(&entry.file));
         if let Err(error) = appeared.and_then(|()| entry.temp.rename(&entry.name)) {
             report.judge(&entry.path, &error.into())?;
             continue;
         }
-        match entry.file {
-            Some((_, size)) => {
-                counts.files += 1;
-                counts.bytes += size;
-            }
-            None => counts.symlinks += 1,
-        }
+        let Pending { path, size, tag, .. } = entry;
+        counts.files += 1;
+        counts.bytes += size;
+        records.extend(Meta::of(&entry.file).map(|Meta { modified, inode, .. }| {
+            Record::Installed { tag, path, size, modified, inode }
+        }));
         let directory = entry.temp.directory();
         if !touched.last().is_some_and(|last| Arc::ptr_eq(last, directory)) {
             touched.push(directory.clone());
@@ -154,24 +206,31 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             synced => synced.or_else(|error| report.judge(&RelPath::default(), &error.into()))?,
         }
     }
+    let Some(Checkpoint { file, directory, name, record }) = batch.checkpoint else {
+        report.journal(&records, false, batch.is_last);
+        return Ok(());
+    };
+    if fdatasync(&file).is_ok() {
+        records.push(record);
+    }
+    if report.journal(&records, true, false) {
+        // What fails here shows when the file is to have its final name, or is looked for.
+        let _ = link(&file, &directory, &name).and_then(|()| fsync(&directory));
+    }
     Ok(())
 }
 
 fn sync_files(pending: &[Pending]) -> Vec<Result<(), Errno>> {
-    let files: Vec<_> =
-        pending.iter().map(|entry| entry.file.as_ref().map(|(file, _)| file.as_fd())).collect();
-    sync_in_parallel(&files)
+    sync_in_parallel(&pending.iter().map(|entry| entry.file.as_fd()).collect::<Vec<_>>())
 }
 
 fn sync_directories(directories: &[Arc<OwnedFd>]) -> Vec<Result<(), Errno>> {
-    sync_in_parallel(&directories.iter().map(|fd| Some(fd.as_fd())).collect::<Vec<_>>())
+    sync_in_parallel(&directories.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>())
 }
 
-/// Syncs every file there is; the results stand in the same order.
-fn sync_in_parallel<F: AsFd + Sync>(files: &[Option<F>]) -> Vec<Result<(), Errno>> {
-    let sync = |files: &[Option<F>]| -> Vec<_> {
-        files.iter().map(|file| file.as_ref().map_or(Ok(()), fsync)).collect()
-    };
+/// Syncs every file; the results stand in the same order.
+fn sync_in_parallel<F: AsFd + Sync>(files: &[F]) -> Vec<Result<(), Errno>> {
+    let sync = |files: &[F]| -> Vec<_> { files.iter().map(fsync).collect() };
     if files.len() <= 1 {
         return sync(files);
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::error::explain;
+use crate::journal::TransferId;
+use crate::meta::Meta;
 use crate::place::Place;
 use crate::relpath::{PathError, RelPath};
 use crate::tree::Tree;
@@ -19,6 +21,10 @@ pub(crate) struct Destination {
     place: Place,
     path: PathBuf,
     must_be_directory: bool,
+    /// Which transfer a journal is kept of.
+    pub id: Option<TransferId>,
+    /// The first name of all that may come, when only one was asked for.
+    pub expected: Option<RelPath>,
 }
 
 impl Destination {
@@ -27,7 +33,22 @@ impl Destination {
         let is_empty = path.as_os_str().is_empty();
         let path = if is_empty { Path::new(".") } else { path };
         let must_be_directory = into_directory || path.as_os_str().as_bytes().ends_with(b"/");
-        Self { place, path: path.to_owned(), must_be_directory }
+        Self { place, path: path.to_owned(), must_be_directory, id: None, expected: None }
+    }
+
+    /// With a journal.
+    pub fn with_journal(self, id: Option<TransferId>) -> Self {
+        Self { id, ..self }
+    }
+
+    /// Only what has this first name may come; the empty one stands for any.
+    pub fn expecting(self, name: RelPath) -> Self {
+        Self { expected: Some(name).filter(|name| !name.as_bytes().is_empty()), ..self }
+    }
+
+    /// Whether somebody who was asked for one thing may send this.
+    pub fn expects(&self, path: &RelPath) -> bool {
+        self.expected.as_ref().is_none_or(|name| name == path || name.is_above(path))
     }
 
     /// Opens it for a first entry of this path, or says what is wrong with it and what to do.
@@ -42,6 +63,13 @@ impl Destination {
 
     /// The directory to write in, and the new name of what comes, if it takes one.
     fn open(&self) -> io::Result<(OwnedFd, Option<OsString>)> {
+        // An earlier sitting has made it: the name is still the one that it was then.
+        if let (Some(id), false) = (self.id, self.must_be_directory)
+            && let Ok((parent, name)) = self.place.parent(&self.path)
+            && Meta::at(&parent, &id.file_name()).is_ok()
+        {
+            return Ok((parent, Some(name.to_owned())));
+        }
         let error = match self.place.directory(&self.path) {
             Ok(directory) => return Ok((directory, None)),
             Err(error) => error,

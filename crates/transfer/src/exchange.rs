@@ -79,19 +79,25 @@ pub(crate) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     let (mut reading, mut writing) = tokio::io::split(stream);
     let (filler, emptier) = pipe();
     let sources = Arc::new(sources);
-    let progress = sources.progress.clone();
     let worker = spawn_blocking({
         let sources = sources.clone();
         move || source::run(&sources, &preamble, filler)
     });
-    let counter = spawn_blocking(move || sources.count());
+    let counter = spawn_blocking({
+        let sources = sources.clone();
+        move || sources.count()
+    });
 
     let confirmed = {
         let confirming = async {
             hello.read(&mut reading).await?;
-            confirmation(&mut reading, &progress).await
+            confirmation(&mut reading, &sources).await
         };
-        let pumping = emptier.empty_into(&mut writing);
+        let pumping = async {
+            emptier.empty_into(&mut writing).await?;
+            // A client ends its direction when it has heard of the end, so that the server knows.
+            if hello == Hello::Read { writing.shutdown().await } else { Ok(()) }
+        };
         tokio::pin!(confirming, pumping);
         tokio::select! {
             biased;
@@ -114,17 +120,22 @@ pub(crate) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     // Out of the block, the pipe is closed, so the threads end.
     let sent = finished(worker).await;
     finished(counter).await;
+    if confirmed.is_ok() {
+        // That it arrives need not be waited for.
+        let _ = timeout(Duration::ZERO, writing.shutdown()).await;
+    }
     let (counts, mut notes, receiving) = confirmed?;
     let sending = sent.occupancy.ok_or(WireError::Unexpected)?;
     notes.append(sent.notes);
-    Ok(Summary { counts, notes, sending, receiving })
+    Ok(Summary { counts, kept: sent.kept, notes, sending, receiving })
 }
 
 /// Reads the receiver's replies to the last.
 async fn confirmation(
     stream: &mut (impl AsyncRead + Unpin),
-    progress: &Progress,
+    sources: &Sources,
 ) -> Result<(Counts, Notes, Occupancy), TransferError> {
+    let progress = &sources.progress;
     let mut notes = Notes::default();
     loop {
         match read_message(stream).await? {
@@ -132,6 +143,8 @@ async fn confirmation(
                 progress.set_files(files);
                 progress.set_bytes(bytes);
             }
+            Message::Has { tags } => sources.had.add(tags),
+            Message::HasPart { tag, state } => sources.had.add_part(tag, state),
             Message::Note(note) => notes.push(note),
             Message::Done { counts, occupancy } => {
                 progress.set_files(counts.files);
@@ -144,7 +157,7 @@ async fn confirmation(
     }
 }
 
-/// How long the sender may take to end its side once all is done.
+/// How long the other side may take to end the stream once all is done or given up.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Receives to the destination, sending replies behind `preamble`.
@@ -169,10 +182,14 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
 
     match (finished(worker).await, pumped) {
         // All is on the disk, so that a reply which did not get through fails the sender alone.
-        (Ok(summary), Err(_)) => Ok(summary),
-        (Ok(summary), Ok(_)) => {
+        (Ok((summary, _)), Err(_)) => Ok(summary),
+        (Ok((summary, journal)), Ok(_)) => {
             // The sender's end of the stream, so that closing ours does not cut off the last word.
-            let _ = timeout(FAREWELL, drain(&mut reading)).await;
+            let heard = drain(&mut reading).await;
+            // A client that may not have heard of the end comes again, and finds all there.
+            if let Some(journal) = journal.filter(|_| heard || hello == Hello::Expected) {
+                journal.remove();
+            }
             Ok(summary)
         }
         (Err(TransferError::Cut), Err(error)) => Err(error),
@@ -219,10 +236,12 @@ pub(crate) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
     tokio::join!(telling, drain(&mut reading));
 }
 
-/// Reads and drops what is still on its way, until the other side has seen the reason and closes.
-async fn drain(stream: &mut (impl AsyncRead + Unpin)) {
+/// Reads and drops what is still on its way, until the other side has seen the last word and closes;
+/// whether it did, in time.
+async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> bool {
+    let mut rest = stream.take(DRAIN_MAX);
     // However it ends, it is over.
-    let _ = tokio::io::copy(&mut stream.take(DRAIN_MAX), &mut tokio::io::sink()).await;
+    timeout(FAREWELL, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await.is_ok()
 }
 
 /// Waits for a blocking thread; its panic is this task's panic.

@@ -32,18 +32,27 @@
 //!
 //! A source that ends in `.` or `..` stands for what the directory holds.
 //!
+//! # Going on
+//!
+//! A transfer with a [`TransferId`] has a journal on the receiving side until it is over. The next one
+//! of that name, over whatever stream, is told what is there and sends the rest (see `journal`).
+//!
 //! # Cancelling
 //!
 //! Dropping a future cuts the transfer. Its blocking threads notice, remove their temporary files
-//! (`.NAME.longhaul-RANDOM.part`) and end; dropping the tokio runtime waits for that, leaving by
+//! (`.NAME.longhaul-RANDOM.part`), but for those that a journal tells of, and end; dropping the tokio runtime waits for that, leaving by
 //! [`std::process::exit`] does not.
 #![forbid(unsafe_code)]
 
+mod arriving;
 mod client;
 mod commit;
 mod destination;
 mod error;
 mod exchange;
+mod had;
+mod hash;
+mod journal;
 mod meta;
 mod notes;
 mod pipe;
@@ -62,6 +71,7 @@ pub mod wire;
 
 pub use client::{Options, get, put};
 pub use error::TransferError;
+pub use journal::TransferId;
 pub use notes::{NOTES_MAX, Note, NoteKind, Notes};
 pub use pipe::Occupancy;
 pub use place::Place;
@@ -69,6 +79,6 @@ pub use probe::probe;
 pub use progress::{Progress, Sample};
 pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
 pub use server::{Direction, Outcome, Root, ServeOptions, refuse, serve};
-pub use summary::{Bottleneck, Counts, Summary};
+pub use summary::{Bottleneck, Counts, Kept, Summary};
 pub use temp::{Names, Temp};
 pub use tree::Tree;

@@ -7,6 +7,8 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTI
 use rustix::io::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::relpath::RelPath;
+
 /// A time of modification since 1970, as file systems keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modified {
@@ -26,16 +28,41 @@ impl Modified {
     }
 }
 
-/// A file's kind, permissions, size and time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Names one state of one source file at one path.
+pub type Tag = [u8; 16];
+
+/// A file's kind, permissions, size and times.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
     pub kind: FileType,
     pub mode: u32,
     pub size: u64,
     pub modified: Modified,
+    pub inode: u64,
+    /// When anything about it changed, which nobody can set at will.
+    changed: Modified,
 }
 
 impl Meta {
+    /// The same as long as nobody touches the file.
+    pub fn tag(&self, path: &RelPath) -> Tag {
+        let mut hasher = blake3::Hasher::new();
+        for time in [self.modified, self.changed] {
+            hasher.update(&time.seconds.to_le_bytes()).update(&time.nanos.to_le_bytes());
+        }
+        for number in [self.size, self.inode] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(path.as_bytes());
+        *hasher.finalize().as_bytes().first_chunk().expect("a hash is longer than a tag")
+    }
+
+    /// Whether the same bytes and permissions are to be expected; links to it may come and go.
+    pub fn is_as(&self, other: &Self) -> bool {
+        (self.kind, self.mode, self.size, self.modified)
+            == (other.kind, other.mode, other.size, other.modified)
+    }
+
     pub fn of(file: impl AsFd) -> Result<Self> {
         Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?.into())
     }
@@ -53,6 +80,8 @@ impl From<Statx> for Meta {
             mode: u32::from(stat.stx_mode) & 0o7777,
             size: stat.stx_size,
             modified: Modified { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
+            inode: stat.stx_ino,
+            changed: Modified { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
         }
     }
 }

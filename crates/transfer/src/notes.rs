@@ -14,19 +14,21 @@ pub const NOTES_MAX: usize = 1000;
 /// The longest reason carried, in bytes.
 pub(crate) const REASON_MAX: usize = 1024;
 
-/// Whether a note is bad news.
+/// What a note tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoteKind {
     /// It should have been copied and was not.
     Failed,
     /// It is of a kind that is never copied: a socket, a pipe, a device.
     Skipped,
+    /// It was begun earlier, and is another one since.
+    Changed,
 }
 
 /// One thing that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Whether that is a failure.
+    /// What it tells.
     pub kind: NoteKind,
     /// Its path, as the user named its beginning.
     pub path: RawBytes,
@@ -63,6 +65,7 @@ impl Notes {
         match note.kind {
             NoteKind::Failed => self.failed += 1,
             NoteKind::Skipped => self.skipped += 1,
+            NoteKind::Changed => {}
         }
         if self.kept.len() < NOTES_MAX {
             self.kept.push(note);

@@ -160,7 +160,7 @@ impl Emptier {
         self.counters.sample()
     }
 
-    /// Empties the pipe into a stream and ends that direction of it.
+    /// Empties the pipe into a stream.
     pub async fn empty_into(mut self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         loop {
             let block = match self.blocks.try_recv() {
@@ -178,6 +178,6 @@ impl Emptier {
             stream.write_all(&block).await?;
             self.recycle(block);
         }
-        stream.shutdown().await
+        stream.flush().await
     }
 }

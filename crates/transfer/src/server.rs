@@ -147,9 +147,9 @@ async fn accept(
         Message::Put { .. } if options.read_only => Err(TransferError::Near(
             "this server only gives files and takes none: choose another destination".into(),
         )),
-        Message::Put { destination, into_directory } => {
+        Message::Put { destination, into_directory, id } => {
             let path = root.path(&destination)?;
-            let destination = Destination::new(place, &path, into_directory);
+            let destination = Destination::new(place, &path, into_directory).with_journal(id);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source } => {

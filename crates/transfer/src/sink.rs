@@ -1,28 +1,32 @@
 //! The receiving side's disk: takes the stream apart, writes and hashes under temporary names.
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::{AtFlags, Mode, fchmod, futimens, mkdirat, openat, symlinkat, utimensat};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
+use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::commit::{self, Batch, Finished, Pending, Report};
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
-use crate::meta::{Meta, Modified};
-use crate::notes::Notes;
+use crate::hash::State;
+use crate::journal::{Journal, Part};
+use crate::meta::{Meta, Tag};
+use crate::notes::{NoteKind, Notes};
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
-use crate::summary::Summary;
+use crate::summary::{Kept, Summary};
 use crate::temp::{Names, Temp};
 use crate::tree::{DIRECTORY, Tree};
-use crate::wire::{Decoder, Item, Message, WireError};
+use crate::wire::{Decoder, HAS_TAGS, Item, Message, WireError};
 
 /// Permissions a file takes over: not set-user-ID and set-group-ID, for it has a new owner.
 const FILE_MODE: u32 = 0o777;
@@ -34,14 +38,16 @@ const DIRECTORY_MODE: u32 = 0o3777;
 const PROGRESS_BYTES: u64 = 256 << 10;
 
 /// Takes everything from the pipe and puts it at the destination; the last reply is `Done`, or
-/// `Fatal` when this side is the one that gives up.
+/// `Fatal` when this side is the one that gives up. The journal, if there is one, is of no use any
+/// more once the sender has heard of the end.
 pub(crate) fn run(
     mut pipe: Emptier,
     replies: mpsc::Sender<Message>,
     destination: Destination,
     progress: Progress,
-) -> Result<Summary, TransferError> {
-    let report = Report { replies, progress, notes: Mutex::new(Notes::default()) };
+) -> Result<(Summary, Option<Journal>), TransferError> {
+    let (notes, journal) = (Mutex::new(Notes::default()), Mutex::new(None));
+    let report = Report { replies, progress, notes, journal, stood: AtomicU64::new(0) };
     let (taken, committed) = thread::scope(|scope| {
         // No room in between: one batch is filled while one is committed.
         let (commits, batches) = sync_channel(0);
@@ -52,43 +58,25 @@ pub(crate) fn run(
         (taken, committer.join().expect("the committer does not panic"))
     });
     // The committer's reason comes first: without it, the sink only knows that it is gone.
-    let ended = committed.map_err(TransferError::Near).and_then(|counts| Ok((counts, taken?)));
+    let ended = committed.map_err(TransferError::Near).and_then(|mut counts| {
+        let (sending, kept) = taken?;
+        counts.files = counts.files.saturating_add(kept.files);
+        counts.bytes = counts.bytes.saturating_add(kept.bytes);
+        Ok((counts, kept, sending))
+    });
     let last = match &ended {
-        Ok((counts, _)) => Message::Done { counts: *counts, occupancy: pipe.occupancy() },
+        Ok((counts, ..)) => Message::Done { counts: *counts, occupancy: pipe.occupancy() },
         Err(TransferError::Near(reason)) => Message::fatal(reason),
         Err(TransferError::Protocol(error)) => Message::fatal(&error.to_string()),
         Err(_) => return Err(ended.expect_err("matched")),
     };
     // A sender that is gone is noticed where the stream is written.
     let _ = report.replies.blocking_send(last);
-    let (counts, sending) = ended?;
+    let (counts, kept, sending) = ended?;
     let notes = report.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Summary { counts, notes, sending, receiving: pipe.occupancy() })
-}
-
-/// The file that is arriving.
-enum Arriving {
-    File(Box<Incoming>),
-    /// A note said why it is not wanted.
-    Unwanted,
-}
-
-struct Incoming {
-    file: File,
-    temp: Temp,
-    name: OsString,
-    /// Bytes still to come.
-    left: u64,
-    hasher: blake3::Hasher,
-    header: Header,
-}
-
-/// What the sender says of a file.
-struct Header {
-    path: RelPath,
-    size: u64,
-    mode: u32,
-    modified: Modified,
+    let journal = report.journal.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let summary = Summary { counts, kept, notes, sending, receiving: pipe.occupancy() };
+    Ok((summary, journal.map(|(journal, _)| journal)))
 }
 
 struct Sink<'a> {
@@ -99,6 +87,8 @@ struct Sink<'a> {
     /// Opened for the first entry, so that nothing is made when the sender has nothing.
     target: Option<Target>,
     arriving: Option<Arriving>,
+    /// What an earlier sitting has begun and this one has not met yet.
+    parts: Vec<Part>,
     /// The directories above the last entry.
     above: Vec<Header>,
     /// A directory that could not be made; what it holds is passed over without further notes.
@@ -122,6 +112,7 @@ impl<'a> Sink<'a> {
             names,
             target: None,
             arriving: None,
+            parts: Vec::new(),
             above: Vec::new(),
             lost: None,
             batch: Batch::default(),
@@ -131,24 +122,32 @@ impl<'a> Sink<'a> {
     }
 
     /// What is whole by then is committed, however the stream ends.
-    fn run(mut self, pipe: &mut Emptier) -> Result<Occupancy, TransferError> {
+    fn run(mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
         let taken = self.take(pipe);
         let left = if taken.is_ok() { self.leave(None) } else { Ok(()) };
-        self.arriving = None;
+        if let Some(Arriving::File(mut incoming)) = self.arriving.take() {
+            self.batch.checkpoint = incoming.checkpoint(0);
+        }
+        self.batch.is_last = taken.is_ok();
         let committed = self.commit();
-        let occupancy = taken?;
-        left.and(committed).map(|()| occupancy)
+        let told = taken?;
+        for part in std::mem::take(&mut self.parts) {
+            part.remove(self.tree());
+        }
+        left.and(committed).map(|()| told)
     }
 
-    fn take(&mut self, pipe: &mut Emptier) -> Result<Occupancy, TransferError> {
+    fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
         let mut decoder = Decoder::default();
         while let Some(block) = pipe.next() {
             let mut input = &block[..];
             while let Some(item) = decoder.next(&mut input)? {
                 match item {
                     Item::Data(data) => self.data(data)?,
-                    Item::Message(Message::Finish { occupancy }) if self.arriving.is_none() => {
-                        return Ok(occupancy);
+                    Item::Message(Message::Finish { occupancy, kept })
+                        if self.arriving.is_none() =>
+                    {
+                        return Ok((occupancy, kept));
                     }
                     Item::Message(message) => self.message(message)?,
                 }
@@ -165,18 +164,23 @@ impl<'a> Sink<'a> {
             Message::Note(note) => self.report.keep(note),
             Message::Fatal { reason } => return Err(TransferError::Far(reason)),
             Message::End { hash } => return self.end(&hash),
-            // Dropping it removes its temporary file.
-            Message::Abandon if self.arriving.is_some() => self.arriving = None,
+            Message::From { offset } => match &mut self.arriving {
+                Some(Arriving::File(incoming)) => incoming.go_on(offset)?,
+                Some(Arriving::Unwanted) => {}
+                None => return Err(WireError::Unexpected.into()),
+            },
+            Message::Abandon if self.arriving.is_some() => self.abandon(None),
             _ if self.arriving.is_some() => return Err(WireError::Unexpected.into()),
             Message::Directory { path, mode, modified } => {
-                self.entry(Header { path, size: 0, mode, modified }, Self::directory)?;
+                let tag = Tag::default();
+                self.entry(Header { path, size: 0, mode, modified, tag }, Self::directory)?;
             }
             Message::Symlink { path, target, modified } => {
-                let header = Header { path, size: 0, mode: 0, modified };
+                let header = Header { path, size: 0, mode: 0, modified, tag: Tag::default() };
                 self.entry(header, |sink, header| sink.symlink(header, &target.0))?;
             }
-            Message::File { path, size, mode, modified } => {
-                let header = Header { path, size, mode, modified };
+            Message::File { path, size, mode, modified, tag } => {
+                let header = Header { path, size, mode, modified, tag };
                 let began = self.entry(header, Self::file)?;
                 self.arriving = Some(began.unwrap_or(Arriving::Unwanted));
             }
@@ -191,9 +195,11 @@ impl<'a> Sink<'a> {
         mut header: Header,
         make: impl FnOnce(&mut Self, Header) -> io::Result<T>,
     ) -> Result<Option<T>, TransferError> {
+        if !self.destination.expects(&header.path) {
+            return Err(WireError::Unasked.into());
+        }
         if self.target.is_none() {
-            let target = self.destination.target(&header.path).map_err(TransferError::Near)?;
-            self.target = Some(target);
+            self.open(&header.path).map_err(TransferError::Near)?;
         }
         let target = self.target.as_ref().expect("opened");
         if self.lost.as_ref().is_some_and(|lost| lost.is_above(&header.path)) {
@@ -221,6 +227,33 @@ impl<'a> Sink<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Opens the destination for a first entry, and tells what an earlier sitting has left there.
+    fn open(&mut self, first: &RelPath) -> Result<(), String> {
+        let mut target = self.destination.target(first)?;
+        if let Some(id) = self.destination.id {
+            let mut names = Names::new().map_err(|error| error.to_string())?;
+            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
+            // A sender that is gone is noticed where the stream is written.
+            let tell = |message| drop(self.report.replies.blocking_send(message));
+            for part in &found.parts {
+                tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
+            }
+            for tags in found.installed.chunks(HAS_TAGS) {
+                tell(Message::Has { tags: tags.to_vec() });
+            }
+            let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
+            self.written = found.bytes + begun;
+            let stood = found.installed.len() as u64;
+            self.report.stood.store(stood, Relaxed);
+            self.report.progress.set_files(stood);
+            self.parts = found.parts;
+            let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            *place = Some((journal, names));
+        }
+        self.target = Some(target);
+        Ok(())
     }
 
     fn tree(&mut self) -> &mut Tree {
@@ -271,63 +304,95 @@ impl<'a> Sink<'a> {
     fn symlink(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = self.tree().directory(parent)?;
-        let ((), temp) =
+        let ((), mut temp) =
             self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
         let times = header.modified.timestamps();
         let set = utimensat(&parent, temp.name(), &times, AtFlags::SYMLINK_NOFOLLOW);
         self.report.attributes(&header.path, set);
-        let name = name.to_owned();
-        self.batch.pending.push(Pending { temp, name, path: header.path, file: None });
+        // At once, for a killed receiver would leave a temporary link behind for ever.
+        temp.rename(name)?;
+        self.batch.symlinks += 1;
+        if !self.batch.touched.last().is_some_and(|last| Arc::ptr_eq(last, &parent)) {
+            self.batch.touched.push(parent);
+        }
         Ok(())
     }
 
     fn file(&mut self, header: Header) -> io::Result<Arriving> {
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = self.tree().directory(parent)?;
-        let (file, temp) = self.names.create_file(&parent, name)?;
+        let name = name.to_owned();
         self.report.progress.set_current(header.path.as_bytes());
-        let (file, name, left) = (File::from(file), name.to_owned(), header.size);
-        let hasher = blake3::Hasher::new();
-        Ok(Arriving::File(Box::new(Incoming { file, temp, name, left, hasher, header })))
+        if let Some((part, file)) = self.begun(&header, &parent) {
+            let opened = (file, Temp::found(parent, part.name));
+            return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);
+        }
+        let journal = self.destination.id.is_some() && header.size > CHECKPOINT;
+        let (file, temp) = self.names.create_file(&parent, &name)?;
+        let opened = (File::from(file), temp);
+        Incoming::new(header, name, opened, State::default(), journal).map(Arriving::File)
+    }
+
+    /// What an earlier sitting has begun of this very file.
+    fn begun(&mut self, header: &Header, parent: &Arc<OwnedFd>) -> Option<(Part, File)> {
+        let at = self.parts.iter().position(|part| part.path == header.path)?;
+        let part = self.parts.remove(at);
+        if part.tag == header.tag && part.state.length() < header.size {
+            return part.open(parent).map(|file| (part, file));
+        }
+        let reason = "it has changed since this copy was interrupted: all of it is copied anew";
+        self.report.tell(NoteKind::Changed, &header.path, reason);
+        part.remove(self.tree());
+        None
     }
 
     fn data(&mut self, data: &[u8]) -> Result<(), TransferError> {
-        self.written += data.len() as u64;
-        self.report.progress.set_bytes(self.written);
         match &mut self.arriving {
             None => return Err(WireError::Unexpected.into()),
-            Some(Arriving::Unwanted) => {}
+            Some(Arriving::Unwanted) => self.written += data.len() as u64,
             Some(Arriving::File(incoming)) => {
-                let Incoming { file, left, hasher, header, .. } = &mut **incoming;
-                *left = left.checked_sub(data.len() as u64).ok_or(WireError::Unexpected)?;
-                hasher.update(data);
-                if let Err(error) = file.write_all(data) {
-                    self.report.judge(&header.path, &error).map_err(TransferError::Near)?;
-                    self.arriving = Some(Arriving::Unwanted);
+                let (new, written) = incoming.take(data)?;
+                self.written += new;
+                if let Err(error) = written {
+                    let path = &incoming.header.path;
+                    self.report.judge(path, &error).map_err(TransferError::Near)?;
+                    self.abandon(Some(Arriving::Unwanted));
+                } else if let Some(checkpoint) = incoming.checkpoint(CHECKPOINT) {
+                    self.batch.checkpoint = Some(checkpoint);
+                    self.commit()?;
                 }
             }
         }
+        self.report.progress.set_bytes(self.written);
         Ok(())
+    }
+
+    /// What has arrived of the file is of no use.
+    fn abandon(&mut self, instead: Option<Arriving>) {
+        if let Some(Arriving::File(incoming)) = std::mem::replace(&mut self.arriving, instead) {
+            incoming.discard();
+        }
     }
 
     /// The file's last byte is here: if all are as the sender read them, it may be installed.
     fn end(&mut self, hash: &[u8; blake3::OUT_LEN]) -> Result<(), TransferError> {
         let incoming = match self.arriving.take() {
-            Some(Arriving::File(incoming)) if incoming.left == 0 => *incoming,
+            Some(Arriving::File(incoming)) if incoming.is_whole() => incoming,
             Some(Arriving::Unwanted) => return Ok(()),
             _ => return Err(WireError::Unexpected.into()),
         };
-        let Incoming { file, temp, name, hasher, header, .. } = incoming;
-        let Header { path, size, mode, modified } = header;
-        if hasher.finalize() != *hash {
-            self.report.note(&path, "it arrived damaged: copy it again");
+        if incoming.hash() != *hash {
+            self.report.note(&incoming.header.path, "it arrived damaged: copy it again");
+            incoming.discard();
             return Ok(());
         }
+        let Incoming { file, temp, name, header, .. } = *incoming;
+        let Header { path, size, mode, modified, tag } = header;
         let mode = Mode::from_raw_mode(mode & FILE_MODE);
         let set = fchmod(&file, mode).and_then(|()| futimens(&file, &modified.timestamps()));
         self.report.attributes(&path, set);
         self.batch.bytes += size;
-        self.batch.pending.push(Pending { temp, name, path, file: Some((file, size)) });
+        self.batch.pending.push(Pending { temp, name, path, file, size, tag });
         if self.batch.is_full() { self.commit() } else { Ok(()) }
     }
 

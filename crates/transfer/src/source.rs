@@ -6,16 +6,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Advice, FileType, fadvise};
+use rustix::fs::{Advice, FileType, SeekFrom, fadvise, seek};
 use rustix::io::{Errno, read};
 
 use crate::error::explain;
+use crate::had::Had;
+use crate::hash::{Hasher, State};
 use crate::meta::Meta;
 use crate::notes::{Note, NoteKind, Notes};
 use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::{RawBytes, RelPath};
+use crate::summary::Kept;
 use crate::walk::{Count, Found, Source, Visitor};
 use crate::wire::{DATA_HEAD, DATA_MAX, Message, append_message, data_head};
 
@@ -30,11 +33,14 @@ pub(crate) struct Sources {
     totals: OnceLock<(u64, u64)>,
     /// Nobody waits for the count any more.
     ended: AtomicBool,
+    /// What need not be sent.
+    pub had: Had,
 }
 
 impl Sources {
     pub fn new(place: Place, list: Vec<Source>, progress: Progress) -> Self {
-        Self { place, list, progress, totals: OnceLock::new(), ended: AtomicBool::new(false) }
+        let (totals, ended, had) = (OnceLock::new(), AtomicBool::new(false), Had::default());
+        Self { place, list, progress, totals, ended, had }
     }
 
     /// Counts on a thread of its own, so that the first byte does not wait for it.
@@ -58,6 +64,7 @@ impl Sources {
 /// What the sending thread has to tell at its end.
 pub(crate) struct Sent {
     pub notes: Notes,
+    pub kept: Kept,
     /// `None` when the other end of the pipe went away before everything was sent.
     pub occupancy: Option<Occupancy>,
 }
@@ -70,7 +77,7 @@ pub(crate) fn run(sources: &Sources, preamble: &[u8], pipe: Filler) -> Sent {
         ControlFlow::Break(()) => None,
     };
     sources.end();
-    Sent { notes: sender.notes, occupancy }
+    Sent { notes: sender.notes, kept: sender.kept, occupancy }
 }
 
 struct Sender<'a> {
@@ -79,6 +86,7 @@ struct Sender<'a> {
     source: Option<&'a Source>,
     told_totals: bool,
     notes: Notes,
+    kept: Kept,
     pipe: Filler,
     block: Vec<u8>,
 }
@@ -87,8 +95,8 @@ impl<'a> Sender<'a> {
     fn new(sources: &'a Sources, preamble: &[u8], mut pipe: Filler) -> Self {
         let mut block = pipe.fresh();
         block.extend_from_slice(preamble);
-        let notes = Notes::default();
-        Self { sources, source: None, told_totals: false, notes, pipe, block }
+        let (notes, kept) = (Notes::default(), Kept::default());
+        Self { sources, source: None, told_totals: false, notes, kept, pipe, block }
     }
 
     fn send_all(&mut self) -> ControlFlow<(), Occupancy> {
@@ -97,7 +105,7 @@ impl<'a> Sender<'a> {
             source.walk(&self.sources.place, self)?;
         }
         let occupancy = self.pipe.occupancy();
-        self.message(&Message::Finish { occupancy })?;
+        self.message(&Message::Finish { occupancy, kept: self.kept })?;
         self.hand_over()?;
         ControlFlow::Continue(occupancy)
     }
@@ -133,14 +141,23 @@ impl<'a> Sender<'a> {
             // Only advice: the file arrives without it too.
             let _ = fadvise(file, 0, None, Advice::Sequential);
         }
-        let Meta { mode, size, modified, .. } = before;
-        self.message(&Message::File { path: path.clone(), size, mode, modified })?;
-        let mut hasher = blake3::Hasher::new();
-        let mut left = size;
-        while left > 0 {
-            match self.read(file, left, &mut hasher) {
+        let (Meta { mode, size, modified, .. }, tag) = (before, before.tag(path));
+        self.message(&Message::File { path: path.clone(), size, mode, modified, tag })?;
+        let mut hasher = Hasher::default();
+        while hasher.length() < size {
+            if self.sources.had.holds(&tag) {
+                // It was told on the way that all of it is there.
+                self.keep(size);
+                return self.message(&Message::Abandon);
+            }
+            let there = self.sources.had.part(&tag, hasher.length(), size);
+            let read = match there {
+                Some(state) => self.go_on(file, state, &mut hasher)?,
+                None => self.read(file, size - hasher.length(), &mut hasher),
+            };
+            match read {
                 Ok(0) => break,
-                Ok(read) => left -= read,
+                Ok(_) => {}
                 Err(error) => {
                     self.note(NoteKind::Failed, path, &explain(&error.into()))?;
                     return self.message(&Message::Abandon);
@@ -150,21 +167,40 @@ impl<'a> Sender<'a> {
                 self.hand_over()?;
             }
         }
-        if left > 0 || Meta::of(file) != Ok(before) {
+        let is_as_before = Meta::of(file).is_ok_and(|after| after.is_as(&before));
+        if hasher.length() < size || !is_as_before {
             let reason = "it changed while it was being read: copy it again when nothing writes it";
             self.note(NoteKind::Failed, path, reason)?;
             return self.message(&Message::Abandon);
         }
-        self.message(&Message::End { hash: *hasher.finalize().as_bytes() })
+        self.message(&Message::End { hash: hasher.finalize() })
+    }
+
+    /// A file is there already.
+    fn keep(&mut self, size: u64) {
+        self.kept.files += 1;
+        self.kept.bytes += size;
+    }
+
+    /// Goes on where the receiver has got to; gives how far that is.
+    fn go_on(
+        &mut self,
+        file: &OwnedFd,
+        state: State,
+        hasher: &mut Hasher,
+    ) -> ControlFlow<(), Result<u64, Errno>> {
+        let offset = state.length();
+        if let Err(error) = seek(file, SeekFrom::Start(offset)) {
+            return ControlFlow::Continue(Err(error));
+        }
+        self.kept.begun += offset - hasher.length();
+        *hasher = Hasher::from(state);
+        self.message(&Message::From { offset })?;
+        ControlFlow::Continue(Ok(offset))
     }
 
     /// Reads what fits into the block as one data frame, at most `left` bytes of it.
-    fn read(
-        &mut self,
-        file: impl AsFd,
-        left: u64,
-        hasher: &mut blake3::Hasher,
-    ) -> Result<u64, Errno> {
+    fn read(&mut self, file: impl AsFd, left: u64, hasher: &mut Hasher) -> Result<u64, Errno> {
         let head = self.block.len();
         let start = head + DATA_HEAD;
         self.block.extend_from_slice(&[0; DATA_HEAD]);
@@ -203,6 +239,10 @@ impl Visitor for Sender<'_> {
             Found::Symlink(target, Meta { modified, .. }) => {
                 let target = RawBytes(target);
                 self.message(&Message::Symlink { path: path.clone(), target, modified })
+            }
+            Found::File(_, meta) if self.sources.had.holds(&meta.tag(path)) => {
+                self.keep(meta.size);
+                ControlFlow::Continue(())
             }
             Found::File(open, _) => {
                 self.sources.progress.set_current(path.as_bytes());

@@ -18,11 +18,24 @@ pub struct Counts {
     pub bytes: u64,
 }
 
+/// What stood at the destination since an earlier sitting, and was not sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Whole files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of files that had been begun.
+    pub begun: u64,
+}
+
 /// What a transfer did; the same on both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// What is now at the destination, verified and on the disk.
     pub counts: Counts,
+    /// How much of it was there before.
+    pub kept: Kept,
     /// What was left out, from both sides.
     pub notes: Notes,
     /// The sender's pipe between its disk and the network.

@@ -33,17 +33,26 @@ impl Names {
         directory: &Arc<OwnedFd>,
         name: &OsStr,
     ) -> io::Result<(OwnedFd, Temp)> {
-        const NEW: OFlags = OFlags::WRONLY
-            .union(OFlags::CREATE)
-            .union(OFlags::EXCL)
-            .union(OFlags::NOFOLLOW)
-            .union(OFlags::CLOEXEC);
         if let Ok(file) = nameless(directory)
             && let Ok(((), mut temp)) = self.create(directory, name, |_, _| Ok(()))
         {
             temp.state = State::Nameless;
             return Ok((file, temp));
         }
+        self.create_named(directory, name)
+    }
+
+    /// Makes a file that has its temporary name from the start.
+    pub(crate) fn create_named(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+    ) -> io::Result<(OwnedFd, Temp)> {
+        const NEW: OFlags = OFlags::WRONLY
+            .union(OFlags::CREATE)
+            .union(OFlags::EXCL)
+            .union(OFlags::NOFOLLOW)
+            .union(OFlags::CLOEXEC);
         self.create(directory, name, |at, temporary| {
             openat(at, temporary, NEW, Mode::RUSR | Mode::WUSR)
         })
@@ -84,7 +93,17 @@ pub(crate) fn nameless(directory: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     openat(directory, c".", flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// A temporary name, removed when dropped unless it was renamed.
+/// Gives a nameless file a name.
+pub(crate) fn link(
+    file: &impl AsRawFd,
+    directory: &OwnedFd,
+    name: &OsStr,
+) -> rustix::io::Result<()> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, open, directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// A temporary name, removed when dropped unless it was renamed or is to stay.
 pub struct Temp {
     directory: Arc<OwnedFd>,
     name: OsString,
@@ -97,17 +116,40 @@ enum State {
     Nameless,
     /// To be removed.
     Named,
+    /// To stay, for a journal tells of it.
+    Kept,
     /// Has become the final name.
     Renamed,
 }
 
 impl Temp {
+    /// A name that was found, and stays.
+    pub(crate) fn found(directory: Arc<OwnedFd>, name: OsString) -> Self {
+        Self { directory, name, state: State::Kept }
+    }
+
+    /// Lets it stay when it is dropped, or be removed then.
+    pub(crate) fn keep(&mut self, stays: bool) {
+        self.state = match self.state {
+            State::Named | State::Nameless if stays => State::Kept,
+            State::Kept if !stays => State::Named,
+            state => state,
+        };
+    }
+
     /// Gives a nameless file its temporary name, so that it can be renamed over another.
     pub fn appear(&mut self, file: &impl AsRawFd) -> rustix::io::Result<()> {
-        if self.state == State::Nameless {
-            let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-            linkat(CWD, open, &self.directory, &self.name, AtFlags::SYMLINK_FOLLOW)?;
-            self.state = State::Named;
+        match self.state {
+            State::Nameless => {
+                link(file, &self.directory, &self.name)?;
+                self.state = State::Named;
+            }
+            // With the first claim of the journal it has appeared, if that could be written.
+            State::Kept => match link(file, &self.directory, &self.name) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            },
+            State::Named | State::Renamed => {}
         }
         Ok(())
     }

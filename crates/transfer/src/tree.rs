@@ -26,6 +26,11 @@ impl Tree {
         Self { top: Arc::new(top), last: None }
     }
 
+    /// The topmost directory.
+    pub(crate) fn top(&self) -> &Arc<OwnedFd> {
+        &self.top
+    }
+
     /// The directory at a path that is clean, as [`crate::RelPath`] makes sure.
     pub fn directory(&mut self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
         if path.is_empty() {

@@ -23,7 +23,7 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXE
 pub(crate) struct Source {
     path: PathBuf,
     /// What it is called at the destination; empty when its contents go there without it.
-    name: RelPath,
+    pub name: RelPath,
 }
 
 /// What stands at a path.

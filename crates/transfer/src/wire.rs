@@ -16,7 +16,7 @@
 //! The client sends `Put` or `Get`. Then the side that has the files sends `Directory`, `Symlink`
 //! and `File` in such an order that a directory comes before what it holds and is never returned to;
 //! after each `File` its data, and `End` or `Abandon`; at last `Finish`. The other side sends
-//! `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
+//! `Has` and `HasPart` for what it kept of an earlier sitting, `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
 //! transfer from either side.
 //!
 //! A client that only measures the path sends `Probe`, which the server answers by the same. What
@@ -24,18 +24,20 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::meta::Modified;
+pub use crate::hash::State;
+pub use crate::journal::TransferId;
+pub use crate::meta::{Modified, Tag};
 use crate::notes::{Note, clip};
 use crate::pipe::Occupancy;
 use crate::relpath::PATH_MAX;
 pub use crate::relpath::{RawBytes, RelPath};
-use crate::summary::Counts;
+use crate::summary::{Counts, Kept};
 
 /// The first bytes of each side.
 pub const MAGIC: [u8; 8] = *b"longhaul";
 
 /// The version of the protocol that this release speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Length of the hello.
 pub const HELLO_LEN: usize = MAGIC.len() + 2;
@@ -48,6 +50,9 @@ pub const PROBE_MAX: u64 = 1 << 40;
 
 /// The most bytes of a file in one frame.
 pub const DATA_MAX: usize = 1 << 20;
+
+/// Tags in one [`Message::Has`].
+pub(crate) const HAS_TAGS: usize = 512;
 
 /// Bytes in front of a data frame's bytes.
 pub const DATA_HEAD: usize = 4;
@@ -67,6 +72,8 @@ pub enum Message {
         destination: RawBytes,
         /// Whether it must be a directory even without the slash.
         into_directory: bool,
+        /// Which transfer a journal is kept of; none without.
+        id: Option<TransferId>,
     },
     /// Client: send me this.
     Get {
@@ -108,6 +115,13 @@ pub enum Message {
         mode: u32,
         /// Its time.
         modified: Modified,
+        /// Of the file as it is now.
+        tag: Tag,
+    },
+    /// The next bytes are those of the current file from here, for the receiver has what is before.
+    From {
+        /// As many bytes as its [`Message::HasPart`] said.
+        offset: u64,
     },
     /// The file is complete.
     End {
@@ -122,6 +136,21 @@ pub enum Message {
     Finish {
         /// How full the sender's pipe was.
         occupancy: Occupancy,
+        /// What was not sent, because the receiver has it.
+        kept: Kept,
+    },
+    /// Receiver: these files stand there since an earlier sitting. What the sender had not yet heard
+    /// of, it sends again.
+    Has {
+        /// Of the files as they were then.
+        tags: Vec<Tag>,
+    },
+    /// Receiver: so much of a file is there.
+    HasPart {
+        /// Of the file as it was then.
+        tag: Tag,
+        /// How much, and its hash so far.
+        state: State,
     },
     /// Receiver: so much has arrived, in all.
     Progress {
@@ -177,6 +206,9 @@ pub enum WireError {
     /// The check fits, and yet it is no message: most likely a path that leads elsewhere.
     #[error("a message that is not allowed, such as a path with `..`")]
     Message,
+    /// Something beside what was asked for.
+    #[error("it sends what was not asked for, which no honest server does")]
+    Unasked,
     /// A message that may not come now.
     #[error("a message out of turn")]
     Unexpected,
@@ -203,6 +235,11 @@ pub fn check_hello(hello: &[u8; HELLO_LEN]) -> Result<(), WireError> {
 /// Appends a message and its head. It must fit into [`CONTROL_MAX`], as every message does whose
 /// paths are within [`PATH_MAX`] and whose reason went through [`Note::new`] or [`Message::fatal`].
 pub fn append_message(message: &Message, out: &mut Vec<u8>) {
+    append_frame(message, out);
+}
+
+/// Appends something of no more than [`CONTROL_MAX`] bytes behind its length and check.
+pub(crate) fn append_frame(message: &impl Serialize, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; CONTROL_HEAD]);
     *out = postcard::to_extend(message, std::mem::take(out)).expect("messages can be encoded");
@@ -233,11 +270,20 @@ pub fn control_length(head: &[u8; CONTROL_HEAD]) -> Result<usize, WireError> {
 
 /// Reads the message behind a control frame's head.
 pub fn parse_message(head: &[u8; CONTROL_HEAD], body: &[u8]) -> Result<Message, WireError> {
+    let message = parse_frame(head, body)?;
+    if within_limits(&message) { Ok(message) } else { Err(WireError::Message) }
+}
+
+/// Reads what [`append_frame`] wrote.
+pub(crate) fn parse_frame<'a, T: Deserialize<'a>>(
+    head: &[u8; CONTROL_HEAD],
+    body: &'a [u8],
+) -> Result<T, WireError> {
     if head[DATA_HEAD..] != check(body) {
         return Err(WireError::Damaged);
     }
     match postcard::take_from_bytes(body) {
-        Ok((message, [])) if within_limits(&message) => Ok(message),
+        Ok((message, [])) => Ok(message),
         _ => Err(WireError::Message),
     }
 }

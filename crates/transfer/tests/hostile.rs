@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use transfer::wire::{Message, Modified, append_message, data_head, hello};
 use transfer::{
-    Occupancy, Options, Outcome, Progress, RelPath, ServeOptions, TransferError, get, serve,
+    Kept, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome, Progress, RelPath, ServeOptions,
+    Summary, TransferError, get, serve,
 };
 
 const AT: Modified = Modified { seconds: 0, nanos: 0 };
@@ -23,7 +24,9 @@ fn path(path: &str) -> RelPath {
 fn file(at: &str, contents: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let size = contents.len() as u64;
-    append_message(&Message::File { path: path(at), size, mode: 0o7777, modified: AT }, &mut bytes);
+    let path = path(at);
+    let header = Message::File { path, size, mode: 0o7777, modified: AT, tag: [7; 16] };
+    append_message(&header, &mut bytes);
     bytes.extend_from_slice(&data_head(contents.len()));
     bytes.extend_from_slice(contents);
     append_message(&Message::End { hash: *blake3::hash(contents).as_bytes() }, &mut bytes);
@@ -45,7 +48,10 @@ fn directory(at: &str) -> Message {
     Message::Directory { path: path(at), mode: 0o755, modified: AT }
 }
 
-const FINISH: Message = Message::Finish { occupancy: Occupancy { blocks: 0, full: 0, empty: 0 } };
+const FINISH: Message = Message::Finish {
+    occupancy: Occupancy { blocks: 0, full: 0, empty: 0 },
+    kept: Kept { files: 0, bytes: 0, begun: 0 },
+};
 
 /// A client that puts hand-made frames.
 async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, TransferError> {
@@ -54,7 +60,7 @@ async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, Transfer
     let sending = async {
         let destination = transfer::wire::RawBytes::default();
         let mut bytes = hello().to_vec();
-        append_message(&Message::Put { destination, into_directory: false }, &mut bytes);
+        append_message(&Message::Put { destination, into_directory: false, id: None }, &mut bytes);
         bytes.extend(frames.concat());
         // The far side may have had enough of it.
         let _ = requests.write_all(&bytes).await;
@@ -104,9 +110,10 @@ async fn a_link_under_the_final_name_is_replaced_not_followed() {
 #[tokio::test]
 async fn messages_out_of_turn_and_impossible_sizes_end_the_transfer() {
     let half = &file("x", b"contents")[..];
-    let long = Message::File { path: path("x"), size: 3, mode: 0, modified: AT };
+    let tag = [0; 16];
+    let long = Message::File { path: path("x"), size: 3, mode: 0, modified: AT, tag };
     let end = Message::End { hash: [0; 32] };
-    let empty = Message::File { path: path(""), size: 0, mode: 0o644, modified: AT };
+    let empty = Message::File { path: path(""), size: 0, mode: 0o644, modified: AT, tag };
     let data = [data_head(8).to_vec(), b"contents".to_vec()].concat();
     let whole = file("x", b"contents");
     let bad = [
@@ -159,30 +166,77 @@ async fn no_client_reads_or_writes_outside_the_served_folder() {
     assert!(root.path().join("real/x").is_file(), "a link that stays inside is followed");
 }
 
-/// A server that answers a `get` with hand-made frames.
+/// A client that asks for `x`, and a server that answers with hand-made frames.
+async fn get_frames(destination: &Path, frames: &[Vec<u8>]) -> Result<Summary, TransferError> {
+    let (near, far) = duplex(1000);
+    let answering = async move {
+        let (mut requests, mut answers) = tokio::io::split(far);
+        // The client may have had enough of it.
+        let _ = answers.write_all(&[hello().to_vec(), frames.concat()].concat()).await;
+        let _ = requests.read_to_end(&mut Vec::new()).await;
+    };
+    let (options, progress) = <(Options, Progress)>::default();
+    let getting = get(near, Path::new("some/x"), destination, &options, &progress);
+    tokio::join!(getting, answering).0
+}
+
 #[tokio::test]
 async fn a_hostile_server_cannot_write_beside_the_destination() {
     let folder = TempDir::new().unwrap();
     let destination = folder.path().join("destination");
     fs::create_dir(&destination).unwrap();
-    let (near, far) = duplex(1000);
-    let (mut requests, mut answers) = tokio::io::split(far);
-    let answering = async {
-        let frames = [
-            hello().to_vec(),
-            messages([link("up", folder.path())]),
-            file("up/evil", b"evil"),
-            messages([FINISH]),
-        ];
-        answers.write_all(&frames.concat()).await.unwrap();
-        let mut rest = Vec::new();
-        requests.read_to_end(&mut rest).await.unwrap();
-    };
-    let (options, progress) = <(Options, Progress)>::default();
-    let getting = get(near, Path::new("x"), &destination, &options, &progress);
-    let summary = tokio::join!(getting, answering).0.unwrap();
+    let frames = [
+        messages([directory("x"), link("x/up", folder.path())]),
+        file("x/up/evil", b"evil"),
+        messages([FINISH]),
+    ];
+    let summary = get_frames(&destination, &frames).await.unwrap();
     assert_eq!((summary.counts.files, summary.counts.symlinks), (0, 1));
     assert!(!folder.path().join("evil").exists());
+}
+
+/// As CVE-2019-6111 was in scp.
+#[tokio::test]
+async fn a_hostile_server_gives_no_other_name_than_was_asked_for() {
+    for frames in [
+        file("y", b"evil"),
+        file(".bashrc", b"evil"),
+        file("xx", b"evil"),
+        messages([directory(".ssh")]),
+        messages([link("y", Path::new("/"))]),
+        messages([directory("")]),
+    ] {
+        let destination = TempDir::new().unwrap();
+        let got = get_frames(destination.path(), &[frames, messages([FINISH])]).await;
+        let told = got.unwrap_err().to_string();
+        assert!(told.contains("not asked for"), "{told}");
+        assert_eq!(look(destination.path()).len(), 1);
+    }
+    // Under the name that the user chose, it comes as what it is.
+    let folder = TempDir::new().unwrap();
+    let got = get_frames(&folder.path().join("mine"), &[file("x", b"1"), messages([FINISH])]).await;
+    assert_eq!(got.unwrap().counts.files, 1);
+    assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"1");
+}
+
+#[tokio::test]
+async fn a_hostile_server_that_never_stops_fills_no_memory() {
+    let folder = TempDir::new().unwrap();
+    let reason = "n".repeat(1000);
+    let note = Message::Note(Note::new(NoteKind::Failed, b"x", &reason));
+    let mut frames = vec![messages(std::iter::repeat_n(note, 3 * NOTES_MAX))];
+    // Sizes that nobody has, of which nothing comes.
+    let (path, tag) = (path("x"), [0; 16]);
+    frames.push(messages([
+        Message::Totals { files: u64::MAX, bytes: u64::MAX },
+        Message::File { path, size: u64::MAX, mode: 0, modified: AT, tag },
+        Message::Abandon,
+        FINISH,
+    ]));
+    let summary = get_frames(folder.path(), &frames).await.unwrap();
+    assert_eq!(summary.notes.iter().count(), NOTES_MAX);
+    assert_eq!(summary.notes.failed(), 3 * NOTES_MAX as u64);
+    assert_eq!(look(folder.path()).len(), 1);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod emulator;
 mod endurance;
 mod fairness;
 mod flood;
+mod kills;
 mod lab;
 mod loopback;
 mod mile;
@@ -32,6 +33,8 @@ pub enum Bench {
     Flood(flood::Args),
     /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
     Loopback(loopback::Args),
+    /// Either side killed at random moments: is every copy right, and how much goes twice?
+    Kills(kills::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
@@ -56,6 +59,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Flood(args) => flood::run(args),
         Bench::Loopback(args) => loopback::run(args),
+        Bench::Kills(args) => kills::run(args),
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),

@@ -1,15 +1,16 @@
 //! Moving what the requests ask for.
 
 use anyhow::Context;
+use net::NetError;
 use net::udp::UdpEndpoint;
 use rustix::process::Signal;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use transfer::Summary;
+use transfer::{Kept, Summary, TransferError};
 
-use super::Job;
 use super::link::{self, Link, Peer};
 use super::plan::{Far, Request};
+use super::{Job, show};
 use crate::keys::{self, Introduction};
 use crate::paths::Paths;
 use crate::progress;
@@ -19,6 +20,9 @@ use crate::summary::{Figures, Total};
 
 /// How long the last packets of a connection may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Connections in a row that may be lost without having brought the copy further.
+const IN_VAIN_MAX: u32 = 3;
 
 /// How a transfer came to its end.
 pub enum End {
@@ -72,13 +76,69 @@ async fn connect_and_move(
         Far::Ssh(login) => Peer::Ssh(Box::new(Session::start(login, &job.options.ssh).await?)),
     });
     let mut link = link::connect(job, peer, endpoint).await?;
-    let (mut total, mut figures) = (Total::default(), Figures::default());
-    for index in 0..job.requests.len() {
-        let (summary, last) = over(job, index, &mut link, peer).await?;
-        total.add(summary);
-        figures = last;
+    let mut done = Done::default();
+    let (mut furthest, mut in_vain) = (0, 0);
+    loop {
+        let beside = link.beside();
+        let lost = tokio::select! {
+            moved = rest(job, &mut done, &mut link, peer) => match moved {
+                Ok(()) => return Ok((done.total.0, done.figures)),
+                Err(error) => error,
+            },
+            better = link::better(job, beside, endpoint) => {
+                show::tell(job, "UDP passes now: going on over it");
+                link = better;
+                done.sittings += 1;
+                continue;
+            }
+        };
+        let moved = job.meter.sample().bytes;
+        in_vain = if moved > furthest { 0 } else { in_vain + 1 };
+        furthest = furthest.max(moved);
+        let is_over = match peer {
+            Peer::Ssh(session) => matches!(link, Link::Ssh) || session.ended().is_some(),
+            Peer::Server(_) => false,
+        };
+        if !is_cut(&lost) || is_over || in_vain > IN_VAIN_MAX {
+            return Err(lost);
+        }
+        show::tell(job, &format!("{}; looking for a way to go on", crate::sentence(&lost)));
+        // Why it was lost says more than why it cannot be had again.
+        link = link::again(job, peer, endpoint).await.map_err(|_| lost)?;
+        done.sittings += 1;
+        show::tell(job, &format!("going on over {}", link.words(job)));
     }
-    Ok((total.0, figures))
+}
+
+/// What was done by now.
+#[derive(Default)]
+struct Done {
+    total: Total,
+    figures: Figures,
+    requests: usize,
+    /// How often the way was changed.
+    sittings: usize,
+}
+
+/// All requests that are not done.
+async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyhow::Result<()> {
+    while done.requests < job.requests.len() {
+        let (mut summary, figures) = over(job, done.requests, link, peer).await?;
+        if done.sittings > 0 {
+            // Most of what was there is this copy's own.
+            summary.kept = Kept::default();
+        }
+        done.total.add(summary);
+        done.figures = figures;
+        done.requests += 1;
+    }
+    Ok(())
+}
+
+/// Whether the connection went away, rather than anybody giving up.
+fn is_cut(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(TransferError::Connection(_) | TransferError::Cut))
+        || matches!(error.downcast_ref(), Some(NetError::Lost { .. }))
 }
 
 /// One request over the link.
@@ -139,8 +199,11 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     figures: impl Fn() -> Figures,
 ) -> anyhow::Result<Summary> {
     let progress = job.meter.of(index);
-    // Several things go into a directory.
-    let options = transfer::Options { into_directory: job.requests.len() > 1 };
+    let options = transfer::Options {
+        // Several things go into a directory.
+        into_directory: job.requests.len() > 1,
+        id: Some(job.requests[index].id(&job.far)),
+    };
     let moving = async {
         match &job.requests[index] {
             Request::Put { sources, destination } => {

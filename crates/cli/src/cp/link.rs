@@ -20,6 +20,15 @@ use crate::ssh::Session;
 /// know, and most do not know a port that was made a moment ago.
 const BESIDE_SSH: Duration = Duration::from_secs(4);
 
+/// Without a sign of life for so long, UDP counts as blocked.
+const SILENCE: Duration = Duration::from_secs(8);
+/// Before UDP is tried again while TCP carries the data; twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+const LAST_LOOK: Duration = Duration::from_secs(120);
+/// For so long nobody needs to answer in the middle of a copy.
+const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Who is on the far side, and how both prove themselves.
 pub enum Peer {
     Server(Introduction),
@@ -49,7 +58,16 @@ impl Link {
         }
     }
 
-    fn words(&self) -> &'static str {
+    /// Where UDP may come to pass, while TCP does.
+    pub fn beside(&self) -> Option<(SocketAddr, Credentials)> {
+        match self {
+            Self::Tcp { address, credentials, .. } => Some((*address, credentials.clone())),
+            Self::Udp(_) | Self::Ssh => None,
+        }
+    }
+
+    /// Words for people.
+    pub fn words(&self) -> &'static str {
         match self {
             Self::Udp(_) => "UDP",
             Self::Tcp { .. } => "striped TCP",
@@ -149,9 +167,8 @@ async fn dial(
     match job.options.transport {
         Transport::Udp => by_udp.await,
         Transport::Tcp => by_tcp.await,
-        // What was asked for of the sender, only UDP can do.
-        Transport::Auto if job.options.sending.is_given() => by_udp.await,
-        Transport::Auto | Transport::Ssh => race(by_udp, by_tcp, NetError::is_absence).await,
+        Transport::Auto if !is_free(job) => by_udp.await,
+        Transport::Auto | Transport::Ssh => race(by_udp, by_tcp).await,
     }
 }
 
@@ -166,7 +183,9 @@ async fn by_udp(
     let paths = Paths::unless(job.options.memory.no_remember || !sends);
     let remembered = paths.and_then(|paths| paths.recall(address.ip()));
     let sending = job.options.sending.config();
-    let config = transport::Config { remembered, trace: job.qlog.is_on(), ..sending };
+    // Who can go another way need not wait long for this one.
+    let idle_timeout = if is_free(job) { SILENCE } else { sending.idle_timeout };
+    let config = transport::Config { remembered, trace: job.qlog.is_on(), idle_timeout, ..sending };
     let endpoint = endpoint.insert(UdpEndpoint::client(address, credentials, config)?);
     let connection = endpoint.connect(address).await?;
     job.qlog.watch(&connection, endpoint.address());
@@ -174,6 +193,53 @@ async fn by_udp(
         tell!("remembered path: {} at RTT {:.1?}", path.rate, path.rtt);
     }
     Ok(Link::Udp(connection))
+}
+
+/// Whether the way may be chosen, and chosen anew.
+fn is_free(job: &Job) -> bool {
+    // What was asked for of the sender, only UDP can do.
+    job.options.transport == Transport::Auto && !job.options.sending.is_given()
+}
+
+/// Waits until UDP passes where it did not; for ever, where nothing better can be had.
+pub async fn better(
+    job: &Job,
+    beside: Option<(SocketAddr, Credentials)>,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> Link {
+    let Some((address, credentials)) = beside.filter(|_| is_free(job)) else {
+        return std::future::pending().await;
+    };
+    let mut pause = FIRST_LOOK;
+    loop {
+        tokio::time::sleep(pause).await;
+        if let Ok(link) = by_udp(job, address, &credentials, endpoint).await {
+            show::started(job, &address.to_string(), &link, &link.words(job));
+            return link;
+        }
+        pause = (pause * 2).min(LAST_LOOK);
+    }
+}
+
+/// Connects again after the connection was lost; silence is waited out.
+pub async fn again(
+    job: &Job,
+    peer: &Peer,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> anyhow::Result<Link> {
+    let begin = net::clock::now();
+    loop {
+        match connect(job, peer, endpoint).await {
+            Err(error) if is_silence(&error) && net::clock::now().since(begin) < PATIENCE => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            linked => return linked,
+        }
+    }
+}
+
+fn is_silence(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(NetError::is_silence)
 }
 
 /// TCP connections that are one stream.

@@ -1,8 +1,10 @@
 //! What there is to copy, and which way.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use transfer::TransferId;
 
 use crate::address::{Location, Login, OverSsh, Remote, Server};
 
@@ -15,6 +17,25 @@ pub enum Request {
 impl Request {
     pub fn sends(&self) -> bool {
         matches!(self, Self::Put { .. })
+    }
+
+    /// The same for the same command: by this the receiver knows what it has of it.
+    pub fn id(&self, far: &Far) -> TransferId {
+        let host = rustix::system::uname().nodename().to_bytes().to_vec();
+        let user = rustix::process::geteuid().as_raw().to_le_bytes().to_vec();
+        // Where an absolute path cannot be had, nothing can be read or written either.
+        let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone()).into();
+        let there = |path: &PathBuf| path.clone().into();
+        let paths: Vec<OsString> = match self {
+            Self::Put { sources, destination } => {
+                sources.iter().map(here).chain([there(destination)]).collect()
+            }
+            Self::Get { source, destination } => vec![there(source), here(destination)],
+        };
+        let way = format!("{} {far:?}", self.sends()).into_bytes();
+        let paths = paths.into_iter().map(OsString::into_encoded_bytes);
+        let parts: Vec<_> = [host, user, way].into_iter().chain(paths).collect();
+        TransferId::of(parts.iter().map(Vec::as_slice))
     }
 }
 

@@ -43,7 +43,7 @@ pub fn stopped(output: Output, signal: Signal, meter: &Meter) -> ExitCode {
     let sample = meter.sample();
     let of = sample.files_total.map(|total| format!(" of {total}")).unwrap_or_default();
     let message = format!(
-        "stopped after {}{of} files and {}; files that were not whole are removed",
+        "stopped after {}{of} files and {}; the same command goes on from there",
         sample.files,
         Bytes(sample.bytes),
     );
@@ -58,6 +58,7 @@ pub fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Fi
         let what = match note.kind {
             transfer::NoteKind::Failed => "failed",
             transfer::NoteKind::Skipped => "skipped",
+            transfer::NoteKind::Changed => "changed",
         };
         tell!("longhaul: {what}: {note}");
     }

@@ -160,7 +160,7 @@ impl Trunk {
         let connected = match self.options.transport {
             Transport::Udp => by_udp.await,
             Transport::Tcp => by_tcp.await,
-            Transport::Auto | Transport::Ssh => race(by_udp, by_tcp, NetError::is_absence).await,
+            Transport::Auto | Transport::Ssh => race(by_udp, by_tcp).await,
         };
         match connected {
             Err(error) => Err(self.introduction.explain(address, error).await),

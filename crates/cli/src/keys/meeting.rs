@@ -49,9 +49,7 @@ impl Introduction {
         match self.transport {
             Transport::Udp => udp::ask(address).await,
             Transport::Tcp => tcp::ask(address).await,
-            Transport::Auto | Transport::Ssh => {
-                race(udp::ask(address), tcp::ask(address), NetError::is_absence).await
-            }
+            Transport::Auto | Transport::Ssh => race(udp::ask(address), tcp::ask(address)).await,
         }
     }
 

@@ -228,6 +228,17 @@ pub fn names(root: &Path) -> Vec<String> {
     text(&output.unwrap().stdout).lines().map(str::to_owned).collect()
 }
 
+/// Waits until a folder holds these names and no others: a server clears up when its client has gone.
+pub fn wait_for_names(root: &Path, expected: &[&str]) {
+    for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
+        if names(root) == expected {
+            return;
+        }
+        sleep(TICK);
+    }
+    panic!("{:?}", names(root));
+}
+
 /// Says loudly that this test cannot run here. Call it once, then return.
 pub fn skip(name: &str, reason: &str) {
     eprintln!("SKIPPED: {name}: {reason}");

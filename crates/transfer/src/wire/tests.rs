@@ -16,16 +16,28 @@ fn any_message() -> impl Strategy<Value = Message> {
     let occupancy =
         any::<[u64; 3]>().prop_map(|[blocks, full, empty]| Occupancy { blocks, full, empty });
     prop_oneof![
-        (raw.clone(), any::<bool>())
-            .prop_map(|(destination, into_directory)| Message::Put { destination, into_directory }),
+        (raw.clone(), any::<(bool, Option<u64>)>()).prop_map(
+            |(destination, (into_directory, id))| {
+                let id = id.map(|id| TransferId::of([&id.to_le_bytes()[..]]));
+                Message::Put { destination, into_directory, id }
+            }
+        ),
+        vec(any::<Tag>(), 0..HAS_TAGS).prop_map(|tags| Message::Has { tags }),
+        (any::<Tag>(), 0..1_000_000_u64).prop_map(|(tag, blocks)| {
+            let subtrees = vec![[7_u8; 32]; blocks.count_ones() as usize];
+            let state = postcard::to_stdvec(&(blocks, subtrees)).unwrap();
+            Message::HasPart { tag, state: postcard::from_bytes(&state).unwrap() }
+        }),
+        any::<u64>().prop_map(|offset| Message::From { offset }),
         raw.clone().prop_map(|source| Message::Get { source }),
         any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Totals { files, bytes }),
         (any_path(), any::<u32>(), modified.clone())
             .prop_map(|(path, mode, modified)| Message::Directory { path, mode, modified }),
         (any_path(), raw.clone(), modified.clone())
             .prop_map(|(path, target, modified)| Message::Symlink { path, target, modified }),
-        (any_path(), any::<u64>(), any::<u32>(), modified)
-            .prop_map(|(path, size, mode, modified)| Message::File { path, size, mode, modified }),
+        (any_path(), any::<(u64, u32, Tag)>(), modified).prop_map(
+            |(path, (size, mode, tag), modified)| Message::File { path, size, mode, modified, tag }
+        ),
         any::<[u8; 32]>().prop_map(|hash| Message::End { hash }),
         Just(Message::Abandon),
         any::<u64>().prop_map(|bytes| Message::Probe { bytes }),
@@ -34,7 +46,9 @@ fn any_message() -> impl Strategy<Value = Message> {
             &path.0,
             &why
         ))),
-        occupancy.clone().prop_map(|occupancy| Message::Finish { occupancy }),
+        (occupancy.clone(), any::<[u64; 3]>()).prop_map(|(occupancy, [files, bytes, begun])| {
+            Message::Finish { occupancy, kept: Kept { files, bytes, begun } }
+        }),
         any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Progress { files, bytes }),
         (any::<[u64; 4]>(), occupancy).prop_map(
             |([files, directories, symlinks, bytes], occupancy)| {
@@ -173,7 +187,8 @@ fn the_largest_messages_fit_their_frame() {
 #[test]
 fn a_path_that_leads_out_is_no_message() {
     let path = RelPath::new(b"aa/x".to_vec()).unwrap();
-    let message = Message::File { path, size: 0, mode: 0, modified: Modified::default() };
+    let (modified, tag) = (Modified::default(), Tag::default());
+    let message = Message::File { path, size: 0, mode: 0, modified, tag };
     let mut body = postcard::to_stdvec(&message).unwrap();
     let at = body.windows(2).position(|two| two == b"aa").unwrap();
     body[at..at + 2].copy_from_slice(b"..");

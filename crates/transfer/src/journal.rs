@@ -1,0 +1,284 @@
+//! What the receiving side has of a transfer that is not over, kept in a file beside it.
+//!
+//! The journal is `.longhaul-ID.journal` in the directory into which the transfer writes: [`MAGIC`],
+//! then [`Record`]s, framed and checked as messages are (see [`crate::wire`]). It only ever claims what
+//! was synced before. Reading stops at the first record that is not whole: what stood behind it is
+//! copied again.
+//!
+//! Whoever goes on with a transfer writes a journal of its own and renames it over the old one. So the
+//! one who wrote that, if it lives still, finds its file without a name, and gives up.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, openat, unlinkat};
+use serde::{Deserialize, Serialize};
+
+use crate::hash::State;
+use crate::meta::{Meta, Modified, Tag};
+use crate::relpath::{RawBytes, RelPath};
+use crate::temp::Names;
+use crate::tree::Tree;
+use crate::wire::{CONTROL_HEAD, append_frame, control_length, parse_frame};
+
+/// A journal's first bytes.
+const MAGIC: &[u8] = b"longhaul journal 1\n";
+
+/// No journal that we wrote is longer: some ten million files.
+const JOURNAL_MAX: u64 = 2 << 30;
+
+/// Begun files that a journal may tell of; files come one after another.
+const PARTS_MAX: usize = 16;
+
+/// Which transfer a journal is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferId([u8; 16]);
+
+impl TransferId {
+    /// The same for the same parts: who copies, what, and where to.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("longhaul transfer 1");
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        Self(*hasher.finalize().as_bytes().first_chunk().expect("a hash is longer"))
+    }
+
+    /// The journal's name.
+    pub(crate) fn file_name(self) -> OsString {
+        format!(".longhaul-{:032x}.journal", u128::from_be_bytes(self.0)).into()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Record {
+    /// A file stands under its final name, and is on the disk.
+    Installed { tag: Tag, path: RelPath, size: u64, modified: Modified, inode: u64 },
+    /// So much of a file is on the disk, under a temporary name.
+    Begun { tag: Tag, path: RelPath, name: RawBytes, inode: u64, state: State },
+}
+
+/// A file that was begun.
+pub(crate) struct Part {
+    pub tag: Tag,
+    pub path: RelPath,
+    /// Its temporary name.
+    pub name: OsString,
+    inode: u64,
+    pub state: State,
+}
+
+impl Part {
+    /// Opens it for writing, if it is what the journal tells of.
+    pub fn open(&self, directory: &OwnedFd) -> Option<File> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(directory, &self.name, flags, Mode::empty()).ok()?;
+        let meta = Meta::of(&file).ok()?;
+        let is_whole = meta.size >= self.state.length() && meta.inode == self.inode;
+        (meta.kind == FileType::RegularFile && is_whole).then(|| file.into())
+    }
+
+    /// Removes it, where it is ours.
+    pub fn remove(&self, tree: &mut Tree) {
+        let parent = self.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
+        if let Some(directory) = parent
+            && Meta::at(&directory, &self.name).is_ok_and(|meta| meta.inode == self.inode)
+        {
+            // A part that cannot be removed harms nobody.
+            let _ = unlinkat(&directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// What an earlier sitting has left.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Of the files that stand under their final names.
+    pub installed: Vec<Tag>,
+    /// Their bytes.
+    pub bytes: u64,
+    pub parts: Vec<Part>,
+}
+
+/// A journal to write to.
+pub(crate) struct Journal {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+    /// Made with the first record.
+    file: Option<File>,
+}
+
+impl Journal {
+    /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
+    /// not show is left out; begun files that are of no use are removed.
+    pub fn take_over(id: TransferId, tree: &mut Tree, names: &mut Names) -> (Self, Found) {
+        let directory = tree.top().clone();
+        let mut journal = Self { directory, name: id.file_name(), file: None };
+        let mut found = Found::default();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(old) = openat(&journal.directory, &journal.name, flags, Mode::empty()) {
+            let copied = journal.replace(names, |new| {
+                // What cannot be read is not there.
+                let _ = read(File::from(old), |record| found.keep(record, tree, new));
+                found.drop_useless(tree);
+                found.parts.iter().try_for_each(|part| write(&part.record(), new))
+            });
+            if copied.is_err() {
+                found = Found::default();
+            }
+        }
+        (journal, found)
+    }
+
+    /// Begins it anew, with what `fill` writes.
+    fn replace(
+        &mut self,
+        names: &mut Names,
+        fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (file, mut temp) = names.create_named(&self.directory, OsStr::new("longhaul"))?;
+        let mut new = BufWriter::new(File::from(file));
+        new.write_all(MAGIC)?;
+        fill(&mut new)?;
+        let file = new.into_inner()?;
+        fdatasync(&file)?;
+        temp.rename(&self.name)?;
+        // Some file systems cannot sync a directory, and need not.
+        let _ = fsync(&self.directory);
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether there is anything in it.
+    pub fn is_begun(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Adds records: those that were synced, and no others.
+    pub fn append(&mut self, records: &[Record], names: &mut Names) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| append_frame(record, &mut bytes));
+        match &mut self.file {
+            Some(file) => file.write_all(&bytes),
+            None => self.replace(names, |new| new.write_all(&bytes)),
+        }
+    }
+
+    /// Makes what was added outlast the machine's end.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(self.file.as_ref().map_or(Ok(()), fdatasync)?)
+    }
+
+    /// Whether nobody else has gone on with the transfer.
+    pub fn is_ours(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| fstat(file).is_ok_and(|stat| stat.st_nlink > 0))
+    }
+
+    /// Of no use any more.
+    pub fn remove(self) {
+        if self.is_ours() && self.file.is_some() {
+            // One that cannot be removed says only what is true.
+            let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+impl Part {
+    /// Whether its name is one of the directory's own.
+    fn is_clean(&self) -> bool {
+        let name = RelPath::new(self.name.as_bytes().to_vec());
+        name.is_ok_and(|name| name.split().is_some_and(|(parent, _)| parent.is_empty()))
+    }
+
+    fn record(&self) -> Record {
+        Record::Begun {
+            tag: self.tag,
+            path: self.path.clone(),
+            name: RawBytes(self.name.as_bytes().to_vec()),
+            inode: self.inode,
+            state: self.state.clone(),
+        }
+    }
+}
+
+impl Found {
+    /// Keeps what a record tells, if the tree shows it too.
+    fn keep(
+        &mut self,
+        record: Record,
+        tree: &mut Tree,
+        new: &mut BufWriter<File>,
+    ) -> io::Result<()> {
+        match record {
+            Record::Installed { tag, ref path, size, modified, inode } => {
+                self.parts.retain(|part| part.path != *path);
+                let here = path
+                    .split()
+                    .and_then(|(parent, name)| Meta::at(tree.directory(parent).ok()?, name).ok());
+                let stands = here.is_some_and(|here| {
+                    (here.kind, here.size) == (FileType::RegularFile, size)
+                        && (here.modified, here.inode) == (modified, inode)
+                });
+                if stands {
+                    write(&record, new)?;
+                    self.installed.push(tag);
+                    self.bytes += size;
+                }
+            }
+            Record::Begun { tag, path, name, inode, state } => {
+                let name = OsStr::from_bytes(&name.0).to_owned();
+                let part = Part { tag, path, name, inode, state };
+                if let Some(at) = self.parts.iter().position(|other| other.path == part.path) {
+                    let earlier = self.parts.remove(at);
+                    if earlier.name != part.name {
+                        earlier.remove(tree);
+                    }
+                }
+                if part.is_clean() && self.parts.len() < PARTS_MAX {
+                    self.parts.push(part);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes begun files with nothing in them, or not what the journal tells of.
+    fn drop_useless(&mut self, tree: &mut Tree) {
+        self.parts.retain(|part| {
+            let parent = part.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
+            let is_whole = parent.is_some_and(|parent| part.open(&parent).is_some());
+            let is_useful = is_whole && part.state.length() > 0;
+            if !is_useful {
+                part.remove(tree);
+            }
+            is_useful
+        });
+    }
+}
+
+fn write(record: &Record, new: &mut BufWriter<File>) -> io::Result<()> {
+    let mut frame = Vec::new();
+    append_frame(record, &mut frame);
+    new.write_all(&frame)
+}
+
+/// Reads records up to the first that is not whole.
+fn read(file: File, mut each: impl FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+    let mut reader = BufReader::new(file.take(JOURNAL_MAX));
+    let mut magic = [0; MAGIC.len()];
+    reader.read_exact(&mut magic)?;
+    if magic != MAGIC {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    loop {
+        let mut head = [0; CONTROL_HEAD];
+        reader.read_exact(&mut head)?;
+        let mut body = vec![0; control_length(&head).map_err(io::Error::other)?];
+        reader.read_exact(&mut body)?;
+        each(parse_frame(&head, &body).map_err(io::Error::other)?)?;
+    }
+}

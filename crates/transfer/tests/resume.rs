@@ -1,0 +1,335 @@
+//! A transfer goes on where it was cut, whatever happened to it, to its journal or to its source.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use common::{Dice, leftovers, look, plant};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use transfer::{
+    NoteKind, Options, Outcome, Progress, ServeOptions, Summary, TransferError, TransferId, get,
+    put, serve,
+};
+
+const LARGE: usize = 40 << 20;
+/// What a cut may cost: the pipes between disk and stream, what was sent before the receiver had
+/// told what it has, and less than a block of each file.
+const FLIGHT: u64 = 12 << 20;
+
+/// A tree with a large file among many small ones.
+fn source(seed: u64) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let top = folder.path().join("tree");
+    fs::create_dir(&top).unwrap();
+    let mut dice = Dice::new(seed);
+    plant(&top, &mut dice, 2, 3000);
+    fs::create_dir(top.join("many")).unwrap();
+    for number in 0..300 {
+        fs::write(top.join(format!("many/{number}")), dice.bytes(1000)).unwrap();
+    }
+    fs::write(top.join("large"), dice.bytes(LARGE)).unwrap();
+    folder
+}
+
+/// A pair of streams of which the first one's bytes are counted, and end after so many.
+fn cut_after(limit: u64) -> (DuplexStream, DuplexStream, Arc<AtomicU64>) {
+    let ((near, near_end), (far, far_end)) = (duplex(100_000), duplex(100_000));
+    let counted = Arc::new(AtomicU64::new(0));
+    let count = counted.clone();
+    tokio::spawn(async move {
+        let ((mut from, mut back), (mut behind, mut to)) = (split(near_end), split(far_end));
+        let there = async {
+            let mut buffer = vec![0; 50_000];
+            loop {
+                let read = from.read(&mut buffer).await.unwrap() as u64;
+                let passed = count.fetch_add(read, Relaxed) + read;
+                if read == 0 {
+                    break to.shutdown().await.unwrap_or(());
+                }
+                if passed > limit || to.write_all(&buffer[..read as usize]).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let cut = tokio::select! {
+            () = there => count.load(Relaxed) > limit,
+            _ = tokio::io::copy(&mut behind, &mut back) => false,
+        };
+        if !cut {
+            // The last words.
+            let _ = tokio::io::copy(&mut behind, &mut back).await;
+            let _ = back.shutdown().await;
+        }
+    });
+    (near, far, counted)
+}
+
+type Both = (Result<Summary, TransferError>, Result<Outcome, TransferError>);
+
+/// One sitting of the same transfer: the sender's side of the stream is cut after so many bytes.
+async fn sitting(from: &Path, root: &Path, remote: &str, is_put: bool, limit: u64) -> (Both, u64) {
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let options = Options { id, ..Options::default() };
+    let (sends, receives, counted) = cut_after(limit);
+    let both = if is_put {
+        let sources = [from.to_owned()];
+        tokio::join!(
+            put(sends, &sources, Path::new(remote), &options, &progress),
+            serve(receives, root, &allowed)
+        )
+    } else {
+        let (name, to) = (Path::new(from.file_name().unwrap()), root.join(remote));
+        tokio::join!(
+            get(receives, name, &to, &options, &progress),
+            serve(sends, from.parent().unwrap(), &allowed)
+        )
+    };
+    (both, counted.load(Relaxed))
+}
+
+fn journals(top: &Path) -> Vec<PathBuf> {
+    let is_journal = |path: &PathBuf| path.to_string_lossy().ends_with(".journal");
+    look(top).into_keys().filter(is_journal).collect()
+}
+
+/// Whatever stands under its final name is whole.
+fn nothing_wrong(source: &Path, arrived: &Path) {
+    let sent = look(source);
+    for (path, entry) in look(arrived) {
+        let name = path.to_string_lossy();
+        if !name.ends_with(".part") && !name.ends_with(".journal") && !entry.contents.is_empty() {
+            assert!(entry.contents == sent[&path].contents, "{path:?}");
+        }
+    }
+}
+
+/// All is there, and nothing else.
+fn is_whole(source: &Path, root: &Path, name: &str) {
+    let (sent, arrived) = (look(source), look(&root.join(name)));
+    assert!(sent == arrived, "{:?}", arrived.keys());
+    assert_eq!(journals(root), Vec::<PathBuf>::new());
+    assert_eq!(leftovers(root), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn cut_again_and_again_it_goes_on() {
+    let source = source(1);
+    let tree = source.path().join("tree");
+    let mut dice = Dice::new(5);
+    for is_put in [true, false] {
+        let root = TempDir::new().unwrap();
+        let (mut sent, mut cuts) = (0, 0);
+        let last = loop {
+            let limit = (3 << 20) + dice.below(15 << 20);
+            // The name is taken from the second sitting on, and yet means what it meant.
+            let (both, counted) = sitting(&tree, root.path(), "name", is_put, limit).await;
+            sent += counted;
+            nothing_wrong(&tree, &root.path().join("name"));
+            match both {
+                (Ok(near), Ok(far)) => {
+                    assert_eq!(near, far.summary);
+                    break near;
+                }
+                _ => cuts += 1,
+            }
+            assert!(cuts < 100, "it gets nowhere");
+        };
+        is_whole(&tree, root.path(), "name");
+        assert!(cuts >= 3 && last.kept.files + last.kept.begun > 0, "{cuts}: {last:?}");
+        let files =
+            look(&tree).values().filter(|entry| entry.mode & 0o170_000 == 0o100_000).count();
+        assert_eq!(last.counts.files, files as u64);
+        assert!(sent < LARGE as u64 + (1 << 20) + cuts * FLIGHT, "{sent} bytes for {cuts} cuts");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_last_word_costs_no_second_copy() {
+    let source = source(2);
+    let tree = source.path().join("tree");
+    let root = TempDir::new().unwrap();
+    // The sender's end of the stream never comes.
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let options = Options { id, ..Options::default() };
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let (sends, near) = duplex(100_000);
+    let (far, receives) = duplex(100_000);
+    let sources = [tree.clone()];
+    let relaying = async move {
+        let ((mut from, _back), (mut behind, mut to)) = (split(near), split(far));
+        let swallow = async { tokio::io::copy(&mut behind, &mut tokio::io::sink()).await };
+        let _ = tokio::join!(tokio::io::copy(&mut from, &mut to), swallow);
+    };
+    let putting = put(sends, &sources, Path::new(""), &options, &progress);
+    tokio::select! {
+        put = putting => panic!("it has heard of no end: {put:?}"),
+        () = relaying => panic!("the stream is not ended"),
+        served = serve(receives, root.path(), &allowed) => drop(served.unwrap()),
+    }
+    let (both, counted) = sitting(&tree, root.path(), "", true, u64::MAX).await;
+    both.0.unwrap();
+    is_whole(&tree, root.path(), "tree");
+    assert!(counted < FLIGHT, "{counted}");
+}
+
+#[tokio::test]
+async fn a_damaged_journal_costs_time_and_nothing_else() {
+    let source = source(3);
+    let tree = source.path().join("tree");
+    let mut dice = Dice::new(7);
+    for round in 0..12 {
+        let root = TempDir::new().unwrap();
+        let (both, _) = sitting(&tree, root.path(), "", true, 30 << 20).await;
+        both.0.unwrap_err();
+        let journal = root.path().join(&journals(root.path())[0]);
+        let mut file = fs::File::options().read(true).write(true).open(&journal).unwrap();
+        let length = file.metadata().unwrap().len();
+        let place = dice.below(length);
+        match round % 3 {
+            0 => file.set_len(place).unwrap(),
+            1 => {
+                let mut byte = [0];
+                file.seek(SeekFrom::Start(place)).unwrap();
+                file.read_exact(&mut byte).unwrap();
+                file.seek(SeekFrom::Start(place)).unwrap();
+                file.write_all(&[byte[0] ^ 0x40]).unwrap();
+            }
+            _ => {
+                file.seek(SeekFrom::End(0)).unwrap();
+                file.write_all(&dice.bytes(100)).unwrap();
+            }
+        }
+        let (both, _) = sitting(&tree, root.path(), "", true, u64::MAX).await;
+        assert!(!both.0.unwrap().is_partial());
+        // A begun file of which the damaged part told is not known any more.
+        let mut arrived = look(&root.path().join("tree"));
+        arrived.retain(|path, _| !path.to_string_lossy().ends_with(".part"));
+        let sent = look(&tree);
+        assert!(sent == arrived, "{round}: {:?}", arrived.keys());
+        assert_eq!(journals(root.path()), Vec::<PathBuf>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_begun_file_that_is_gone_or_shorter_is_begun_again() {
+    let source = source(4);
+    let tree = source.path().join("tree");
+    for is_gone in [true, false] {
+        let root = TempDir::new().unwrap();
+        let (both, _) = sitting(&tree, root.path(), "", true, 30 << 20).await;
+        both.0.unwrap_err();
+        if let Some(part) = leftovers(root.path()).first().map(|part| root.path().join(part)) {
+            match is_gone {
+                true => fs::remove_file(part).unwrap(),
+                false => fs::File::options().write(true).open(part).unwrap().set_len(9).unwrap(),
+            }
+        }
+        let (both, _) = sitting(&tree, root.path(), "", true, u64::MAX).await;
+        both.0.unwrap();
+        is_whole(&tree, root.path(), "tree");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_has_changed_is_noticed_and_copied_anew() {
+    let source = TempDir::new().unwrap();
+    let large = source.path().join("large");
+    fs::write(&large, Dice::new(1).bytes(LARGE)).unwrap();
+    let root = TempDir::new().unwrap();
+    let (both, _) = sitting(&large, root.path(), "", true, 30 << 20).await;
+    both.0.unwrap_err();
+    assert_eq!(leftovers(root.path()).len(), 1);
+    // The same size and time of modification: only the time of change tells.
+    let modified = fs::metadata(&large).unwrap().modified().unwrap();
+    let mut file = fs::File::options().write(true).open(&large).unwrap();
+    file.write_all(b"other").unwrap();
+    file.set_modified(modified).unwrap();
+    let (both, counted) = sitting(&large, root.path(), "", true, u64::MAX).await;
+    let summary = both.0.unwrap();
+    let note = summary.notes.iter().next().expect("a note of it");
+    assert_eq!((note.kind, summary.is_partial()), (NoteKind::Changed, false));
+    assert!(counted > LARGE as u64 && summary.kept.begun == 0);
+    assert_eq!(fs::read(&large).unwrap(), fs::read(root.path().join("large")).unwrap());
+    assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
+}
+
+#[tokio::test]
+async fn what_was_installed_and_changed_there_is_copied_again() {
+    let source = source(6);
+    let tree = source.path().join("tree");
+    let root = TempDir::new().unwrap();
+    let (both, _) = sitting(&tree, root.path(), "", true, 41 << 20).await;
+    if both.0.is_ok() {
+        return;
+    }
+    let mut spoiled = 0;
+    for number in 0..300 {
+        let path = root.path().join(format!("tree/many/{number}"));
+        if number % 2 == 0 && path.exists() {
+            fs::write(&path, "spoiled").unwrap();
+            spoiled += 1;
+        }
+    }
+    let (both, _) = sitting(&tree, root.path(), "", true, u64::MAX).await;
+    both.0.unwrap();
+    is_whole(&tree, root.path(), "tree");
+    assert!(spoiled == 0 || look(&tree).len() > 300);
+}
+
+#[tokio::test]
+async fn who_was_overtaken_gives_up() {
+    let source = TempDir::new().unwrap();
+    let large = source.path().join("large");
+    fs::write(&large, Dice::new(1).bytes(LARGE)).unwrap();
+    let root = TempDir::new().unwrap();
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let options = Options { id, ..Options::default() };
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let (near, near_end) = duplex(100_000);
+    let (far_end, far) = duplex(100_000);
+    let go = Arc::new(tokio::sync::Notify::new());
+    let relaying = {
+        let go = go.clone();
+        async move {
+            let ((mut from, mut back), (mut behind, mut to)) = (split(near_end), split(far_end));
+            let there = async {
+                tokio::io::copy(&mut (&mut from).take(30 << 20), &mut to).await.unwrap();
+                // Silence, until the other one is done.
+                go.notified().await;
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            };
+            let _ = tokio::join!(there, tokio::io::copy(&mut behind, &mut back));
+            std::future::pending().await
+        }
+    };
+    let sources = [large.clone()];
+    let first = async {
+        tokio::select! {
+            both = async { tokio::join!(
+                put(near, &sources, Path::new(""), &options, &progress),
+                serve(far, root.path(), &allowed)
+            ) } => both,
+            () = relaying => unreachable!("it waits for the end"),
+        }
+    };
+    let second = async {
+        // With the journal there is something to go on from.
+        while journals(root.path()).is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let (both, _) = sitting(&large, root.path(), "", true, u64::MAX).await;
+        go.notify_one();
+        both.0.unwrap()
+    };
+    let (first, second) = tokio::join!(first, second);
+    let told = first.0.unwrap_err().to_string();
+    assert!(told.contains("started again"), "{told}");
+    assert!(second.kept.begun > 0, "{second:?}");
+    assert_eq!(fs::read(&large).unwrap(), fs::read(root.path().join("large")).unwrap());
+}
