@@ -10,7 +10,7 @@ mod xftp;
 
 use core::time::Duration;
 
-use path::{HostGroup, LinkConfig, PathConfig, Preset};
+use path::{HostGroup, LinkConfig, PathConfig, Preset, Scenario};
 
 use crate::study::{FlowConfig, Outcome, Protocol, Study};
 use crate::tcp::{Config, Source};
@@ -123,10 +123,15 @@ impl Judgement {
     }
 }
 
-/// A path of the presets.
-fn preset(name: &str) -> PathConfig {
+/// One of the presets.
+fn scenario(name: &str) -> Scenario {
     let preset = Preset::find(name).expect("a preset");
-    preset.scenario().expect("presets are read by a test").path
+    preset.scenario().expect("presets are read by a test")
+}
+
+/// Its path.
+fn preset(name: &str) -> PathConfig {
+    scenario(name).path
 }
 
 /// Both directions changed alike.

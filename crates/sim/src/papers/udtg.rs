@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use path::PathConfig;
+use path::Scenario;
 use transport::cc::Algorithm;
 use units::Bytes;
 
-use super::{Judgement, Row, Seen, alike, preset, seconds, study, tcp};
+use super::{Judgement, Row, Seen, alike, scenario, seconds, study, tcp};
 use crate::study::{FlowConfig, Outcome, Protocol, Study};
 use crate::tcp::{Config, Http, Recovery, Source};
 
@@ -21,6 +21,7 @@ pub(super) const ROWS: &[Row] = &[
                     the FTP flows, UDT-g + RED-i <= 10% at >= 90% of the rest of the bottleneck",
         assumptions: &[
             "1 Gbit/s, 100 ms; a drop-tail queue of 100 ms, as much as RED holds",
+            "hosts with 10 Gbit/s each",
             "40 s, of which the last 25 are measured; FTP flows start 20 ms apart",
         ],
         studies: volume_against_ftp,
@@ -89,19 +90,25 @@ fn volume(kind: Volume) -> Vec<FlowConfig> {
     }
 }
 
-fn run(path: PathConfig, flows: Vec<FlowConfig>, length: u64, from: u64) -> Study {
-    let mut study = study(path, flows, seconds(length));
-    study.measure_from = seconds(from);
-    study
+/// Flows between the hosts of a preset, each of which has a link of its own: what two packets meet
+/// between them tells UDT of the other flows.
+fn run(name: &str, mut flows: Vec<FlowConfig>, length: u64, from: u64) -> Study {
+    let Scenario { path, near, far, .. } = scenario(name);
+    for (index, flow) in flows.iter_mut().enumerate() {
+        flow.near = index % Scenario::hosts(&near).count();
+        flow.far = index % Scenario::hosts(&far).count();
+    }
+    let study = study(path, flows, seconds(length));
+    Study { near, far, measure_from: seconds(from), ..study }
 }
 
 /// The grid, then the others alone.
 fn grid(others: &[FlowConfig], length: u64, from: u64) -> Vec<Study> {
     let with = GRID.iter().map(|&(kind, path, _)| {
         let flows = [volume(kind), others.to_vec()].concat();
-        run(preset(path), flows, length, from)
+        run(path, flows, length, from)
     });
-    with.chain([run(preset("udtg-droptail"), others.to_vec(), length, from)]).collect()
+    with.chain([run("udtg-droptail", others.to_vec(), length, from)]).collect()
 }
 
 fn volume_against_ftp() -> Vec<Study> {
