@@ -107,7 +107,8 @@ impl Pair {
                 if let Some((known, connection)) = &mut end.connection {
                     assert_eq!(number, *known);
                     let bytes = &mut bytes[..];
-                    connection.handle(now, Received { from, arrived: now, ce: false, bytes });
+                    let received = Received { from, to: None, arrived: now, ce: false, bytes };
+                    connection.handle(now, received);
                 }
             }
             Routed::New(number, connection) => end.connection = Some((number, *connection)),

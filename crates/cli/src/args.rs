@@ -10,6 +10,7 @@ mod simulate;
 mod striping;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -129,6 +130,14 @@ Exit codes:
   2    wrong usage
   3    some files failed, the others are done and verified
   130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); what was whole by then stays";
+
+/// More threads than this have nothing to do on any machine of today.
+const MAX_CORES: usize = 256;
+
+fn at_most_cores(text: &str) -> Result<NonZeroUsize, String> {
+    let cores = text.parse::<NonZeroUsize>().ok().filter(|cores| cores.get() <= MAX_CORES);
+    cores.ok_or_else(|| format!("a number from 1 to {MAX_CORES} is wanted"))
+}
 
 /// What carries the data.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -270,6 +279,21 @@ pub struct Serve {
     pub read_only: bool,
     #[command(flatten)]
     pub sending: Sending,
+    /// Threads that drive the UDP connections, each with a share of the clients
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::MIN,
+          value_parser = at_most_cores)]
+    pub cores: NonZeroUsize,
+    /// Clients served at a time: UDP connections and striped streams; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_connections: u16,
+    /// Streams that a client may have open at a time (UDP); 64 may always be
+    #[arg(long, value_name = "N", default_value_t = 16_384,
+          value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    pub max_streams: u64,
+    /// Let a client open no further streams (UDP) while more than this waits to be sent there
+    #[arg(long, value_name = "BYTES")]
+    pub max_queued: Option<Bytes>,
     /// The kernel's congestion control for the TCP connections, as in "cubic" [default: bbr where the
     /// kernel has it]
     #[arg(long, value_name = "NAME")]

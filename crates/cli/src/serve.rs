@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,9 +25,6 @@ use crate::paths::Paths;
 use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
-
-/// UDP connections and striped streams served at a time; further ones wait to be accepted.
-const MAX_CLIENTS: usize = 512;
 
 /// How long clients may take to be told that the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -87,7 +85,13 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         let congestion_control = options.tcp_cc.clone();
         let tcp = tcp::Options { congestion_control, ..tcp::Options::default() };
         let trace = options.logs.qlog.is_some();
-        let udp = transport::Config { trace, ..options.sending.config() };
+        let udp = transport::Config {
+            trace,
+            max_streams: options.max_streams,
+            admission: options.max_queued,
+            ..options.sending.config()
+        };
+        let udp = (udp, options.cores);
         let (endpoint, listener) = listen(options.listen, &credentials, udp, &tcp)?;
         let ftp = crate::ftp::listen(&options.ftp, &root, options.read_only, options.quiet).await?;
         let address = endpoint.address();
@@ -156,11 +160,11 @@ fn say(options: &Serve, line: std::fmt::Arguments<'_>) {
 pub fn listen(
     address: SocketAddr,
     credentials: &Credentials,
-    udp: transport::Config,
+    (udp, cores): (transport::Config, NonZeroUsize),
     tcp: &tcp::Options,
 ) -> Result<(UdpEndpoint, tcp::Listener), NetError> {
     let open = || {
-        let endpoint = UdpEndpoint::listen(address, credentials, udp)?;
+        let endpoint = UdpEndpoint::listen_on_cores(address, credentials, udp, cores)?;
         let listener = tcp::Listener::bind(endpoint.address(), credentials, tcp.clone())?;
         Ok((endpoint, listener))
     };
@@ -183,7 +187,7 @@ async fn serve(
 ) -> Result<ExitCode, NetError> {
     let mut clients = JoinSet::new();
     loop {
-        let has_room = clients.len() < MAX_CLIENTS;
+        let has_room = clients.len() < usize::from(service.options.max_connections);
         tokio::select! {
             connection = endpoint.accept(), if has_room => {
                 clients.spawn(serve_connection(service.clone(), connection?));

@@ -1,13 +1,14 @@
 //! The transport over real UDP sockets on loopback.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, Identity, NetError, SharedKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UdpSocket;
 use transport::Config;
 
 fn key(byte: u8) -> SharedKey {
@@ -230,4 +231,59 @@ async fn packets_without_seals_are_for_simulations_alone() {
     let refused = UdpEndpoint::listen(localhost(), key(1), config).err();
     assert!(matches!(refused, Some(NetError::Bind { .. })), "{refused:?}");
     assert!(UdpEndpoint::client(localhost(), key(1), config).is_err());
+}
+
+/// Carries datagrams between whoever sends to it and `to`, and takes none from elsewhere.
+async fn strict_relay(to: SocketAddr) -> SocketAddr {
+    let near = UdpSocket::bind(localhost()).await.unwrap();
+    let far = UdpSocket::bind(localhost()).await.unwrap();
+    far.connect(to).await.unwrap();
+    let address = near.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut there, mut back) = ([0; 65_536], [0; 65_536]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                Ok((len, from)) = near.recv_from(&mut there) => {
+                    client = Some(from);
+                    let _ = far.send(&there[..len]).await;
+                }
+                Ok(len) = far.recv(&mut back) => {
+                    let _ = near.send_to(&back[..len], client.unwrap()).await;
+                }
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_several_addresses_answers_from_the_one_that_was_asked() {
+    for any in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+        let identity = |byte| Identity::from_bytes([byte; 32]);
+        let doors = Credentials::server(identity(1), Arc::new(|_| true));
+        let server = UdpEndpoint::listen((any, 0).into(), doors, Config::default()).unwrap();
+        let there = (Ipv4Addr::new(127, 0, 0, 2), server.address().port()).into();
+        let relay = strict_relay(there).await;
+        assert_eq!(net::udp::ask(relay).await.unwrap(), identity(1).public());
+        let key = Credentials::client(identity(2), identity(1).public());
+        let client = UdpEndpoint::client(relay, key, Config::default()).unwrap();
+        let (ours, theirs) = tokio::join!(client.connect(relay), server.accept());
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        let echo = async {
+            let mut stream = theirs.accept().await.unwrap();
+            let mut got = [0; 5];
+            stream.read_exact(&mut got).await.unwrap();
+            stream.write_all(&got).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let asking = async {
+            let mut stream = ours.open().await.unwrap();
+            stream.write_all(b"hello").await.unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).await.unwrap();
+            assert_eq!(got, b"hello");
+        };
+        tokio::join!(echo, asking);
+    }
 }

@@ -95,7 +95,8 @@ impl Socket {
         match self.endpoint.route(now, from, datagram) {
             Routed::Known(number) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
-                    let received = Received { from, arrived: now, ce: false, bytes: datagram };
+                    let bytes = datagram;
+                    let received = Received { from, to: None, arrived: now, ce: false, bytes };
                     connection.handle(now, received);
                 }
             }

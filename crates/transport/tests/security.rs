@@ -227,7 +227,8 @@ impl World {
         match host.endpoint.route(now, from, bytes) {
             Routed::Known(number) => {
                 if let Some(connection) = host.connections.get_mut(&number) {
-                    connection.handle(now, Received { from, arrived: now, ce: false, bytes });
+                    connection
+                        .handle(now, Received { from, to: None, arrived: now, ce: false, bytes });
                 }
             }
             Routed::New(number, connection) => {

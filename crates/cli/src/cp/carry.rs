@@ -106,7 +106,7 @@ async fn connect_and_move(
         // Why it was lost says more than why it cannot be had again.
         link = link::again(job, peer, endpoint).await.map_err(|_| lost)?;
         done.sittings += 1;
-        show::tell(job, &format!("going on over {}", link.words(job)));
+        show::tell(job, &format!("going on over {}", link.words()));
     }
 }
 

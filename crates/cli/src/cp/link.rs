@@ -214,7 +214,7 @@ pub async fn better(
     loop {
         tokio::time::sleep(pause).await;
         if let Ok(link) = by_udp(job, address, &credentials, endpoint).await {
-            show::started(job, &address.to_string(), &link, &link.words(job));
+            show::started(job, &address.to_string(), &link, link.words());
             return link;
         }
         pause = (pause * 2).min(LAST_LOOK);

@@ -1,6 +1,7 @@
 //! `longhaul far`: what ssh starts on the far side.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -100,7 +101,8 @@ async fn request(stream: impl AsyncRead + AsyncWrite + Unpin + Send) {
 fn ports(credentials: &Credentials) -> Option<(UdpEndpoint, tcp::Listener)> {
     let listen = |address: IpAddr| -> Result<_, NetError> {
         let address = SocketAddr::new(address, 0);
-        serve::listen(address, credentials, transport::Config::default(), &tcp::Options::default())
+        let udp = (transport::Config::default(), NonZeroUsize::MIN);
+        serve::listen(address, credentials, udp, &tcp::Options::default())
     };
     let any = listen(Ipv6Addr::UNSPECIFIED.into());
     any.or_else(|_| listen(Ipv4Addr::UNSPECIFIED.into())).ok()

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::shared::Shared;
 use super::stream::StripedStream;
 use crate::error::NetError;
 
-/// Connections in their handshake, at most. For a further one the oldest is dropped, so that
-/// connections which say nothing keep nobody out.
+/// Connections in their handshake, at most. For a further one the oldest is dropped of the site that
+/// has most, so that connections which say nothing keep nobody else out.
 pub const MAX_HALF_OPEN: usize = 256;
 /// Streams that connections may join, and those that ended not long ago. Connections of further ones
 /// are dropped.
@@ -43,8 +43,8 @@ pub struct Listener {
     credentials: Credentials,
     options: Options,
     handshakes: JoinSet<Handshake>,
-    /// Theirs, the oldest first, and of some that have ended.
-    oldest: VecDeque<AbortHandle>,
+    /// Theirs with their sites, the oldest first, and of some that have ended.
+    oldest: VecDeque<(IpAddr, AbortHandle)>,
     /// By their clients too: nobody joins a stream that somebody else began.
     groups: HashMap<Name, Group>,
     sweep: Interval,
@@ -132,19 +132,19 @@ impl Listener {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let (credentials, options) = (self.credentials.clone(), self.options.clone());
         if self.oldest.len() == MAX_HALF_OPEN {
-            self.oldest.retain(|handshake| !handshake.is_finished());
+            self.oldest.retain(|(_, handshake)| !handshake.is_finished());
         }
         if self.oldest.len() == MAX_HALF_OPEN
-            && let Some(oldest) = self.oldest.pop_front()
+            && let Some((_, handshake)) = self.oldest.remove(of_the_greatest(&self.oldest))
         {
-            oldest.abort();
+            handshake.abort();
         }
         let handshake = self.handshakes.spawn(async move {
             options.apply(SockRef::from(&socket)).ok()?;
             let (hello, connection) = respond(socket, &credentials).await?;
             Some((hello, connection, address))
         });
-        self.oldest.push_back(handshake);
+        self.oldest.push_back((site(address.ip()), handshake));
     }
 
     /// Adds a connection to its stream, which is given if that is new.
@@ -183,6 +183,22 @@ impl Listener {
     }
 }
 
+/// Whose connections count as one's: an IPv4 address, or an IPv6 /56, as providers give them out.
+fn site(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 72 << 72).into(),
+    }
+}
+
+/// The place of the first entry whose key occurs most often.
+fn of_the_greatest<T>(entries: &VecDeque<(IpAddr, T)>) -> usize {
+    let mut counts = HashMap::new();
+    entries.iter().for_each(|(site, _)| *counts.entry(site).or_insert(0) += 1);
+    let most = counts.values().max().copied().unwrap_or(0);
+    entries.iter().position(|(site, _)| counts[site] == most).unwrap_or(0)
+}
+
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -212,4 +228,22 @@ fn is_passing(error: &io::Error) -> bool {
                 | libc::ENOMEM
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_made_by_who_has_most_of_it() {
+        let sites = ["192.0.2.1", "2001:db8::1", "192.0.2.1", "2001:db8:0:1::9", "2001:db8:0:99::"];
+        let sites = sites.map(|text| site(text.parse().unwrap()));
+        let mut entries: VecDeque<_> = sites.map(|site| (site, ())).into();
+        assert_eq!(sites[4], "2001:db8::".parse::<IpAddr>().unwrap());
+        assert_eq!(of_the_greatest(&entries), 1);
+        entries.extend([(sites[0], ()), (sites[0], ())]);
+        assert_eq!(of_the_greatest(&entries), 0);
+        entries.extend([("2001:db8:0:100::".parse().unwrap(), ()); 5]);
+        assert_eq!(of_the_greatest(&entries), 7);
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use transport::{Endpoint, Refusals, Routed, Side};
+use transport::{Endpoint, Received, Refusals, Routed, Side};
 
 use super::shared::{Alarm, Inner, Shared, lock};
 use crate::clock;
@@ -86,14 +86,15 @@ impl Core {
     }
 
     /// Asks the endpoint whom a datagram is for that `driver` received.
-    pub(super) fn route(&self, driver: usize, from: SocketAddr, datagram: &[u8]) -> Taken {
+    pub(super) fn route(&self, driver: usize, received: &Received<'_>) -> Taken {
         let mut state = lock(&self.state);
-        match state.endpoint.route(clock::now(), from, datagram) {
+        match state.endpoint.route(clock::now(), received.from, received.bytes) {
             Routed::Known(number) => match state.connections.get(&number) {
                 Some(shared) => Taken::For(number, shared.clone()),
                 None => Taken::Nothing,
             },
-            Routed::New(number, connection) => {
+            Routed::New(number, mut connection) => {
+                connection.answer_from(received.to);
                 let shared = Shared::new(number, driver, *connection);
                 state.connections.insert(number, shared);
                 let evicted = state.endpoint.take_evicted();

@@ -112,7 +112,7 @@ impl Driver {
             let known = number(&first).and_then(|of| Some((of, self.roster.find(of)?.clone())));
             let taken = match known {
                 Some((of, shared)) => Taken::For(of, shared),
-                None => self.core.route(self.index, first.from, first.bytes),
+                None => self.core.route(self.index, &first),
             };
             match taken {
                 Taken::For(of, shared) => {
@@ -128,7 +128,8 @@ impl Driver {
                     }
                 }
                 Taken::Answered(reply) => {
-                    let transmit = Transmit { to: first.from, segment: reply.len(), ecn: false };
+                    let (to, from, segment) = (first.from, first.to, reply.len());
+                    let transmit = Transmit { to, from, segment, ecn: false };
                     // As likely to be lost on the network as here.
                     let _ = self.socket.send(&transmit, &reply);
                 }

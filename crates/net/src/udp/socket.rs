@@ -78,7 +78,7 @@ impl BatchSocket {
                 ecn: transmit.ecn.then_some(EcnCodepoint::Ect0),
                 contents: piece,
                 segment_size: Some(transmit.segment),
-                src_ip: None,
+                src_ip: transmit.from,
             };
             match self.send_piece(&transmit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
@@ -165,7 +165,8 @@ impl Buffers {
             let arrived = now - waited.unwrap_or_default().min(MAX_WAIT);
             let ce = meta.ecn == Some(EcnCodepoint::Ce);
             let datagrams = bytes[..meta.len].chunks_mut(meta.stride.max(1));
-            datagrams.map(move |bytes| Received { from: meta.addr, arrived, ce, bytes })
+            let (from, to) = (meta.addr, meta.dst_ip);
+            datagrams.map(move |bytes| Received { from, to, arrived, ce, bytes })
         })
     }
 }

@@ -20,7 +20,7 @@ mod timers;
 mod transmit;
 mod unreachable;
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -156,6 +156,8 @@ pub struct Connection {
     local: u32,
     remote: u32,
     address: SocketAddr,
+    /// Of a responder on a host with several addresses: the one that the other end knows.
+    source: Option<IpAddr>,
     candidate: Option<Candidate>,
     /// Answers to the other end's challenges, and where they go.
     answers: VecDeque<(SocketAddr, Challenge)>,
@@ -228,6 +230,7 @@ impl Connection {
             local,
             remote: 0,
             address,
+            source: None,
             candidate: None,
             answers: VecDeque::new(),
             path_since: Instant::ZERO,
@@ -449,15 +452,6 @@ impl Connection {
         self.stats.limits.note(now, limit);
         if let Some(trace) = &mut self.trace {
             trace.on_limit(limit);
-        }
-    }
-
-    /// The pace let more go than this end found the time for.
-    fn note_late(&mut self, now: Instant) {
-        self.stats.limits.note_late(now, self.pacer.next());
-        if let Some(trace) = &mut self.trace {
-            trace.on_limit(Limit::Cpu);
-            trace.on_limit(Limit::Pacing);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The opening: hello, and what may come back. And the end of a connection that the other side has
 //! forgotten.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
@@ -113,7 +113,7 @@ impl Connection {
     pub(super) fn handle_opening(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        (from, to): (SocketAddr, Option<IpAddr>),
         datagram: &[u8],
     ) -> Result<(), Refuse> {
         match Packet::decode(datagram).map_err(|_| Refuse::Malformed)? {
@@ -123,6 +123,7 @@ impl Connection {
                 if !self.validated {
                     self.reply_due = true;
                     self.address = from;
+                    self.answer_from(to);
                 }
                 Ok(())
             }

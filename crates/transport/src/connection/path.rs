@@ -4,12 +4,12 @@
 //! Packets go to the old address until the new one has answered a challenge, so that nobody is
 //! sent more than it asked for, and nobody who copies a packet can draw the connection to itself.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use rand_chacha::rand_core::Rng;
 use units::{Bytes, Instant};
 
-use super::{Connection, Event};
+use super::{Connection, Event, Side};
 use crate::cc::Remembered;
 use crate::crypto::TAG_LEN;
 use crate::mtu::MtuSearch;
@@ -64,6 +64,14 @@ impl Connection {
         let found = self.cc.remembered()?;
         let limit = self.config.rate_limit.map(|limit| limit.as_bits_per_sec() / 10 * 9);
         limit.is_none_or(|limit| found.rate.as_bits_per_sec() < limit).then_some(found)
+    }
+
+    /// The other end's packets come to this address of ours. A responder sends from it; an initiator
+    /// leaves that to its host, for it may move.
+    pub fn answer_from(&mut self, ours: Option<IpAddr>) {
+        if self.side == Side::Responder && ours.is_some() {
+            self.source = ours;
+        }
     }
 
     /// The packet with the largest number so far came from there.

@@ -1,6 +1,6 @@
 //! What a datagram does to a connection.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
@@ -23,6 +23,8 @@ use crate::wire::{
 pub struct Received<'a> {
     /// Where from.
     pub from: SocketAddr,
+    /// Which of this host's addresses it came to, where that is known.
+    pub to: Option<IpAddr>,
     /// When it arrived, which may be a little before it is handled.
     pub arrived: Instant,
     /// Whether the network marked it "congestion experienced".
@@ -94,7 +96,7 @@ impl Connection {
             trace.set_time(now);
         }
         let taken = if Opening::is_opening(received.bytes) {
-            self.handle_opening(now, received.from, received.bytes)
+            self.handle_opening(now, (received.from, received.to), received.bytes)
         } else {
             self.handle_sealed(now, received)
         };
@@ -143,6 +145,7 @@ impl Connection {
         }
         if self.feedback.is_newest(header.number) {
             self.on_source(now, received.from, size);
+            self.answer_from(received.to);
         }
         if let Phase::Closing { .. } = self.phase {
             self.on_packet_while_closing(header.kind);

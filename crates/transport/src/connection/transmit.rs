@@ -1,6 +1,6 @@
 //! What a connection sends.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use units::{Bytes, Instant};
@@ -32,6 +32,8 @@ const STATE_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration
 pub struct Transmit {
     /// Where to.
     pub to: SocketAddr,
+    /// From which of this host's addresses; `None`: the host's choice.
+    pub from: Option<IpAddr>,
     /// Size of each datagram.
     pub segment: usize,
     /// Whether to mark them for ECN, as ECT(0).
@@ -61,7 +63,7 @@ impl Connection {
         };
         self.count_sent(now, out.len().div_ceil(segment) as u64, out.len() as u64);
         let ecn = self.seals.is_some() && self.marks_for_ecn();
-        Some(Transmit { to, segment, ecn })
+        Some(Transmit { to, from: self.source, segment, ecn })
     }
 
     fn hello(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
@@ -323,6 +325,15 @@ impl Connection {
         if full && now >= self.last_asked + half {
             self.last_asked = now;
             self.ping_due = true;
+        }
+    }
+
+    /// The pace let more go than this end found the time for.
+    fn note_late(&mut self, now: Instant) {
+        self.stats.limits.note_late(now, self.pacer.next());
+        if let Some(trace) = &mut self.trace {
+            trace.on_limit(Limit::Cpu);
+            trace.on_limit(Limit::Pacing);
         }
     }
 
