@@ -101,9 +101,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         let paths = Paths::unless(options.memory.no_remember).map(Arc::new);
         let active = AtomicUsize::new(0);
         let service = Arc::new(Service { root, options, authorized, paths, qlog, address, active });
+        // Counted before the transfers are dropped, as they are when one of these is ready.
+        let stop = async { (signals.next().await, service.active.load(Ordering::Relaxed)) };
         let (signal, cut) = tokio::select! {
             failed = serve(&service, &endpoint, listener) => return Ok(failed?),
-            signal = signals.next() => (signal, service.active.load(Ordering::Relaxed)),
+            stopped = stop => stopped,
             () = end_of_input(), if service.options.until_eof => return Ok(ExitCode::SUCCESS),
         };
         let _ = tokio::time::timeout(FAREWELL, endpoint.idle()).await;

@@ -121,11 +121,12 @@ pub fn limited_by(summary: &Summary, figures: &Figures) -> (&'static str, String
     if summary.sending.blocks < FEW_BLOCKS {
         return network(("round-trips", ROUND_TRIPS));
     }
-    // Bursts fill the receiver's pipe too. A destination that is truly slow holds the sender back
-    // by credit, not by the path.
+    // Bursts fill the receiver's pipe too, and a short transfer finds the sender's empty at its
+    // beginning. A destination that is truly slow holds the sender back by credit, and a source by
+    // leaving it nothing to send, not by the path.
     let by_path = matches!(figures.limit, Some(("path" | "rate-limit", _)));
     match summary.bottleneck() {
-        Bottleneck::Source => ("source", "reading the files at the source".to_owned()),
+        Bottleneck::Source if !by_path => ("source", "reading the files at the source".to_owned()),
         Bottleneck::Destination if !by_path => {
             ("destination", "writing the files at the destination".to_owned())
         }
@@ -140,7 +141,8 @@ pub struct Total(pub Summary);
 impl Total {
     /// Adds what one request did.
     pub fn add(&mut self, summary: Summary) {
-        let Summary { counts, kept, notes, sending, receiving } = &mut self.0;
+        let Summary { counts, kept, notes, sending, receiving, confirmed } = &mut self.0;
+        *confirmed = summary.confirmed;
         kept.files += summary.kept.files;
         kept.bytes += summary.kept.bytes;
         kept.begun += summary.kept.begun;

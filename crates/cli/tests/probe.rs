@@ -4,7 +4,10 @@ mod support;
 
 use std::fs;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
 
+use emulator::Relay;
+use path::PathConfig;
 use support::{Home, text};
 
 #[test]
@@ -65,10 +68,9 @@ fn blocked_udp_is_told_from_an_absent_host() {
     assert!(!said.contains("TCP"), "{said}");
 }
 
-/// What the next transfer to the server says of the path. Without a limit the start would not be
-/// over when all is sent.
+/// What the next transfer to the server says of the path.
 fn next(home: &Home, options: &[&str], url: &str) -> String {
-    let cp = ["cp", "-v", "--rate-limit", "50mbit", "file", url];
+    let cp = ["cp", "-v", "--transport", "udp", "file", url];
     text(&home.succeed(&[&cp, options].concat()).stderr)
 }
 
@@ -77,7 +79,10 @@ fn who_sends_remembers_the_path() {
     let home = Home::new();
     home.file("file", 4_000_000);
     let server = home.serve(&["--no-remember"]);
-    let url = server.url("");
+    // A path on which the start is over before all is sent.
+    let path = PathConfig::new("50mbit".parse().unwrap(), Duration::from_millis(2));
+    let relay = Relay::start(&path, server.address().parse().unwrap()).unwrap();
+    let url = format!("lh://{}/", relay.address());
     assert!(!next(&home, &["--no-remember"], &url).contains("remembered path"));
     assert!(!home.path("home/paths").exists());
     assert!(!next(&home, &[], &url).contains("remembered path"));

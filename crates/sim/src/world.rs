@@ -47,7 +47,7 @@ pub struct Faults {
     pub rebind: Option<Duration>,
     /// At this time every near host is on another network.
     pub moves: Option<Duration>,
-    /// With each datagram one of the last [`REMEMBERED`] comes again, from a stranger's address,
+    /// With each datagram one of the last 64 comes again, from a stranger's address,
     /// half of the time with a bit changed.
     pub replay: f64,
     /// How far the far hosts' clocks are ahead from the start on.

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
+use crate::arriving::CHECKPOINT;
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::notes::Notes;
@@ -120,14 +121,17 @@ pub(crate) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     // Out of the block, the pipe is closed, so the threads end.
     let sent = finished(worker).await;
     finished(counter).await;
-    if confirmed.is_ok() {
-        // That it arrives need not be waited for.
-        let _ = timeout(Duration::ZERO, writing.shutdown()).await;
+    let at = net::clock::now();
+    if let Ok((counts, ..)) = &confirmed {
+        // Until the end of this direction has arrived, a receiver with a journal keeps it.
+        let journal = counts.files > 1 || counts.bytes >= CHECKPOINT;
+        let patience = if journal { FAREWELL } else { Duration::ZERO };
+        let _ = timeout(patience, writing.shutdown()).await;
     }
     let (counts, mut notes, receiving) = confirmed?;
     let sending = sent.occupancy.ok_or(WireError::Unexpected)?;
     notes.append(sent.notes);
-    Ok(Summary { counts, kept: sent.kept, notes, sending, receiving })
+    Ok(Summary { counts, kept: sent.kept, notes, sending, receiving, confirmed: Some(at) })
 }
 
 /// Reads the receiver's replies to the last.

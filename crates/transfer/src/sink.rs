@@ -75,7 +75,8 @@ pub(crate) fn run(
     let (counts, kept, sending) = ended?;
     let notes = report.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
     let journal = report.journal.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let summary = Summary { counts, kept, notes, sending, receiving: pipe.occupancy() };
+    let receiving = pipe.occupancy();
+    let summary = Summary { counts, kept, notes, sending, receiving, confirmed: None };
     Ok((summary, journal.map(|(journal, _)| journal)))
 }
 

@@ -1,6 +1,7 @@
 //! What a transfer did.
 
 use serde::{Deserialize, Serialize};
+use units::Instant;
 
 use crate::notes::Notes;
 use crate::pipe::Occupancy;
@@ -42,6 +43,8 @@ pub struct Summary {
     pub sending: Occupancy,
     /// The receiver's pipe between the network and its disk.
     pub receiving: Occupancy,
+    /// When the sender heard that all is there; what follows is good manners.
+    pub confirmed: Option<Instant>,
 }
 
 /// The slowest part of the way.

@@ -43,9 +43,12 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
         carry(&Job { far, requests, options, meter: meter.clone(), qlog })
     });
-    let elapsed = net::clock::now().since(start);
+    let end = net::clock::now();
     match result {
-        Ok(End::Done(moved)) => Ok(show::report(output, &moved.0, elapsed, &moved.1)),
+        Ok(End::Done(moved)) => {
+            let elapsed = moved.0.confirmed.unwrap_or(end).since(start);
+            Ok(show::report(output, &moved.0, elapsed, &moved.1))
+        }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter)),
         Err(error) => {
             show::fail(output, "error", &crate::sentence(&error), meter.sample().bytes);

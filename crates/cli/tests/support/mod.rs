@@ -96,6 +96,10 @@ impl Server {
         Self { child, address }
     }
 
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("lh://{}/{path}", self.address)
     }

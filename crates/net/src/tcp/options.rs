@@ -10,7 +10,7 @@ use units::Bytes;
 use crate::error::NetError;
 
 /// The most connections one stream may have.
-pub const MAX_STREAMS: usize = 512;
+pub const MAX_STREAMS: usize = stripe::count::MAX_CONNECTIONS;
 
 /// The default of [`Options::buffer`]: a second of 1 Gbit/s, so that some connections may wait for
 /// retransmissions over a 200 ms path while the others go on.

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
-use super::{Controller, Sample};
+use super::{Controller, MAX_CONNECTIONS, Sample};
 
 /// The first count is one for each of these in the round-trip time, for a long path takes each
 /// connection long to fill,
@@ -101,7 +101,7 @@ impl Auto {
     /// As many more as the rate falls short by, but no more than twice as many.
     fn grow(&mut self, rate: f64, factor: f64) {
         let factor = (self.best / rate).clamp(factor, 2.0);
-        self.try_other((self.count as f64 * factor).ceil() as usize, rate);
+        self.try_other(((self.count as f64 * factor).ceil() as usize).min(MAX_CONNECTIONS), rate);
     }
 
     /// Back to the count before: the other brought nothing.

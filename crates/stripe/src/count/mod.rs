@@ -45,6 +45,9 @@ pub trait Controller: Debug + Send {
     fn connections(&mut self, sample: &Sample) -> usize;
 }
 
+/// Connections of a stream, at most: beyond, a host's ports and memory are what is short.
+pub const MAX_CONNECTIONS: usize = 512;
+
 /// How often a controller is asked.
 pub const TICK: Duration = Duration::from_millis(100);
 

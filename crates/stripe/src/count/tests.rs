@@ -95,6 +95,13 @@ fn auto_stays_small_where_one_connection_is_enough() {
 }
 
 #[test]
+fn auto_keeps_to_the_most_there_may_be() {
+    let poor = Path { one: 1e5, link: 1e9, base: Duration::from_millis(200), window: Bytes(0) };
+    let counts = poor.run(Policy::default(), 120);
+    assert_eq!(counts.iter().max(), Some(&MAX_CONNECTIONS));
+}
+
+#[test]
 fn the_equation_of_paper_1_needs_no_count() {
     // Eq. 2: 155 Mbit/s x 200 ms with windows of 24 KiB rounded down to segments of 1460 bytes.
     let window = Bytes(24_576 / 1460 * 1460);
