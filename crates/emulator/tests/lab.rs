@@ -13,7 +13,7 @@ use std::time::Duration;
 use emulator::{Host, Lab, LabOptions, LabReport, LaneReport, Relay};
 use libtest_mimic::{Arguments, Failed, Trial};
 use path::{DropCause, Limit, PathConfig, QueueConfig};
-use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use units::{Bytes, Rate};
 
 /// Set for the copy of this program that holds a lab until it is killed.
@@ -84,7 +84,9 @@ fn udp(lab: &Lab, host: Host, v6: bool) -> Result<UdpSocket, Failed> {
     let address = if v6 { lab.address6(host) } else { lab.address(host) };
     let socket = lab.enter(host, || UdpSocket::bind((address, 0)))??;
     socket.set_read_timeout(Some(PATIENCE))?;
-    set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)?;
+    // In a user namespace only as much as the host allows everybody.
+    set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+        .or_else(|_| set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))?;
     Ok(socket)
 }
 
