@@ -22,6 +22,12 @@ const RESET: u64 = 2;
 pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
     /// Tells the other side of this end that there is nothing more to say or to hear.
     fn abort(&mut self);
+
+    /// From now on to be dropped is to be aborted.
+    fn cut_when_dropped(&mut self);
+
+    /// Lets it be dropped without a reset, now that all was said and heard.
+    fn finish(&mut self);
 }
 
 impl End for TcpStream {
@@ -30,6 +36,14 @@ impl End for TcpStream {
         // Fails only if the socket has failed.
         let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
     }
+
+    fn cut_when_dropped(&mut self) {
+        self.abort();
+    }
+
+    fn finish(&mut self) {
+        let _ = socket2::SockRef::from(&*self).set_linger(None);
+    }
 }
 
 impl End for UdpStream {
@@ -37,6 +51,12 @@ impl End for UdpStream {
         self.reset(RESET);
         self.stop(RESET);
     }
+
+    /// A stream that is dropped before its end is reset of itself.
+    fn cut_when_dropped(&mut self) {}
+
+    /// One that has ended both ways has nothing left to reset.
+    fn finish(&mut self) {}
 }
 
 /// What passed.
@@ -49,8 +69,11 @@ pub struct Passed {
 }
 
 /// Joins two ends until both directions have ended, or one of them fails, upon which what is left
-/// is reset.
+/// is reset; so it is when this is dropped, or the process killed, for a host must not take what was
+/// cut for the whole.
 pub(crate) async fn splice(mut a: impl End, mut b: impl End) -> Passed {
+    a.cut_when_dropped();
+    b.cut_when_dropped();
     let (mut there, mut back) = (Flow::default(), Flow::default());
     let outcome = poll_fn(|cx| {
         let first = there.poll(cx, &mut a, &mut b);
@@ -62,7 +85,10 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End) -> Passed {
         }
     });
     let whole = outcome.await;
-    if !whole {
+    if whole {
+        a.finish();
+        b.finish();
+    } else {
         // A direction that was closed before is not touched by the other's reset.
         let farewell = async {
             if there.is_closing() {
