@@ -1,10 +1,11 @@
 //! The far gateway: connects whom the near one asks for, and says what came of it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use net::udp::UdpStream;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
@@ -12,7 +13,7 @@ use tokio::net::{TcpStream, lookup_host};
 use crate::config::Deliver;
 use crate::request::{Refusal, Reply, Request, Target, receive, send};
 use crate::rules::mark;
-use crate::splice::{Passed, splice};
+use crate::splice::{End, Passed, splice};
 
 /// As long as TCP's SYNs are worth waiting for: a client gives up after about two minutes.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -29,7 +30,8 @@ pub(crate) async fn serve(
 ) -> io::Result<(Request, Result<Passed, Refusal>)> {
     let request: Request = tokio::time::timeout(PATIENCE, receive(&mut stream)).await??;
     match connect(deliver, &request).await {
-        Ok(server) => {
+        Ok(mut server) => {
+            server.cut_when_dropped();
             send(&mut stream, &Reply::Ok(())).await?;
             Ok((request, Ok(splice(stream, server).await)))
         }
@@ -50,9 +52,16 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
         }
     };
     let mut refusal = Refusal::NoSuchHost;
-    for server in servers {
+    for mut server in servers {
+        // An IPv4 address in IPv6's clothes is the IPv4 address, for the settings and the kernel.
+        server.set_ip(server.ip().to_canonical());
         if !deliver.allows(server.ip()) {
             refusal = Refusal::Prohibited;
+            continue;
+        }
+        if is_own(server) && !deliver.names(server.ip()) {
+            // Who has a way to this host needs no gateway for it.
+            refusal = Refusal::Failed;
             continue;
         }
         match dial(deliver, request, server).await {
@@ -75,6 +84,19 @@ async fn dial(deliver: &Deliver, request: &Request, server: SocketAddr) -> io::R
     let stream = tokio::time::timeout(PATIENCE, connect).await??;
     prepare(&stream)?;
     Ok(stream)
+}
+
+/// Whether this is an address of this host: the one from which the kernel would ask itself.
+fn is_own(server: SocketAddr) -> bool {
+    let any = match server {
+        SocketAddr::V4(_) => "0.0.0.0:0",
+        SocketAddr::V6(_) => "[::]:0",
+    };
+    let own = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(server)?;
+        socket.local_addr()
+    });
+    own.is_ok_and(|own| own.ip() == server.ip())
 }
 
 fn same_family(a: SocketAddr, b: SocketAddr) -> bool {
@@ -102,9 +124,68 @@ fn reason(error: &io::Error) -> Refusal {
 }
 
 impl Deliver {
-    /// Whether connections to this host may be made.
+    /// Whether connections to this host may be made. What is no host of a network, this gateway's
+    /// own loopback first, is not meant by "everywhere".
     pub(crate) fn allows(&self, host: IpAddr) -> bool {
-        let inside = |nets: &[ipnet::IpNet]| nets.iter().any(|net| net.contains(&host));
-        inside(&self.to) && !inside(&self.except)
+        let host = host.to_canonical();
+        let inside = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&host));
+        let special = match host {
+            IpAddr::V4(v4) => v4.is_broadcast(),
+            IpAddr::V6(_) => false,
+        };
+        let special = special || host.is_loopback() || host.is_unspecified() || host.is_multicast();
+        inside(&self.to) && !inside(&self.except) && (!special || self.names(host))
+    }
+
+    /// Whether a network that may be connected to, and is not everywhere, has this host.
+    fn names(&self, host: IpAddr) -> bool {
+        self.to.iter().any(|net| net.prefix_len() > 0 && net.contains(&host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(deliver: &Deliver, host: &str) -> bool {
+        deliver.allows(host.parse().unwrap())
+    }
+
+    #[test]
+    fn everywhere_is_not_the_gateway_itself() {
+        let everywhere = Deliver::default();
+        for host in ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+            assert!(allows(&everywhere, host), "{host}");
+        }
+        for host in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "::ffff:127.0.0.1",
+            "::ffff:0.0.0.0",
+        ] {
+            assert!(!allows(&everywhere, host), "{host}");
+        }
+        let to = vec!["127.0.0.0/8".parse().unwrap()];
+        assert!(allows(&Deliver { to, ..Deliver::default() }, "::ffff:127.0.0.1"));
+    }
+
+    #[test]
+    fn an_exception_holds_however_the_address_is_written() {
+        let except = vec!["10.0.0.0/8".parse().unwrap()];
+        let deliver = Deliver { except, ..Deliver::default() };
+        assert!(!allows(&deliver, "10.1.2.3") && !allows(&deliver, "::ffff:10.1.2.3"));
+        assert!(allows(&deliver, "11.1.2.3"));
+    }
+
+    #[test]
+    fn own_addresses_are_known() {
+        assert!(is_own("127.0.0.1:9".parse().unwrap()));
+        assert!(!is_own("192.0.2.1:9".parse().unwrap()));
     }
 }
