@@ -2,13 +2,14 @@
 //! lets the kernel accept it and joins the two; or passes on why there is no connection.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use net::udp::UdpStream;
+use net::udp::{UdpConnection, UdpStream};
 use net::{Class, Priority, clock};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -21,13 +22,15 @@ use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Outcome, Record};
 use crate::request::{Refusal, Reply, Request, Target, receive, send};
 use crate::rules::mark;
-use crate::splice::splice;
+use crate::splice::{End, splice};
 use crate::trunk::{MAX_CONNECTIONS, Trunk};
 
 /// Longer than any client repeats its SYN.
 const PATIENCE: Duration = Duration::from_secs(130);
 /// A client that was answered and does not come within this time is gone.
 const ARRIVAL: Duration = Duration::from_secs(75);
+/// SYNs of one client that wait at a time: one that asks for many must not keep others out.
+const MAX_ASKED: usize = 1024;
 
 /// A client and the server that it means.
 pub(crate) type Flow = (SocketAddr, SocketAddr);
@@ -38,20 +41,24 @@ enum State {
     Asked(HeldId),
     /// The far side is connected; the client's own connection has yet to come.
     Granted { stream: Box<UdpStream>, until: Instant },
-    /// Under way.
-    Joined,
+    /// Under way, as the connection of this number.
+    Joined(u64),
 }
 
 /// What a task of ours ended with.
 enum Done {
-    Answered(Flow, io::Result<Result<UdpStream, Refusal>>),
-    Ended(Flow, Record),
+    Answered(Flow, HeldId, io::Result<Result<UdpStream, Refusal>>),
+    Ended(Flow, u64, Record),
 }
 
 pub(crate) struct Interceptor {
     queue: Queue,
     listeners: (TcpListener, TcpListener),
     flows: HashMap<Flow, State>,
+    /// How many SYNs of each client wait.
+    asked: HashMap<IpAddr, usize>,
+    /// The number of the last connection that was joined.
+    joined: u64,
     tasks: JoinSet<Done>,
     trunk: Trunk,
     settings: Arc<Intercept>,
@@ -66,6 +73,8 @@ impl Interceptor {
             queue: Queue::open(settings.queue).await?,
             listeners: (listen(false)?, listen(true)?),
             flows: HashMap::new(),
+            asked: HashMap::new(),
+            joined: 0,
             tasks: JoinSet::new(),
             trunk,
             settings: Arc::new(settings.clone()),
@@ -85,9 +94,15 @@ impl Interceptor {
                 accepted = self.listeners.0.accept() => self.accepted(accepted),
                 accepted = self.listeners.1.accept() => self.accepted(accepted),
                 Some(done) = self.tasks.join_next() => match done.map_err(io::Error::other)? {
-                    Done::Answered(flow, answer) => self.answered(flow, answer, &report)?,
-                    Done::Ended(flow, record) => {
-                        self.flows.remove(&flow);
+                    Done::Answered(flow, held, answer) => {
+                        self.answered(flow, held, answer, &report)?;
+                    }
+                    Done::Ended(flow, number, record) => {
+                        // The client may have used its port again since.
+                        if matches!(self.flows.get(&flow), Some(State::Joined(it)) if *it == number)
+                        {
+                            self.flows.remove(&flow);
+                        }
                         report(record);
                     }
                 },
@@ -103,58 +118,94 @@ impl Interceptor {
 
     /// A client's SYN.
     fn arrived(&mut self, packet: &Held, report: &impl Fn(Record)) -> io::Result<()> {
-        let settle = |verdict| self.queue.settle(packet.id(), &verdict);
+        let id = packet.id();
+        let pass = |mark| Verdict::Pass { mark };
         let Some(flow) = flow(&packet.bytes) else {
-            return settle(Verdict::Pass { mark: mark::PASSED });
+            return self.queue.settle(id, &pass(mark::PASSED));
         };
+        let connection = self.trunk.usable();
         match self.flows.get(&flow) {
             // Repeated while it waits: one is enough (RFC 9293, 3.8.1).
-            Some(State::Asked(_)) => return settle(Verdict::Drop),
-            Some(_) => return settle(Verdict::Pass { mark: mark::TAKEN }),
+            Some(State::Asked(_)) if connection.is_some() => {
+                return self.queue.settle(id, &Verdict::Drop);
+            }
+            // Nothing has been heard since it was asked: this one goes direct in its place.
+            Some(&State::Asked(held)) => {
+                self.forget_asked(flow, held);
+                self.queue.settle(held, &Verdict::Drop)?;
+            }
+            Some(_) => return self.queue.settle(id, &pass(mark::TAKEN)),
             None => {}
         }
-        let connection = match self.trunk.usable() {
-            Some(connection) if (self.flows.len() as u64) < MAX_CONNECTIONS => connection,
-            _ => {
-                report(Record::of(flow, Outcome::Bypassed));
-                return settle(Verdict::Pass { mark: mark::PASSED });
-            }
+        let Some(connection) = connection.filter(|_| self.has_room(flow)) else {
+            report(Record::of(flow, Outcome::Bypassed));
+            return self.queue.settle(id, &pass(mark::PASSED));
         };
-        let priority = priority(flow, &self.settings);
-        self.flows.insert(flow, State::Asked(packet.id()));
-        self.tasks.spawn(async move {
-            let ask = async {
-                let mut stream = connection.open().await?;
-                stream.set_priority(priority);
-                let (client, server) = flow;
-                let server = Target::Address(server);
-                send(&mut stream, &Request { client, server, transparent: true }).await?;
-                let reply: Reply = receive(&mut stream).await?;
-                Ok(reply.map(|()| stream))
-            };
-            let answer = tokio::time::timeout(PATIENCE, ask).await;
-            Done::Answered(flow, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
-        });
+        if self.is_early(flow) {
+            return self.queue.settle(id, &pass(mark::TAKEN));
+        }
+        self.ask(flow, id, connection);
         Ok(())
+    }
+
+    /// Asks the far gateway for the server while the client's SYN waits.
+    fn ask(&mut self, flow: Flow, held: HeldId, connection: Arc<UdpConnection>) {
+        let priority = priority(flow, &self.settings);
+        self.flows.insert(flow, State::Asked(held));
+        *self.asked.entry(flow.0.ip()).or_default() += 1;
+        self.tasks.spawn(async move {
+            let answer = tokio::time::timeout(PATIENCE, request(&connection, flow, priority)).await;
+            Done::Answered(flow, held, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
+        });
+    }
+
+    /// Whether another connection of this client may be taken.
+    fn has_room(&self, (client, _): Flow) -> bool {
+        (self.flows.len() as u64) < MAX_CONNECTIONS
+            && self.asked.get(&client.ip()).is_none_or(|asked| *asked < MAX_ASKED)
+    }
+
+    /// Whether the client is answered before the server is asked, as the settings wish.
+    fn is_early(&self, (_, server): Flow) -> bool {
+        self.settings.early.iter().any(|ports| ports.contain(server.port()))
+    }
+
+    /// Forgets a SYN that waits; false if it is not the one that waits.
+    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> bool {
+        if !matches!(self.flows.get(&flow), Some(State::Asked(it)) if *it == held) {
+            return false;
+        }
+        self.flows.remove(&flow);
+        if let Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
+            *asked.get_mut() -= 1;
+            if *asked.get() == 0 {
+                asked.remove();
+            }
+        }
+        true
     }
 
     /// The far gateway said what came of it.
     fn answered(
         &mut self,
         flow: Flow,
+        held: HeldId,
         answer: io::Result<Result<UdpStream, Refusal>>,
         report: &impl Fn(Record),
     ) -> io::Result<()> {
-        let Some(State::Asked(held)) = self.flows.remove(&flow) else { return Ok(()) };
+        if !self.forget_asked(flow, held) {
+            return Ok(());
+        }
         let (verdict, outcome) = match answer {
             Ok(Ok(stream)) => {
                 let until = clock::now() + ARRIVAL;
                 self.flows.insert(flow, State::Granted { stream: Box::new(stream), until });
                 return self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN });
             }
+            // The trunk is gone, or the far gateway cannot: the kernel takes the SYN on as if we
+            // were not there.
+            Err(_) | Ok(Err(Refusal::Failed)) => (verdict(Refusal::Failed), Outcome::Bypassed),
             Ok(Err(refusal)) => (verdict(refusal), Outcome::Refused(refusal)),
-            // The trunk is gone: the kernel takes the SYN on as if we were not there.
-            Err(_) => (Verdict::Pass { mark: mark::PASSED }, Outcome::Bypassed),
         };
         report(Record::of(flow, outcome));
         self.queue.settle(held, &verdict)
@@ -163,49 +214,75 @@ impl Interceptor {
     /// The kernel has accepted a client, whose connection is at the server's address here.
     fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
         // One that is gone already, or too many open files: the client hears a reset, or repeats.
-        let Ok((client, address)) = accepted else { return };
+        let Ok((mut client, address)) = accepted else { return };
         let Ok(server) = client.local_addr() else { return };
         let flow = (address, server);
         if prepare(&client).is_err() {
             return;
         }
-        match self.flows.insert(flow, State::Joined) {
+        match self.flows.remove(&flow) {
             Some(State::Granted { stream, .. }) => {
+                let number = self.join(flow);
                 self.tasks.spawn(async move {
                     let passed = splice(client, *stream).await;
-                    Done::Ended(flow, Record::of(flow, Outcome::Carried(passed)))
+                    Done::Ended(flow, number, Record::of(flow, Outcome::Carried(passed)))
                 });
             }
-            _ => self.accepted_early(flow, client),
+            // Nobody is meant by the listener's own address.
+            None if self.is_early(flow) && self.has_room(flow) && !server.ip().is_loopback() => {
+                self.accepted_early(flow, client);
+            }
+            // Not one that this gateway let come: what it is doing for others goes on.
+            known => {
+                client.abort();
+                self.flows.extend(known.map(|state| (flow, state)));
+            }
         }
     }
 
+    /// Enters a connection that is under way, under the number that is returned.
+    fn join(&mut self, flow: Flow) -> u64 {
+        self.joined += 1;
+        self.flows.insert(flow, State::Joined(self.joined));
+        self.joined
+    }
+
     /// A client that was answered before the server was asked, as the settings wish.
-    fn accepted_early(&mut self, flow: Flow, client: TcpStream) {
+    fn accepted_early(&mut self, flow: Flow, mut client: TcpStream) {
         let (trunk, priority) = (self.trunk.clone(), priority(flow, &self.settings));
+        let number = self.join(flow);
+        client.cut_when_dropped();
         self.tasks.spawn(async move {
             let ask = async {
                 let connection = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
-                let mut stream = connection.open().await?;
-                stream.set_priority(priority);
-                let request =
-                    Request { client: flow.0, server: Target::Address(flow.1), transparent: true };
-                send(&mut stream, &request).await?;
-                let reply: Reply = receive(&mut stream).await?;
-                io::Result::Ok(reply.map(|()| stream))
+                request(&connection, flow, priority).await
             };
             let outcome = match ask.await {
                 Ok(Ok(stream)) => Outcome::Carried(splice(client, stream).await),
                 Ok(Err(refusal)) => reset(client, Outcome::Refused(refusal)),
                 Err(_) => reset(client, Outcome::Lost),
             };
-            Done::Ended(flow, Record::of(flow, outcome))
+            Done::Ended(flow, number, Record::of(flow, outcome))
         });
     }
 }
 
+/// Asks the far gateway for the server that the client means.
+async fn request(
+    connection: &UdpConnection,
+    (client, server): Flow,
+    priority: Priority,
+) -> io::Result<Result<UdpStream, Refusal>> {
+    let mut stream = connection.open().await?;
+    stream.set_priority(priority);
+    let server = Target::Address(server);
+    send(&mut stream, &Request { client, server, transparent: true }).await?;
+    let reply: Reply = receive(&mut stream).await?;
+    Ok(reply.map(|()| stream))
+}
+
 fn reset(mut client: TcpStream, outcome: Outcome) -> Outcome {
-    crate::splice::End::abort(&mut client);
+    client.abort();
     outcome
 }
 
@@ -216,8 +293,9 @@ fn verdict(refusal: Refusal) -> Verdict {
         Refusal::HostUnreachable | Refusal::NoSuchHost => mark::NO_HOST,
         Refusal::NetworkUnreachable => mark::NO_NETWORK,
         Refusal::Prohibited => mark::FORBIDDEN,
+        Refusal::Failed => mark::PASSED,
         // The next SYN asks again.
-        Refusal::Silence | Refusal::Failed => return Verdict::Drop,
+        Refusal::Silence => return Verdict::Drop,
     };
     Verdict::Pass { mark }
 }

@@ -11,8 +11,10 @@ use netlink_packet_core::{
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket};
 
-/// Packets that the kernel holds at most; those beyond are dropped, as by any full queue.
+/// Packets that the kernel holds at most; those beyond pass, as if there were no queue.
 const MAX_HELD: u32 = 16_384;
+/// A full queue lets packets pass (NFQA_CFG_F_FAIL_OPEN).
+const FAIL_OPEN: u32 = 1;
 /// What is asked of each packet: the headers.
 const COPIED: u32 = 128;
 /// Room for some hundred messages at a time.
@@ -62,8 +64,12 @@ impl Queue {
         let mut copy = COPIED.to_be_bytes().to_vec();
         copy.push(2);
         let most = MAX_HELD.to_be_bytes().to_vec();
-        for (kind, value) in [(1, bind), (2, copy), (3, most)] {
-            let attributes = vec![DefaultNla::new(kind, value)];
+        // What is set, and which of the flags that is (NFQA_CFG_MASK): the kernel wants both at once.
+        let open = || FAIL_OPEN.to_be_bytes().to_vec();
+        let flags = vec![(5, open()), (4, open())];
+        for attributes in [vec![(1, bind)], vec![(2, copy)], vec![(3, most)], flags] {
+            let attributes = attributes.into_iter();
+            let attributes = attributes.map(|(kind, value)| DefaultNla::new(kind, value)).collect();
             queue.send(CONFIGURE, attributes, NLM_F_ACK)?;
             queue.acknowledged().await?;
         }

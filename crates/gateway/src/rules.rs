@@ -175,13 +175,9 @@ fn hold(intercept: &Intercept, queue: bool) -> String {
         if !except.is_empty() {
             let _ = writeln!(text, "{from} {family} daddr {{ {except} }} accept");
         }
-        let early = ports(&intercept.early);
         let to = format!("{from} {family} daddr {{ {to} }}");
-        if !early.is_empty() {
-            let taken = mark::TAKEN;
-            let _ = writeln!(text, "{to} tcp dport {{ {early} }} meta mark set {taken:#x} accept");
-        }
-        let all = ports(&intercept.ports);
+        // The early ones too: only who reads the queue knows whether there is a trunk.
+        let all = ports(&[&intercept.ports[..], &intercept.early].concat());
         let _ = writeln!(text, "{to} tcp dport {{ {all} }} meta mark set {:#x} accept", mark::HELD);
     }
     text += "  }\n";
@@ -211,13 +207,12 @@ fn settle(port: u16) -> String {
         let _ = writeln!(text, "    meta mark {mark:#x} reject with icmpx {code}");
     }
     text += "  }\n  chain divert {\n    type filter hook prerouting priority mangle;\n";
-    for family in ["ip", "ip6"] {
+    for (family, protocol, address) in [("ip", "ipv4", "127.0.0.1"), ("ip6", "ipv6", "[::1]")] {
         let _ = writeln!(
             text,
-            "    meta mark {:#x} meta nfproto {} meta l4proto tcp tproxy {family} to :{port} \
-             meta mark set {:#x} accept",
+            "    meta mark {:#x} meta nfproto {protocol} meta l4proto tcp tproxy {family} to \
+             {address}:{port} meta mark set {:#x} accept",
             mark::TAKEN,
-            if family == "ip" { "ipv4" } else { "ipv6" },
             mark::LOCAL
         );
     }

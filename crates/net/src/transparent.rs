@@ -12,21 +12,22 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 4096;
 
-/// Listens at `port` for connections to any address that the kernel's rules turn here; the local
-/// address of such a connection is the one that the client meant.
+/// Listens at `port` of the loopback address for connections to any address that the kernel's rules
+/// turn here; the local address of such a connection is the one that the client meant. A socket at
+/// no address would take all connections to `port`, whoever they are meant for.
 ///
 /// # Errors
 /// What the system said: without the right to administer the network `PermissionDenied`.
 pub fn listen(v6: bool, port: u16) -> io::Result<TcpListener> {
-    let any: SocketAddr = match v6 {
-        false => (Ipv4Addr::UNSPECIFIED, port).into(),
-        true => (Ipv6Addr::UNSPECIFIED, port).into(),
+    let address: SocketAddr = match v6 {
+        false => (Ipv4Addr::LOCALHOST, port).into(),
+        true => (Ipv6Addr::LOCALHOST, port).into(),
     };
-    let socket = open(any)?;
+    let socket = open(address)?;
     if v6 {
         socket.set_only_v6(true)?;
     }
-    socket.bind(&SockAddr::from(any))?;
+    socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
