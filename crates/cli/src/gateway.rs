@@ -34,13 +34,10 @@ fn serve(config: &Config, quiet: bool) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        tokio::select! {
-            failed = gateway::run(config, credentials, move |event| tell(&event, quiet)) => {
-                failed?;
-                Ok(ExitCode::SUCCESS)
-            }
-            signal = signals.next() => Ok(ExitCode::from(signals::code(signal))),
-        }
+        let mut caught = None;
+        let stop = async { caught = Some(signals.next().await) };
+        gateway::run(config, credentials, stop, move |event| tell(&event, quiet)).await?;
+        Ok(caught.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::code(signal))))
     })
 }
 

@@ -34,7 +34,7 @@ pub struct Config {
 pub struct Trunk {
     /// Where the other gateway's trunk is accepted.
     pub listen: Option<SocketAddr>,
-    /// The other gateway, if this one is to call it.
+    /// The other gateway, if this one is to call it; only one of a pair does.
     pub peer: Option<SocketAddr>,
     /// A file with a key that both share (`longhaul keygen --shared FILE`).
     pub key: Option<PathBuf>,
@@ -214,6 +214,9 @@ impl Config {
         if trunk.listen.is_none() && trunk.peer.is_none() {
             return Some("trunk: name `peer`, the other gateway, or `listen`, where it calls");
         }
+        if trunk.listen.is_some() && trunk.peer.is_some() {
+            return Some("trunk: name `peer` on one gateway and `listen` on the other");
+        }
         if trunk.key.is_some() == trunk.peer_key.is_some() {
             return Some("trunk: name either `key`, a file both share, or `peer_key`");
         }
@@ -263,6 +266,7 @@ mod tests {
         for (text, told) in [
             ("[trunk]\nkey = \"k\"", "name `peer`"),
             ("[trunk]\npeer = \"192.0.2.1:1\"", "either `key`"),
+            ("[trunk]\npeer = \"192.0.2.1:1\"\nlisten = \"[::]:1\"", "on one gateway"),
             (&format!("{LEAST}[intercept]\ninterfaces = []"), "name those towards"),
             (&format!("{LEAST}[intercept]\ninterfaces = [\"a\\\" x\"]"), "no name"),
             (&format!("{LEAST}colour = 1"), "unknown field"),

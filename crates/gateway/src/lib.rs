@@ -27,6 +27,7 @@ use std::sync::Arc;
 use net::{Credentials, NetError};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 pub use config::{Config, ConfigError, DEFAULT_PORT, Deliver, Intercept, Ports, Proxy};
 pub use record::{Outcome, Record};
@@ -75,13 +76,15 @@ pub fn ruleset(config: &Config) -> String {
     rules::ruleset(config.intercept.as_ref(), true)
 }
 
-/// Runs a gateway until it fails; ended by being dropped, it takes its rules with it.
+/// Runs a gateway until `stop`, or until it fails. It takes its rules with it, and tells the other
+/// one; dropped, it tells nobody.
 ///
 /// # Errors
 /// [`GatewayError`].
 pub async fn run(
     config: &Config,
     credentials: Credentials,
+    stop: impl Future<Output = ()>,
     events: impl Fn(Event) + Send + Sync + 'static,
 ) -> Result<(), GatewayError> {
     let events = Arc::new(events);
@@ -113,12 +116,15 @@ pub async fn run(
             None => std::future::pending().await,
         }
     };
-    tokio::select! {
-        kept = kept => Ok(kept?),
+    let ended = tokio::select! {
+        kept = kept => kept.map_err(GatewayError::Trunk),
         near = near => near.map_err(GatewayError::Intercept),
         proxy = proxy => proxy.map_err(GatewayError::Proxy),
         () = far(config.deliver.clone(), opened, events.clone()) => Ok(()),
-    }
+        () = stop => Ok(()),
+    };
+    trunk.farewell().await;
+    ended
 }
 
 /// Serves what the other gateway asks for.
@@ -128,9 +134,17 @@ async fn far(
     events: Arc<impl Fn(Event) + Send + Sync + 'static>,
 ) {
     let deliver = Arc::new(deliver);
-    while let Some(stream) = opened.recv().await {
+    let mut tasks = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            stream = opened.recv() => match stream {
+                Some(stream) => stream,
+                None => return,
+            },
+            Some(_) = tasks.join_next() => continue,
+        };
         let (deliver, events) = (deliver.clone(), events.clone());
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             // What ends before it was understood leaves nothing to tell of.
             let Ok((request, outcome)) = dial::serve(&deliver, stream).await else { return };
             let server = request.server.to_string();

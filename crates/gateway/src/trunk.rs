@@ -2,13 +2,13 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
 use net::{Credentials, NetError};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config;
 
@@ -18,6 +18,8 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_millis(800);
 /// Before the next attempt to make a trunk.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long the last packets may take to leave.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Connections of hosts that are carried at a time, at either end.
 pub(crate) const MAX_CONNECTIONS: u64 = 1 << 16;
 
@@ -43,16 +45,36 @@ impl TrunkEvent {
 
 /// Opens streams to the other gateway.
 #[derive(Clone, Default)]
-pub(crate) struct Trunk(Arc<Mutex<Option<Arc<UdpConnection>>>>);
+pub(crate) struct Trunk(Arc<Mutex<Ends>>);
+
+#[derive(Default)]
+struct Ends {
+    usable: Option<Arc<UdpConnection>>,
+    /// What the connection's packets leave by; it is kept as long as the connection.
+    endpoint: Option<Arc<UdpEndpoint>>,
+}
 
 impl Trunk {
     /// The connection, if the other gateway was heard lately.
     pub(crate) fn usable(&self) -> Option<Arc<UdpConnection>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.ends().usable.clone()
     }
 
     fn set(&self, connection: Option<Arc<UdpConnection>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+        self.ends().usable = connection;
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Once nobody holds the connection: waits for the word of it to leave, but not long.
+    pub(crate) async fn farewell(&self) {
+        let Ends { usable, endpoint } = std::mem::take(&mut *self.ends());
+        drop(usable);
+        if let Some(endpoint) = endpoint {
+            let _ = timeout(FAREWELL, endpoint.idle()).await;
+        }
     }
 
     /// Keeps the trunk up, and hands in the streams that the other gateway opens.
@@ -68,20 +90,36 @@ impl Trunk {
     ) -> Result<(), NetError> {
         let transport = transport(config);
         let listener = match config.listen {
-            Some(address) => Some(UdpEndpoint::listen(address, credentials.clone(), transport)?),
+            Some(address) => {
+                Some(Arc::new(UdpEndpoint::listen(address, credentials.clone(), transport)?))
+            }
             None => None,
         };
+        self.ends().endpoint.clone_from(&listener);
+        let mut newer = None;
         loop {
-            let made = tokio::select! {
-                made = accept(listener.as_ref()) => made,
-                made = call(config.peer, credentials, transport) => made,
+            let made = match newer.take() {
+                Some(made) => made,
+                None => tokio::select! {
+                    made = accept(listener.as_deref()) => made,
+                    made = call(config.peer, credentials, transport) => made,
+                },
             };
             match made {
-                Ok((connection, _endpoint)) => {
+                Ok((connection, endpoint)) => {
+                    if endpoint.is_some() {
+                        self.ends().endpoint = endpoint;
+                    }
                     events(TrunkEvent::Up(connection.address()));
-                    let lost = self.carry(&Arc::new(connection), &streams, &events).await;
-                    self.set(None);
-                    events(TrunkEvent::Down(lost));
+                    let connection = Arc::new(connection);
+                    tokio::select! {
+                        lost = self.carry(&connection, &streams, &events) => {
+                            self.set(None);
+                            events(TrunkEvent::Down(lost));
+                        }
+                        // The other gateway was started again: it has no use for the old trunk.
+                        made = accept(listener.as_deref()) => newer = Some(made),
+                    }
                 }
                 Err(error) => {
                     events(TrunkEvent::Down(error));
@@ -137,7 +175,7 @@ fn transport(config: &config::Trunk) -> net::Config {
     }
 }
 
-type Made = Result<(UdpConnection, Option<UdpEndpoint>), NetError>;
+type Made = Result<(UdpConnection, Option<Arc<UdpEndpoint>>), NetError>;
 
 async fn accept(listener: Option<&UdpEndpoint>) -> Made {
     match listener {
@@ -146,10 +184,10 @@ async fn accept(listener: Option<&UdpEndpoint>) -> Made {
     }
 }
 
-/// The endpoint is kept as long as its connection.
+/// The endpoint is to be kept as long as its connection.
 async fn call(peer: Option<SocketAddr>, credentials: &Credentials, config: net::Config) -> Made {
     let Some(peer) = peer else { return pending().await };
     let endpoint = UdpEndpoint::client(peer, credentials.clone(), config)?;
     let connection = endpoint.connect(peer).await?;
-    Ok((connection, Some(endpoint)))
+    Ok((connection, Some(Arc::new(endpoint))))
 }

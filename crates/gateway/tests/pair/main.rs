@@ -195,6 +195,90 @@ fn without_the_other_gateway_connections_go_direct() {
 }
 
 #[test]
+fn what_is_answered_early_goes_direct_too() {
+    with_world("what_is_answered_early_goes_direct_too", |world| {
+        let [near, far] = world.gateways("early = [9]");
+        drop(far);
+        near.wait_for_silence();
+        let error = connect(world, address(SERVERS[0], 9)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_syn_that_waits_goes_direct_when_the_trunk_falls_silent() {
+    with_world("a_syn_that_waits_goes_direct_when_the_trunk_falls_silent", |world| {
+        let [near, _far] = world.gateways("");
+        world.cut_trunk();
+        let at = address(SERVERS[0], 8000);
+        let served = server(world, at, |_, from| from);
+        let own = connect(world, at).unwrap().local_addr().unwrap();
+        assert_eq!(served.join().unwrap(), own);
+        assert!(matches!(near.record(own).outcome, Outcome::Bypassed));
+    });
+}
+
+#[test]
+fn the_gateways_own_port_is_not_taken() {
+    with_world("the_gateways_own_port_is_not_taken", |world| {
+        let _gateways = world.gateways("ports = [8000]");
+        // The servers', which is none of the ports to be taken, and the near gateway's own.
+        for host in SERVERS.iter().chain(&["10.1.0.2", "fd01::2"]) {
+            let error = connect(world, address(host, 7274)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{host}");
+        }
+        // Nor is anybody served who comes to its listener without having been granted a server.
+        let local = world.on(1, || {
+            let mut stream = TcpStream::connect_timeout(&address("127.0.0.1", 7274), PATIENCE)?;
+            stream.read(&mut [0])
+        });
+        assert_eq!(local.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn what_a_gateway_leaves_unfinished_is_reset() {
+    with_world("what_a_gateway_leaves_unfinished_is_reset", |world| {
+        let gateways = world.gateways("");
+        let at = address(SERVERS[0], 8000);
+        let (tell, begun) = std::sync::mpsc::channel();
+        let served = server(world, at, move |mut stream, _| {
+            stream.read_exact(&mut [0; 5]).unwrap();
+            tell.send(()).unwrap();
+            stream.read(&mut [0]).map_err(|error| error.kind())
+        });
+        let mut client = connect(world, at).unwrap();
+        client.write_all(b"hello").unwrap();
+        begun.recv_timeout(PATIENCE).unwrap();
+        drop(gateways);
+        assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
+        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn a_gateway_that_was_started_again_is_taken_back_at_once() {
+    with_world("a_gateway_that_was_started_again_is_taken_back_at_once", |world| {
+        let [near, far] = world.gateways("");
+        // The far one cannot hear that this one ends.
+        world.cut_trunk();
+        drop(near);
+        world.mend_trunk();
+        let near = world.near("");
+        near.wait_for_trunk();
+        far.wait_for_trunk();
+        let at = address(SERVERS[0], 8000);
+        let served = server(world, at, |mut stream, _| read_all(&mut stream));
+        let mut client = connect(world, at).unwrap();
+        let own = client.local_addr().unwrap();
+        client.write_all(b"hello").unwrap();
+        drop(client);
+        assert_eq!(served.join().unwrap(), b"hello");
+        assert!(matches!(near.record(own).outcome, Outcome::Carried(_)));
+    });
+}
+
+#[test]
 fn a_stalled_reader_stops_only_itself() {
     with_world("a_stalled_reader_stops_only_itself", |world| {
         let _gateways = world.gateways("");

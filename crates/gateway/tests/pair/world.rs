@@ -114,16 +114,39 @@ impl World {
     /// Both gateways, once their trunk is up.
     pub fn gateways(&self, near: &str) -> [Gateway; 2] {
         let far = self.gateway(2, &format!("[trunk]\nlisten = \"{TRUNK}\"\nkey = \"-\"\n"));
-        let near = self.gateway(
+        let gateways = [self.near(near), far];
+        gateways.iter().for_each(Gateway::wait_for_trunk);
+        gateways
+    }
+
+    /// The near gateway, not yet connected.
+    pub fn near(&self, intercept: &str) -> Gateway {
+        self.gateway(
             1,
             &format!(
                 "[trunk]\npeer = \"{TRUNK}\"\nkey = \"-\"\n\
-                 [intercept]\ninterfaces = [\"left\"]\n{near}"
+                 [intercept]\ninterfaces = [\"left\"]\n{intercept}"
             ),
-        );
-        let gateways = [near, far];
-        gateways.iter().for_each(Gateway::wait_for_trunk);
-        gateways
+        )
+    }
+
+    /// Neither gateway hears the other from now on.
+    pub fn cut_trunk(&self) {
+        let rule =
+            "{ type filter hook input priority 0; udp sport 7273 drop; udp dport 7273 drop; }";
+        self.nft(&format!("add table inet cut; add chain inet cut in {rule}"));
+    }
+
+    /// They hear each other again.
+    pub fn mend_trunk(&self) {
+        self.nft("delete table inet cut");
+    }
+
+    fn nft(&self, command: &str) {
+        for gateway in [1, 2] {
+            let status = self.on(gateway, || Command::new("nft").arg(command).status());
+            assert!(status.unwrap().success(), "nft {command}");
+        }
     }
 
     fn gateway(&self, host: usize, config: &str) -> Gateway {
@@ -134,12 +157,11 @@ impl World {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let key = Credentials::from(&SharedKey::from_bytes([7; 32]));
-                tokio::select! {
-                    ended = gateway::run(&config, key, move |event| {
-                        let _ = tell.send(event);
-                    }) => panic!("{ended:?}"),
-                    _ = stopped => {}
-                }
+                let stop = async { drop(stopped.await) };
+                let ended = gateway::run(&config, key, stop, move |event| {
+                    let _ = tell.send(event);
+                });
+                ended.await.unwrap();
             });
         });
         Gateway { events: Mutex::new(events), stop: Some(stop), thread: Some(thread) }
@@ -167,7 +189,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    fn wait_for_trunk(&self) {
+    /// Waits until it has a trunk.
+    pub fn wait_for_trunk(&self) {
         self.wait(|event| matches!(event, Event::Trunk(TrunkEvent::Up(_))).then_some(()));
     }
 
