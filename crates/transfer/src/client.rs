@@ -1,5 +1,6 @@
 //! The near side: puts files there, or gets them from there.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,10 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) -> Result<Summary, TransferError> {
     let destination = typed(remote)?;
     let into_directory = options.into_directory || sources.len() > 1;
-    let preamble = request(&Message::Put { destination, into_directory, id: options.id });
-    let list = sources.iter().map(|path| Source::new(path)).collect();
+    let list: Vec<_> = sources.iter().map(|path| Source::new(path)).collect();
+    // Who goes on leaves out what was sent: of two files for one place, the first would win then.
+    let id = options.id.filter(|_| are_apart(&list));
+    let preamble = request(&Message::Put { destination, into_directory, id });
     let sources = Sources::new(Place::Local, list, progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
 }
@@ -61,6 +64,12 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
         .with_journal(options.id)
         .expecting(Source::new(remote).name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
+}
+
+/// Whether no two of them can send the same path.
+fn are_apart(sources: &[Source]) -> bool {
+    let names: HashSet<_> = sources.iter().map(|source| source.name.as_bytes()).collect();
+    sources.len() < 2 || names.len() == sources.len() && !names.contains(&[][..])
 }
 
 /// A far path as the user typed it. Where it may lead, the far side decides.
