@@ -186,12 +186,13 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
 
     match (finished(worker).await, pumped) {
         // All is on the disk, so that a reply which did not get through fails the sender alone.
-        (Ok((summary, _)), Err(_)) => Ok(summary),
-        (Ok((summary, journal)), Ok(_)) => {
+        (Ok((summary, journal)), pumped) => {
             // The sender's end of the stream, so that closing ours does not cut off the last word.
-            let heard = drain(&mut reading).await;
-            // A client that may not have heard of the end comes again, and finds all there.
-            if let Some(journal) = journal.filter(|_| heard || hello == Hello::Expected) {
+            let heard = pumped.is_ok() && drain(&mut reading).await;
+            // A client that may not have heard of the end comes again, and finds all there; so does
+            // one that has more to bring.
+            let is_over = !summary.is_partial() && (heard || hello == Hello::Expected);
+            if let Some(journal) = journal.filter(|_| is_over) {
                 journal.remove();
             }
             Ok(summary)
@@ -244,8 +245,8 @@ pub(crate) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
 /// whether it did, in time.
 async fn drain(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     let mut rest = stream.take(DRAIN_MAX);
-    // However it ends, it is over.
-    timeout(FAREWELL, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await.is_ok()
+    let copied = timeout(FAREWELL, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+    matches!(copied, Ok(Ok(dropped)) if dropped < DRAIN_MAX)
 }
 
 /// Waits for a blocking thread; its panic is this task's panic.

@@ -30,7 +30,7 @@ pub struct Kept {
     pub begun: u64,
 }
 
-/// What a transfer did; the same on both sides.
+/// What a transfer did; the same on both sides, but for the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// What is now at the destination, verified and on the disk.

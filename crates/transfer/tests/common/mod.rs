@@ -131,16 +131,27 @@ pub async fn put_to<S: Stream>(
     remote: &str,
 ) -> Both {
     let (options, allowed, progress): (Options, ServeOptions, Progress) = Default::default();
-    tokio::join!(
+    let (near, far) = tokio::join!(
         put(near, sources, Path::new(remote), &options, &progress),
         serve(far, root, &allowed)
-    )
+    );
+    (near.map(shared), far)
+}
+
+/// What both sides of a transfer are to agree on: only the sender has something to hear.
+pub fn shared(summary: Summary) -> Summary {
+    Summary { confirmed: None, ..summary }
 }
 
 /// Gets `remote` from below `root`.
 pub async fn get_from<S: Stream>(near: S, far: S, root: &Path, remote: &str, to: &Path) -> Both {
     let (options, allowed, progress): (Options, ServeOptions, Progress) = Default::default();
-    tokio::join!(get(near, Path::new(remote), to, &options, &progress), serve(far, root, &allowed))
+    let (near, far) = tokio::join!(
+        get(near, Path::new(remote), to, &options, &progress),
+        serve(far, root, &allowed)
+    );
+    let far = far.map(|outcome| Outcome { summary: shared(outcome.summary), ..outcome });
+    (near, far)
 }
 
 /// What happens at a byte of a stream, counted in one direction.
