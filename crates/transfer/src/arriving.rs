@@ -60,7 +60,7 @@ impl Incoming {
     ) -> io::Result<Box<Self>> {
         let claimed = state.length();
         if claimed > 0 {
-            file.set_len(claimed)?;
+            // What stands behind may be another sitting's, of the same bytes: it is written over.
             file.seek(SeekFrom::Start(claimed))?;
         }
         let inode = Meta::of(&file)?.inode;
@@ -98,9 +98,10 @@ impl Incoming {
         (self.position, self.hasher.length()) == (self.header.size, self.header.size)
     }
 
-    /// The hash of what is here.
-    pub fn hash(&self) -> [u8; blake3::OUT_LEN] {
-        self.hasher.finalize()
+    /// Whether what is here is what the sender has read, and nobody has cut it or added to it.
+    pub fn is_as_read(&self, hash: &[u8; blake3::OUT_LEN]) -> bool {
+        let size = Meta::of(&self.file).map(|meta| meta.size);
+        self.hasher.finalize() == *hash && size == Ok(self.header.size)
     }
 
     /// What the journal may claim once it is synced, if that is `more` than before.
@@ -115,13 +116,15 @@ impl Incoming {
         let (tag, path) = (self.header.tag, self.header.path.clone());
         let name = self.temp.name().to_owned();
         let written = RawBytes(name.as_bytes().to_vec());
-        let record = Record::Begun { tag, path, name: written, inode: self.inode, state };
+        let record =
+            Record::Begun { tag, path: path.clone(), name: written, inode: self.inode, state };
         let directory = self.temp.directory().clone();
-        Some(Checkpoint { file: self.file.clone(), directory, name, record })
+        Some(Checkpoint { file: self.file.clone(), directory, name, path, record })
     }
 
-    /// It is of no use: its temporary name goes with it.
-    pub fn discard(mut self: Box<Self>) {
+    /// It is of no use: its temporary name goes when this is dropped.
+    pub fn discard(mut self: Box<Self>) -> Temp {
         self.temp.keep(false);
+        self.temp
     }
 }

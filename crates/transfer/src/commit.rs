@@ -24,7 +24,7 @@ use crate::notes::{Note, NoteKind, Notes};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
 use crate::summary::Counts;
-use crate::temp::{Names, Temp, link};
+use crate::temp::{Temp, link};
 use crate::wire::Message;
 
 /// Files, links and directories in a batch. Two batches are in hand at a time, and each entry keeps
@@ -54,6 +54,8 @@ pub(crate) struct Checkpoint {
     /// Its temporary name, which it is given after its first record: a name without a record would
     /// stay for ever.
     pub name: OsString,
+    /// What it is to be.
+    pub path: RelPath,
     pub record: Record,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct Batch {
     /// Directories that got a new directory or link.
     pub touched: Vec<Arc<OwnedFd>>,
     pub checkpoint: Option<Checkpoint>,
+    /// Names of files that are of no use: an earlier batch may have given them.
+    pub discarded: Vec<Temp>,
     /// Links that have their names already.
     pub symlinks: u64,
     pub bytes: u64,
@@ -82,7 +86,8 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub fn is_full(&self) -> bool {
-        self.pending.len() + self.finished.len() + self.touched.len() >= BATCH_ENTRIES
+        let entries = self.pending.len() + self.finished.len() + self.touched.len();
+        entries + self.discarded.len() >= BATCH_ENTRIES
             || self.bytes >= BATCH_BYTES
             || self.checkpoint.is_some()
     }
@@ -93,8 +98,8 @@ pub(crate) struct Report {
     pub replies: mpsc::Sender<Message>,
     pub progress: Progress,
     pub notes: Mutex<Notes>,
-    /// With the names for its files; once the target is known, if there is to be one.
-    pub journal: Mutex<Option<(Journal, Names)>>,
+    /// Once the target is known, if there is to be one.
+    pub journal: Mutex<Option<Journal>>,
     /// Files that stood there since an earlier sitting.
     pub stood: AtomicU64,
 }
@@ -116,12 +121,12 @@ impl Report {
     /// it stands there. One that cannot be written is given up: it may only be missing something.
     fn journal(&self, records: &[Record], syncs: bool, is_last: bool) -> bool {
         let mut place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((journal, names)) = &mut *place else { return false };
+        let Some(journal) = &mut *place else { return false };
         // A transfer that ends without one needs none: its client hears of the end.
         if records.is_empty() || is_last && !journal.is_begun() {
             return false;
         }
-        let added = journal.append(records, names);
+        let added = journal.append(records);
         let stands = added.and_then(|()| if syncs { journal.sync() } else { Ok(()) }).is_ok();
         if !stands {
             *place = None;
@@ -129,10 +134,28 @@ impl Report {
         stands
     }
 
-    /// Whether the same transfer was begun again, and goes on there.
-    fn is_overtaken(&self) -> bool {
+    /// Gives up when the same transfer was begun again.
+    fn overtaken(&self) -> Result<(), String> {
         let place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        place.as_ref().is_some_and(|(journal, _)| !journal.is_ours())
+        match place.as_ref().is_none_or(Journal::is_ours) {
+            true => Ok(()),
+            false => Err("the same copy was started again, and goes on there".into()),
+        }
+    }
+
+    /// The journal at the end; one that only claims the name is removed.
+    pub fn begun_journal(&self) -> Option<Journal> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if !journal.is_begun() {
+            journal.remove();
+            return None;
+        }
+        Some(journal)
+    }
+
+    /// Whether something was left out by now.
+    pub fn is_partial(&self) -> bool {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).failed() > 0
     }
 
     pub fn keep(&self, note: Note) {
@@ -168,12 +191,13 @@ pub(crate) fn run(batches: Receiver<Batch>, report: &Report) -> Result<Counts, S
 }
 
 fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), String> {
-    if report.is_overtaken() {
-        return Err("the same copy was started again, and goes on there".into());
-    }
+    report.overtaken()?;
     let mut touched = batch.touched;
     let mut records = Vec::new();
     let synced = sync_files(&batch.pending);
+    // That may have taken long.
+    report.overtaken()?;
+    drop(batch.discarded);
     counts.symlinks += batch.symlinks;
     for (mut entry, synced) in batch.pending.into_iter().zip(synced) {
         let appeared = synced.and_then(|()| entry.temp.appear(&entry.file));
@@ -206,14 +230,26 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             synced => synced.or_else(|error| report.judge(&RelPath::default(), &error.into()))?,
         }
     }
-    let Some(Checkpoint { file, directory, name, record }) = batch.checkpoint else {
-        report.journal(&records, false, batch.is_last);
-        return Ok(());
-    };
-    if fdatasync(&file).is_ok() {
-        records.push(record);
+    match batch.checkpoint {
+        Some(checkpoint) => claim(checkpoint, records, report),
+        None => {
+            report.journal(&records, false, batch.is_last);
+            Ok(())
+        }
     }
+}
+
+/// Claims what has arrived of a file, behind other records.
+fn claim(checkpoint: Checkpoint, mut records: Vec<Record>, report: &Report) -> Result<(), String> {
+    let Checkpoint { file, directory, name, path, record } = checkpoint;
+    if let Err(error) = fdatasync(&file) {
+        // It is told once: the next sync would succeed without the pages that were lost.
+        report.journal(&records, true, false);
+        return Err(format!("{:?}: {}", path.as_path(), explain(&error.into())));
+    }
+    records.push(record);
     if report.journal(&records, true, false) {
+        report.overtaken()?;
         // What fails here shows when the file is to have its final name, or is looked for.
         let _ = link(&file, &directory, &name).and_then(|()| fsync(&directory));
     }

@@ -66,7 +66,7 @@ impl Destination {
         // An earlier sitting has made it: the name is still the one that it was then.
         if let (Some(id), false) = (self.id, self.must_be_directory)
             && let Ok((parent, name)) = self.place.parent(&self.path)
-            && Meta::at(&parent, &id.file_name()).is_ok()
+            && Meta::at(&parent, &id.file_name()).is_ok_and(|journal| journal.is_ours_alone())
         {
             return Ok((parent, Some(name.to_owned())));
         }

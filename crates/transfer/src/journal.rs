@@ -5,8 +5,12 @@
 //! was synced before. Reading stops at the first record that is not whole: what stood behind it is
 //! copied again.
 //!
-//! Whoever goes on with a transfer writes a journal of its own and renames it over the old one. So the
-//! one who wrote that, if it lives still, finds its file without a name, and gives up.
+//! Whoever begins a transfer or goes on with it writes a journal of its own and renames it over the old
+//! one, if there is one. So the one who wrote that, if it lives still, finds its file without a name,
+//! and gives up.
+//!
+//! Where others may write too, a journal is obeyed only when it is our own and nobody else can write to
+//! it; and of files, it can only speak of our own under temporary names.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -74,19 +78,28 @@ pub(crate) struct Part {
 
 impl Part {
     /// Opens it for writing, if it is what the journal tells of.
-    pub fn open(&self, directory: &OwnedFd) -> Option<File> {
+    fn open(&self, directory: &OwnedFd) -> Option<File> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(directory, &self.name, flags, Mode::empty()).ok()?;
         let meta = Meta::of(&file).ok()?;
         let is_whole = meta.size >= self.state.length() && meta.inode == self.inode;
-        (meta.kind == FileType::RegularFile && is_whole).then(|| file.into())
+        (meta.is_ours_alone() && is_whole).then(|| file.into())
+    }
+
+    /// Opens it to go on with a file of this size: a longer one is another.
+    pub fn go_on(&self, directory: &OwnedFd, size: u64) -> Option<File> {
+        let fits = |file: &File| Meta::of(file).is_ok_and(|meta| meta.size <= size);
+        self.open(directory).filter(fits)
     }
 
     /// Removes it, where it is ours.
     pub fn remove(&self, tree: &mut Tree) {
         let parent = self.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
         if let Some(directory) = parent
-            && Meta::at(&directory, &self.name).is_ok_and(|meta| meta.inode == self.inode)
+            && self.is_temporary()
+            && let Ok(meta) = Meta::at(&directory, &self.name)
+            && meta.is_ours_alone()
+            && meta.inode == self.inode
         {
             // A part that cannot be removed harms nobody.
             let _ = unlinkat(&directory, &self.name, AtFlags::empty());
@@ -108,36 +121,50 @@ pub(crate) struct Found {
 pub(crate) struct Journal {
     directory: Arc<OwnedFd>,
     name: OsString,
-    /// Made with the first record.
+    /// Missing when it could not be made.
     file: Option<File>,
+    /// There is something to go on from.
+    is_begun: bool,
+    /// Its name outlasts the machine's end.
+    is_named: bool,
 }
 
 impl Journal {
     /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
-    /// not show is left out; begun files that are of no use are removed.
+    /// not show is left out; begun files that are of no use are removed. Where there is nothing, the
+    /// name is claimed all the same: an earlier sitting that has not noticed its end must not.
     pub fn take_over(id: TransferId, tree: &mut Tree, names: &mut Names) -> (Self, Found) {
         let directory = tree.top().clone();
-        let mut journal = Self { directory, name: id.file_name(), file: None };
+        let (name, is_begun, is_named) = (id.file_name(), false, false);
+        let mut journal = Self { directory, name, file: None, is_begun, is_named };
         let mut found = Found::default();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if let Ok(old) = openat(&journal.directory, &journal.name, flags, Mode::empty()) {
-            let copied = journal.replace(names, |new| {
+        let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
+        if let Ok(old) = old
+            && Meta::of(&old).is_ok_and(|meta| meta.is_ours_alone() && meta.mode & 0o022 == 0)
+        {
+            let copied = journal.replace(names, true, |new| {
                 // What cannot be read is not there.
                 let _ = read(File::from(old), |record| found.keep(record, tree, new));
                 found.drop_useless(tree);
                 found.parts.iter().try_for_each(|part| write(&part.record(), new))
             });
+            journal.is_begun = copied.is_ok();
             if copied.is_err() {
                 found = Found::default();
             }
+        } else {
+            // Without it the transfer does, as where it cannot be written later.
+            let _ = journal.replace(names, false, |_| Ok(()));
         }
         (journal, found)
     }
 
-    /// Begins it anew, with what `fill` writes.
+    /// Begins it anew, with what `fill` writes; `syncs` when that is to outlast the machine.
     fn replace(
         &mut self,
         names: &mut Names,
+        syncs: bool,
         fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> io::Result<()> {
         let (file, mut temp) = names.create_named(&self.directory, OsStr::new("longhaul"))?;
@@ -145,32 +172,43 @@ impl Journal {
         new.write_all(MAGIC)?;
         fill(&mut new)?;
         let file = new.into_inner()?;
-        fdatasync(&file)?;
+        if syncs {
+            fdatasync(&file)?;
+        }
         temp.rename(&self.name)?;
-        // Some file systems cannot sync a directory, and need not.
-        let _ = fsync(&self.directory);
         self.file = Some(file);
+        if syncs {
+            self.sync_name();
+        }
         Ok(())
+    }
+
+    fn sync_name(&mut self) {
+        if !std::mem::replace(&mut self.is_named, true) {
+            // Some file systems cannot sync a directory, and need not.
+            let _ = fsync(&self.directory);
+        }
     }
 
     /// Whether there is anything in it.
     pub fn is_begun(&self) -> bool {
-        self.file.is_some()
+        self.is_begun
     }
 
     /// Adds records: those that were synced, and no others.
-    pub fn append(&mut self, records: &[Record], names: &mut Names) -> io::Result<()> {
+    pub fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| append_frame(record, &mut bytes));
-        match &mut self.file {
-            Some(file) => file.write_all(&bytes),
-            None => self.replace(names, |new| new.write_all(&bytes)),
-        }
+        self.file.as_mut().ok_or(io::ErrorKind::NotFound)?.write_all(&bytes)?;
+        self.is_begun = true;
+        Ok(())
     }
 
-    /// Makes what was added outlast the machine's end.
-    pub fn sync(&self) -> io::Result<()> {
-        Ok(self.file.as_ref().map_or(Ok(()), fdatasync)?)
+    /// Makes what was added outlast the machine's end, and the journal's name with it.
+    pub fn sync(&mut self) -> io::Result<()> {
+        fdatasync(self.file.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
+        self.sync_name();
+        Ok(())
     }
 
     /// Whether nobody else has gone on with the transfer.
@@ -179,7 +217,7 @@ impl Journal {
     }
 
     /// Of no use any more.
-    pub fn remove(self) {
+    pub fn remove(&self) {
         if self.is_ours() && self.file.is_some() {
             // One that cannot be removed says only what is true.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
@@ -188,10 +226,14 @@ impl Journal {
 }
 
 impl Part {
-    /// Whether its name is one of the directory's own.
-    fn is_clean(&self) -> bool {
-        let name = RelPath::new(self.name.as_bytes().to_vec());
-        name.is_ok_and(|name| name.split().is_some_and(|(parent, _)| parent.is_empty()))
+    /// Whether its name is one of the directory's own, and one that [`Names`] makes.
+    fn is_temporary(&self) -> bool {
+        let bytes = self.name.as_bytes();
+        let name = RelPath::new(bytes.to_vec());
+        let is_own = |name: RelPath| name.split().is_some_and(|(parent, _)| parent.is_empty());
+        let is_made =
+            bytes.ends_with(b".part") && self.name.to_string_lossy().contains(".longhaul-");
+        is_made && name.is_ok_and(is_own)
     }
 
     fn record(&self) -> Record {
@@ -238,7 +280,7 @@ impl Found {
                         earlier.remove(tree);
                     }
                 }
-                if part.is_clean() && self.parts.len() < PARTS_MAX {
+                if part.is_temporary() && self.parts.len() < PARTS_MAX {
                     self.parts.push(part);
                 }
             }

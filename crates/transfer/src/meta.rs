@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT, statx};
 use rustix::io::Result;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::relpath::RelPath;
@@ -39,6 +40,8 @@ pub(crate) struct Meta {
     pub size: u64,
     pub modified: Modified,
     pub inode: u64,
+    owner: u32,
+    links: u32,
     /// When anything about it changed, which nobody can set at will.
     changed: Modified,
 }
@@ -63,6 +66,11 @@ impl Meta {
             == (other.kind, other.mode, other.size, other.modified)
     }
 
+    /// Whether it is a regular file that belongs to this user, under no other name.
+    pub fn is_ours_alone(&self) -> bool {
+        (self.kind, self.owner, self.links) == (FileType::RegularFile, geteuid().as_raw(), 1)
+    }
+
     pub fn of(file: impl AsFd) -> Result<Self> {
         Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?.into())
     }
@@ -81,6 +89,8 @@ impl From<Statx> for Meta {
             size: stat.stx_size,
             modified: Modified { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
             inode: stat.stx_ino,
+            owner: stat.stx_uid,
+            links: stat.stx_nlink,
             changed: Modified { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
         }
     }

@@ -64,6 +64,7 @@ pub(crate) fn run(
         counts.bytes = counts.bytes.saturating_add(kept.bytes);
         Ok((counts, kept, sending))
     });
+    let journal = report.begun_journal();
     let last = match &ended {
         Ok((counts, ..)) => Message::Done { counts: *counts, occupancy: pipe.occupancy() },
         Err(TransferError::Near(reason)) => Message::fatal(reason),
@@ -74,10 +75,9 @@ pub(crate) fn run(
     let _ = report.replies.blocking_send(last);
     let (counts, kept, sending) = ended?;
     let notes = report.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let journal = report.journal.into_inner().unwrap_or_else(PoisonError::into_inner);
     let receiving = pipe.occupancy();
     let summary = Summary { counts, kept, notes, sending, receiving, confirmed: None };
-    Ok((summary, journal.map(|(journal, _)| journal)))
+    Ok((summary, journal))
 }
 
 struct Sink<'a> {
@@ -132,8 +132,11 @@ impl<'a> Sink<'a> {
         self.batch.is_last = taken.is_ok();
         let committed = self.commit();
         let told = taken?;
-        for part in std::mem::take(&mut self.parts) {
-            part.remove(self.tree());
+        // After a copy that has left something out, the same command goes on.
+        if !self.report.is_partial() {
+            for part in std::mem::take(&mut self.parts) {
+                part.remove(self.tree());
+            }
         }
         left.and(committed).map(|()| told)
     }
@@ -251,7 +254,7 @@ impl<'a> Sink<'a> {
             self.report.progress.set_files(stood);
             self.parts = found.parts;
             let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
-            *place = Some((journal, names));
+            *place = Some(journal);
         }
         self.target = Some(target);
         Ok(())
@@ -339,7 +342,11 @@ impl<'a> Sink<'a> {
         let at = self.parts.iter().position(|part| part.path == header.path)?;
         let part = self.parts.remove(at);
         if part.tag == header.tag && part.state.length() < header.size {
-            return part.open(parent).map(|file| (part, file));
+            let opened = part.go_on(parent, header.size);
+            if opened.is_none() {
+                part.remove(self.tree());
+            }
+            return opened.map(|file| (part, file));
         }
         let reason = "it has changed since this copy was interrupted: all of it is copied anew";
         self.report.tell(NoteKind::Changed, &header.path, reason);
@@ -371,8 +378,13 @@ impl<'a> Sink<'a> {
     /// What has arrived of the file is of no use.
     fn abandon(&mut self, instead: Option<Arriving>) {
         if let Some(Arriving::File(incoming)) = std::mem::replace(&mut self.arriving, instead) {
-            incoming.discard();
+            self.discard(incoming);
         }
+    }
+
+    /// By the committer, which may be about to give it the name that is to go.
+    fn discard(&mut self, incoming: Box<Incoming>) {
+        self.batch.discarded.push(incoming.discard());
     }
 
     /// The file's last byte is here: if all are as the sender read them, it may be installed.
@@ -382,9 +394,9 @@ impl<'a> Sink<'a> {
             Some(Arriving::Unwanted) => return Ok(()),
             _ => return Err(WireError::Unexpected.into()),
         };
-        if incoming.hash() != *hash {
+        if !incoming.is_as_read(hash) {
             self.report.note(&incoming.header.path, "it arrived damaged: copy it again");
-            incoming.discard();
+            self.discard(incoming);
             return Ok(());
         }
         let Incoming { file, temp, name, header, .. } = *incoming;

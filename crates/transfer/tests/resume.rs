@@ -4,11 +4,12 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use common::{Dice, leftovers, look, plant};
+use common::{Dice, leftovers, look, plant, shared};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use transfer::{
@@ -17,6 +18,8 @@ use transfer::{
 };
 
 const LARGE: usize = 40 << 20;
+/// From so much of a file on, the journal tells of it.
+const CHECKPOINT: u64 = 16 << 20;
 /// What a cut may cost: the pipes between disk and stream, what was sent before the receiver had
 /// told what it has, and less than a block of each file.
 const FLIGHT: u64 = 12 << 20;
@@ -71,25 +74,33 @@ fn cut_after(limit: u64) -> (DuplexStream, DuplexStream, Arc<AtomicU64>) {
 
 type Both = (Result<Summary, TransferError>, Result<Outcome, TransferError>);
 
-/// One sitting of the same transfer: the sender's side of the stream is cut after so many bytes.
-async fn sitting(from: &Path, root: &Path, remote: &str, is_put: bool, limit: u64) -> (Both, u64) {
+/// One sitting of a put of all these, cut after so many bytes.
+async fn put_all(sources: &[PathBuf], root: &Path, remote: &str, limit: u64) -> (Both, u64) {
     let id = Some(TransferId::of([&b"test"[..]]));
     let (progress, allowed) = <(Progress, ServeOptions)>::default();
     let options = Options { id, ..Options::default() };
     let (sends, receives, counted) = cut_after(limit);
-    let both = if is_put {
-        let sources = [from.to_owned()];
-        tokio::join!(
-            put(sends, &sources, Path::new(remote), &options, &progress),
-            serve(receives, root, &allowed)
-        )
-    } else {
-        let (name, to) = (Path::new(from.file_name().unwrap()), root.join(remote));
-        tokio::join!(
-            get(receives, name, &to, &options, &progress),
-            serve(sends, from.parent().unwrap(), &allowed)
-        )
-    };
+    let both = tokio::join!(
+        put(sends, sources, Path::new(remote), &options, &progress),
+        serve(receives, root, &allowed)
+    );
+    (both, counted.load(Relaxed))
+}
+
+/// One sitting of the same transfer: the sender's side of the stream is cut after so many bytes.
+async fn sitting(from: &Path, root: &Path, remote: &str, is_put: bool, limit: u64) -> (Both, u64) {
+    if is_put {
+        return put_all(&[from.to_owned()], root, remote, limit).await;
+    }
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let options = Options { id, ..Options::default() };
+    let (sends, receives, counted) = cut_after(limit);
+    let (name, to) = (Path::new(from.file_name().unwrap()), root.join(remote));
+    let both = tokio::join!(
+        get(receives, name, &to, &options, &progress),
+        serve(sends, from.parent().unwrap(), &allowed)
+    );
     (both, counted.load(Relaxed))
 }
 
@@ -133,7 +144,7 @@ async fn cut_again_and_again_it_goes_on() {
             nothing_wrong(&tree, &root.path().join("name"));
             match both {
                 (Ok(near), Ok(far)) => {
-                    assert_eq!(near, far.summary);
+                    assert_eq!(shared(near.clone()), shared(far.summary));
                     break near;
                 }
                 _ => cuts += 1,
@@ -283,7 +294,64 @@ async fn what_was_installed_and_changed_there_is_copied_again() {
 }
 
 #[tokio::test]
+async fn a_journal_that_others_can_write_to_is_not_obeyed() {
+    let source = source(8);
+    let tree = source.path().join("tree");
+    let root = TempDir::new().unwrap();
+    let (both, _) = sitting(&tree, root.path(), "", true, 30 << 20).await;
+    both.0.unwrap_err();
+    let journal = root.path().join(&journals(root.path())[0]);
+    fs::set_permissions(journal, fs::Permissions::from_mode(0o666)).unwrap();
+    let (both, _) = sitting(&tree, root.path(), "", true, u64::MAX).await;
+    let kept = both.0.unwrap().kept;
+    assert_eq!((kept.files, kept.begun), (0, 0));
+    assert!(journals(root.path()).is_empty());
+}
+
+#[tokio::test]
+async fn sources_for_one_place_keep_no_journal() {
+    let folder = TempDir::new().unwrap();
+    let sources = ["a", "b"].map(|name| {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        let path = folder.path().join(name).join("x");
+        fs::write(&path, Dice::new(name.len() as u64).bytes(LARGE)).unwrap();
+        path
+    });
+    fs::write(&sources[1], "the last one").unwrap();
+    let root = TempDir::new().unwrap();
+    let (both, _) = put_all(&sources, root.path(), "", 30 << 20).await;
+    both.0.unwrap_err();
+    assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
+    let (both, _) = put_all(&sources, root.path(), "", u64::MAX).await;
+    assert_eq!(both.0.unwrap().counts.files, 2);
+    assert_eq!(fs::read(root.path().join("x")).unwrap(), b"the last one");
+}
+
+#[tokio::test]
+async fn after_a_copy_that_left_something_out_the_same_command_goes_on() {
+    let source = source(9);
+    let tree = source.path().join("tree");
+    let sources = [tree.clone(), source.path().join("later")];
+    let root = TempDir::new().unwrap();
+    let (both, _) = put_all(&sources, root.path(), "", u64::MAX).await;
+    assert!(both.0.unwrap().is_partial());
+    fs::write(&sources[1], "it has come").unwrap();
+    let (both, counted) = put_all(&sources, root.path(), "", u64::MAX).await;
+    assert!(!both.0.unwrap().is_partial() && counted < FLIGHT, "{counted}");
+    is_whole(&tree, root.path(), "tree");
+    assert_eq!(fs::read(root.path().join("later")).unwrap(), b"it has come");
+}
+
+#[tokio::test]
 async fn who_was_overtaken_gives_up() {
+    // With something in the journal, and before.
+    for sent in [30 << 20, 2 << 20] {
+        overtaken(sent).await;
+    }
+}
+
+/// A sitting that falls silent after so many bytes, and goes on when another has done it all.
+async fn overtaken(sent: u64) {
     let source = TempDir::new().unwrap();
     let large = source.path().join("large");
     fs::write(&large, Dice::new(1).bytes(LARGE)).unwrap();
@@ -299,7 +367,7 @@ async fn who_was_overtaken_gives_up() {
         async move {
             let ((mut from, mut back), (mut behind, mut to)) = (split(near_end), split(far_end));
             let there = async {
-                tokio::io::copy(&mut (&mut from).take(30 << 20), &mut to).await.unwrap();
+                tokio::io::copy(&mut (&mut from).take(sent), &mut to).await.unwrap();
                 // Silence, until the other one is done.
                 go.notified().await;
                 let _ = tokio::io::copy(&mut from, &mut to).await;
@@ -319,8 +387,9 @@ async fn who_was_overtaken_gives_up() {
         }
     };
     let second = async {
-        // With the journal there is something to go on from.
-        while journals(root.path()).is_empty() {
+        // With its name there is something to go on from.
+        let is_begun = sent > CHECKPOINT;
+        while journals(root.path()).is_empty() || is_begun && leftovers(root.path()).is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         let (both, _) = sitting(&large, root.path(), "", true, u64::MAX).await;
@@ -330,6 +399,7 @@ async fn who_was_overtaken_gives_up() {
     let (first, second) = tokio::join!(first, second);
     let told = first.0.unwrap_err().to_string();
     assert!(told.contains("started again"), "{told}");
-    assert!(second.kept.begun > 0, "{second:?}");
+    assert_eq!(second.kept.begun > 0, sent > CHECKPOINT, "{second:?}");
+    assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
     assert_eq!(fs::read(&large).unwrap(), fs::read(root.path().join("large")).unwrap());
 }
