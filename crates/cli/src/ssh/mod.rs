@@ -46,6 +46,10 @@ const NO_LOGIN: i32 = 255;
 /// By this one the argument parser of a release without this command.
 const USAGE: i32 = 2;
 
+/// While the data goes beside ssh, nothing goes over it for hours: firewalls forget such a connection,
+/// and a host that is gone is not noticed. What the user's own words say comes before.
+const KEPT_ALIVE: [&str; 4] = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8"];
+
 type Pipes = Channel<BufReader<ChildStdout>, ChildStdin>;
 
 /// A far side that was started. Dropped before [`Session::end`], it is cut off.
@@ -143,10 +147,19 @@ fn command(login: &Login, options: &Ssh) -> Command {
     let rsh = rsh.filter(|rsh| !rsh.is_empty()).unwrap_or_else(|| "ssh".to_owned());
     // The shell takes the user's words apart, as git does with GIT_SSH_COMMAND.
     let mut command = Command::new("sh");
-    command.arg("-c").arg(format!("exec {rsh} \"$@\"")).arg(rsh);
+    command.arg("-c").arg(format!("exec {rsh} \"$@\"")).arg(&rsh);
+    if is_ssh(&rsh) {
+        command.args(KEPT_ALIVE);
+    }
     command.args([&login.0, &far_command(options)]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     command
+}
+
+/// Whether the user's words start ssh itself, and not something that takes other options.
+fn is_ssh(rsh: &str) -> bool {
+    let program = rsh.split_whitespace().next().unwrap_or_default();
+    program.rsplit('/').next() == Some("ssh")
 }
 
 /// What a shell of any kind is to run there.
@@ -205,6 +218,16 @@ mod tests {
         assert_eq!(line_after(&mut said, FAR).await.unwrap(), "4242 ::1");
         let endless = b"x".repeat(CHATTER as usize + 100);
         line_after(&mut &endless[..], FAR).await.unwrap_err();
+    }
+
+    #[test]
+    fn only_ssh_itself_is_given_options_of_ssh() {
+        for (rsh, is_given) in [("ssh", true), ("/usr/bin/ssh -p 22", true), ("./rsh ssh", false)] {
+            let options = Ssh { rsh: Some(rsh.to_owned()), remote_path: None };
+            let command = command(&Login("host".to_owned()), &options);
+            let given = command.as_std().get_args().any(|word| word == KEPT_ALIVE[1]);
+            assert_eq!(given, is_given, "{rsh}");
+        }
     }
 
     #[test]
