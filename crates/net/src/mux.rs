@@ -3,34 +3,45 @@
 //!
 //! UDP needs no such thing, for its connections have streams already.
 
+use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 use yamux::{Config, Connection, Mode};
 
 use crate::error::NetError;
 
-/// Streams at a time, at most.
-pub const MAX_MUX_STREAMS: usize = 512;
+/// Streams that one end has open at a time, at most; further ones wait until one is dropped.
+pub const MAX_MUX_STREAMS: usize = 256;
 /// What all of them together may hold unread, at most; each has a window that grows with what its
 /// reader takes.
 pub const MAX_MUX_BUFFER: units::Bytes = units::Bytes::mib(256);
 
-/// Streams that wait to be accepted, at most. Further ones are reset.
-const MAX_WAITING: usize = 64;
+/// Streams that there may be on the wire. A stream dropped here is there until the other side has
+/// dropped it too, and one too many ends the whole connection: so this is more than anybody opens.
+const MAX_ON_WIRE: usize = 2 * MAX_MUX_STREAMS;
 /// Bytes in one frame: what is longer keeps others waiting.
 const FRAME: usize = 64 << 10;
 
+type Yamux = Compat<yamux::Stream>;
+
 /// One of the streams. Its end of reading does not tell whether the other side finished or gave up.
-pub type MuxStream = Compat<yamux::Stream>;
+pub struct MuxStream {
+    stream: Yamux,
+    /// Held by the end that opened it.
+    _place: Option<OwnedSemaphorePermit>,
+}
 
 /// One end of a connection that carries many streams. Dropped, it ends with them.
 pub struct Mux {
-    requests: mpsc::Sender<oneshot::Sender<MuxStream>>,
-    arrivals: Mutex<mpsc::Receiver<MuxStream>>,
+    /// Streams that may still be opened.
+    places: Arc<Semaphore>,
+    requests: mpsc::Sender<oneshot::Sender<Yamux>>,
+    arrivals: Mutex<mpsc::Receiver<Yamux>>,
     driver: tokio::task::JoinHandle<()>,
 }
 
@@ -47,30 +58,63 @@ impl Mux {
 
     fn new(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, mode: Mode) -> Self {
         let mut config = Config::default();
-        config.set_max_num_streams(MAX_MUX_STREAMS);
+        config.set_max_num_streams(MAX_ON_WIRE);
         config.set_max_connection_receive_window(Some(MAX_MUX_BUFFER.0 as usize));
         config.set_split_send_size(FRAME);
         let (requests, requested) = mpsc::channel(1);
-        let (arriving, arrivals) = mpsc::channel(MAX_WAITING);
+        let (arriving, arrivals) = mpsc::channel(MAX_ON_WIRE);
+        let places = Arc::new(Semaphore::new(MAX_MUX_STREAMS));
         let connection = Connection::new(stream.compat(), config, mode);
         let mut driver = Driver { connection, requested, pending: None, arriving };
         let driver = tokio::spawn(std::future::poll_fn(move |cx| driver.poll(cx)));
-        Self { requests, arrivals: Mutex::new(arrivals), driver }
+        Self { places, requests, arrivals: Mutex::new(arrivals), driver }
     }
 
-    /// Opens a stream.
+    /// Opens a stream, once there are fewer than [`MAX_MUX_STREAMS`] that this end opened.
     ///
     /// # Errors
     /// [`NetError::Closed`] when the connection has ended.
     pub async fn open(&self) -> Result<MuxStream, NetError> {
+        // Those who wait learn of the end, too: it ends the streams, and so frees their places.
+        let place = self.places.clone().acquire_owned().await.map_err(|_| NetError::Closed)?;
         let (answer, answered) = oneshot::channel();
         self.requests.send(answer).await.map_err(|_| NetError::Closed)?;
-        answered.await.map_err(|_| NetError::Closed)
+        let stream = answered.await.map_err(|_| NetError::Closed)?;
+        Ok(MuxStream { stream, _place: Some(place) })
     }
 
     /// The next stream that the other side opened; `None` when the connection has ended.
     pub async fn accept(&self) -> Option<MuxStream> {
-        self.arrivals.lock().await.recv().await
+        let stream = self.arrivals.lock().await.recv().await?;
+        Some(MuxStream { stream, _place: None })
+    }
+}
+
+impl AsyncRead for MuxStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for MuxStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -82,10 +126,10 @@ impl Drop for Mux {
 
 struct Driver<S> {
     connection: Connection<Compat<S>>,
-    requested: mpsc::Receiver<oneshot::Sender<MuxStream>>,
+    requested: mpsc::Receiver<oneshot::Sender<Yamux>>,
     /// Waits for the connection to open a stream.
-    pending: Option<oneshot::Sender<MuxStream>>,
-    arriving: mpsc::Sender<MuxStream>,
+    pending: Option<oneshot::Sender<Yamux>>,
+    arriving: mpsc::Sender<Yamux>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
@@ -155,5 +199,37 @@ mod tests {
         }
         drop(client);
         echoing.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn as_many_as_there_may_be_come_at_once_and_further_ones_wait() {
+        let (near, far) = duplex(10_000);
+        let (client, server) = (Mux::client(near), Mux::server(far));
+        let mut streams = Vec::new();
+        for _ in 0..MAX_MUX_STREAMS {
+            let mut stream = client.open().await.unwrap();
+            stream.write_all(b"?").await.unwrap();
+            streams.push(stream);
+        }
+        let mut further = Box::pin(client.open());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(further.as_mut().poll(&mut cx).is_pending());
+        let mut accepted = Vec::new();
+        for _ in 0..MAX_MUX_STREAMS {
+            accepted.push(server.accept().await.unwrap());
+        }
+        for stream in &mut accepted {
+            assert_eq!(stream.read_u8().await.unwrap(), b'?');
+            stream.write_all(b"!").await.unwrap();
+        }
+        for stream in &mut streams {
+            assert_eq!(stream.read_u8().await.unwrap(), b'!');
+        }
+        drop(streams.pop());
+        let mut further = further.await.unwrap();
+        further.write_all(b"more").await.unwrap();
+        let mut text = [0; 4];
+        server.accept().await.unwrap().read_exact(&mut text).await.unwrap();
+        assert_eq!(&text, b"more");
     }
 }
