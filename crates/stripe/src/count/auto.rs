@@ -7,7 +7,8 @@
 //! then taken back. The same when the rate falls short of what the path has carried before: slow
 //! start shows what that is long before losses have brought each connection down to its own rate.
 //! When the queue grows, the path is full, and the count stays; from time to time a few more are tried
-//! if the queue has gone, or a few less if it stands.
+//! if the queue has gone, or a few less if it stands. Connections that do not come are not waited for
+//! for ever.
 
 use core::time::Duration;
 
@@ -39,6 +40,9 @@ const QUEUED: f64 = 1.0 / 16.0;
 const QUEUED_LEAST: Duration = Duration::from_millis(4);
 /// Windows to rest before something else is tried, doubled whenever that was in vain.
 const REST: [u32; 2] = [4, 64];
+/// Ticks for which another connection is waited for. Then there are no more to be had: the other
+/// side, or something between, allows fewer.
+const PATIENCE: u32 = 100;
 
 /// See the module.
 #[derive(Debug)]
@@ -51,6 +55,9 @@ pub struct Auto {
     best: f64,
     state: State,
     rest: u32,
+    /// The most connections there were since the count was raised, and the ticks since then.
+    arrived: usize,
+    waited: u32,
 }
 
 #[derive(Debug)]
@@ -74,7 +81,8 @@ impl Auto {
     /// Begins with so many connections; 0 for a number that suits the round-trip time.
     pub const fn new(first: usize) -> Self {
         let state = State::Tries { from: 0, rate: 0.0 };
-        Self { count: first, window: None, last: None, best: 0.0, state, rest: REST[0] }
+        let (window, last, best) = (None, None, 0.0);
+        Self { count: first, window, last, best, state, rest: REST[0], arrived: 0, waited: 0 }
     }
 
     /// The rate of a window that has just ended, in bits a second, and whether there was a queue.
@@ -96,6 +104,20 @@ impl Auto {
         self.state = State::Tries { from: self.count, rate };
         self.count = count;
         self.last = None;
+        (self.arrived, self.waited) = (0, 0);
+    }
+
+    /// Waits for connections that are missing, and makes do with those there are when no more come.
+    fn wait(&mut self, connections: usize) {
+        self.waited += 1;
+        if connections > self.arrived {
+            (self.arrived, self.waited) = (connections, 0);
+        }
+        if self.waited >= PATIENCE {
+            self.count = connections.max(1);
+            self.rest = (self.rest * 2).min(REST[1]);
+            self.state = State::Rests(self.rest);
+        }
     }
 
     /// As many more as the rate falls short by, but no more than twice as many.
@@ -152,6 +174,10 @@ impl Controller for Auto {
             && matches!(self.state, State::Tries { from, .. } if from < self.count);
         if sample.idle || incomplete {
             self.window = None;
+            // Of a stream with nothing to send no connections are opened.
+            if !sample.idle {
+                self.wait(sample.connections);
+            }
         } else if let Some((rate, queued)) = self.measure(sample) {
             let grows = self.last.is_none_or(|last| rate > last * GROWS);
             self.last = Some(rate);

@@ -14,17 +14,23 @@ struct Path {
 impl Path {
     /// Counts over so long a time, with at most 512.
     fn run(&self, policy: Policy, seconds: u64) -> Vec<usize> {
+        self.run_allowed(512, policy, seconds)
+    }
+
+    /// What is asked for when only so many connections are let through.
+    fn run_allowed(&self, allowed: usize, policy: Policy, seconds: u64) -> Vec<usize> {
         let mut controller = policy.controller();
         let (mut now, mut bits) = (Instant::from_nanos(1), 0.0);
         let (mut count, mut counts) = (policy.first(), Vec::new());
         for _ in 0..seconds * 10 {
-            let offered = self.one * count as f64;
+            let connections = count.min(allowed);
+            let offered = self.one * connections as f64;
             bits += offered.min(self.link) * TICK.as_secs_f64();
             now += TICK;
             let queue = (offered / self.link - 1.0).clamp(0.0, 1.0);
             let sample = Sample {
                 now,
-                connections: count,
+                connections,
                 delivered: Bytes((bits / 8.0) as u64),
                 rtt: self.base.mul_f64(1.0 + queue),
                 base_rtt: self.base,
@@ -99,6 +105,17 @@ fn auto_keeps_to_the_most_there_may_be() {
     let poor = Path { one: 1e5, link: 1e9, base: Duration::from_millis(200), window: Bytes(0) };
     let counts = poor.run(Policy::default(), 120);
     assert_eq!(counts.iter().max(), Some(&MAX_CONNECTIONS));
+}
+
+#[test]
+fn auto_makes_do_with_the_connections_it_gets() {
+    let counts = long(6e6).run_allowed(8, Policy::default(), 120);
+    assert!(counts[..100].iter().all(|&count| count > 8), "others may still come: {counts:?}");
+    assert!(counts.contains(&8) && counts.iter().rposition(|&count| count > 8) > Some(200));
+    // Even those are too many here: once it has settled, it can back off.
+    let full = Path { link: 30e6, ..long(6e6) };
+    let counts = full.run_allowed(8, Policy::Auto { first: 32 }, 120);
+    assert!(counts.iter().any(|&count| count < 8), "{counts:?}");
 }
 
 #[test]
