@@ -67,6 +67,15 @@ impl Dialler {
         }
     }
 
+    /// Takes in how many connections have begun, and how many ended before: those count as failed.
+    fn judge(&mut self, (begun, stillborn): (u32, u32)) {
+        if begun > 0 {
+            self.failures = 0;
+        } else if stillborn > 0 {
+            self.failed();
+        }
+    }
+
     fn failed(&mut self) {
         self.next = clock::now() + (PAUSE * (1 << self.failures.min(8))).min(PAUSE_MAX);
         self.failures += 1;
@@ -104,7 +113,8 @@ impl Keeper {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut waits, mut target) = (None, Some(self.policy.first()));
-        while !self.shared.is_closed() {
+        let lingers = self.dialler.is_none();
+        while !self.shared.is_closed(lingers) {
             tokio::select! {
                 ended = Dialler::ended(self.dialler.as_mut()) => {
                     self.joined(ended);
@@ -119,6 +129,9 @@ impl Keeper {
             }
             let ends = self.shared.has_failed() || self.shared.is_over();
             let width = self.shared.width();
+            if let Some(dialler) = &mut self.dialler {
+                dialler.judge(self.shared.beginnings());
+            }
             if ends {
                 self.dialler = None;
             } else {
@@ -136,10 +149,8 @@ impl Keeper {
     fn joined(&mut self, ended: Result<Connection, NetError>) {
         let Some(dialler) = &mut self.dialler else { return };
         match ended {
-            Ok(connection) => {
-                dialler.failures = 0;
-                lane::run(&self.shared, connection);
-            }
+            // Whether the stream takes it in is to be seen.
+            Ok(connection) => lane::run(&self.shared, connection),
             Err(NetError::Refused { reason, .. }) if self.shared.width() == 0 => {
                 self.shared.fail(format!("all its connections were lost, and: {reason}"));
             }

@@ -59,11 +59,17 @@ enum Lost {
     Reset,
 }
 
-/// Takes a connection into a stream and lets it run, unless the stream takes no more.
+/// Takes a connection into a stream and lets it run, unless the stream takes no more. The other side
+/// is told when the stream has ended; when there is no room, it sees the connection closed.
 pub(super) fn run(shared: &Arc<Shared>, connection: Connection) {
     let Connection { socket, keys } = connection;
     let socket = Arc::new(socket);
-    let Some(id) = shared.join(&socket) else { return };
+    let Some(id) = shared.join(&socket) else {
+        if shared.is_past() {
+            tokio::spawn(async move { reset(&socket, &keys.sealer).await });
+        }
+        return;
+    };
     let sending = (shared.clone(), socket.clone());
     tokio::spawn(async move { send(&sending.0, &sending.1, id, keys.sealer).await });
     let shared = shared.clone();
@@ -72,9 +78,14 @@ pub(super) fn run(shared: &Arc<Shared>, connection: Connection) {
 
 /// Tells a client that the stream which it wants to join is not there.
 pub(super) async fn refuse(connection: Connection) {
+    reset(&connection.socket, &connection.keys.sealer).await;
+}
+
+/// Says of a connection that has not begun that it has nothing to carry.
+async fn reset(socket: &TcpStream, sealer: &Sealer) {
     let mut reset = Vec::new();
-    seal(&connection.keys.sealer, FIRST_RECORD, Header::Reset, &[], &mut reset);
-    farewell(&connection.socket, &reset).await;
+    seal(sealer, FIRST_RECORD, Header::Reset, &[], &mut reset);
+    farewell(socket, &reset).await;
 }
 
 /// Sends until both sides have left the connection, or it is lost, or the stream failed.
@@ -150,8 +161,11 @@ async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 
 /// Receives until the connection ends, and sees what that means for the stream.
 async fn receive(shared: &Shared, socket: &TcpStream, id: LaneId, opener: Opener) {
-    let lost = receive_records(shared, socket, id, opener).await;
-    match lost {
+    let ended = receive_records(shared, socket, id, opener).await;
+    let in_order = ended.is_ok();
+    match ended {
+        // A stream that is over cannot fail any more.
+        Err(_) if shared.is_over() => {}
         Err(lost @ (Lost::Reset | Lost::Gather(_) | Lost::Ack(_))) => {
             shared.fail(lost.to_string());
         }
@@ -163,7 +177,7 @@ async fn receive(shared: &Shared, socket: &TcpStream, id: LaneId, opener: Opener
         let _ = timeout(2 * FAREWELL, drain(socket)).await;
     }
     let _ = SockRef::from(socket).shutdown(Shutdown::Both);
-    shared.leave(id);
+    shared.leave(id, in_order);
 }
 
 async fn drain(socket: &TcpStream) {
@@ -199,6 +213,9 @@ async fn receive_records(
         };
         if shared.has_failed() {
             return Ok(());
+        }
+        if number == FIRST_RECORD {
+            shared.begin(id);
         }
         match header {
             Header::Data { number, .. } => shared.accept(id, number.0, payload)?,

@@ -58,6 +58,11 @@ struct State {
     target: usize,
     /// Whether the other side left a lane although this side has everything: then it has, too.
     heard: bool,
+    /// Whether the other side certainly has: it closed a lane over which it was told the last.
+    settled: bool,
+    /// Lanes over which something came, and those that ended before, since that was asked.
+    begun: u32,
+    stillborn: u32,
     /// How many lanes this side would like, and the other; 0 for no wish.
     wish: u32,
     their_wish: u32,
@@ -67,7 +72,8 @@ struct Lane {
     socket: Arc<TcpStream>,
     /// The task that sends, waiting for something to send.
     idle: Option<Waker>,
-    /// Data records that came over it.
+    /// Whether anything came over it, and how many data records.
+    begun: bool,
     received: u64,
     /// What the other side was last told over it.
     told: Ack,
@@ -117,6 +123,9 @@ impl Shared {
             most: 0,
             target: 0,
             heard: false,
+            settled: false,
+            begun: 0,
+            stillborn: 0,
             wish: 0,
             their_wish: 0,
         };
@@ -189,10 +198,12 @@ impl Shared {
         self.lock().is_over()
     }
 
-    /// Whether nothing is left to do, well or ill.
-    pub fn is_closed(&self) -> bool {
+    /// Whether nothing is left to do, well or ill. A side to which the other can come back `lingers`,
+    /// as long as the other may not know that all is well.
+    pub fn is_closed(&self, lingers: bool) -> bool {
         let state = self.lock();
-        state.lanes.is_empty() && (state.is_over() || self.failure.get().is_some())
+        let is_well = state.is_over() && (state.settled || !lingers);
+        state.lanes.is_empty() && (is_well || self.failure.get().is_some())
     }
 
     /// Whether the other side knows, too, that both have everything.
@@ -253,7 +264,7 @@ impl Shared {
         let count = count as u32;
         if state.wish != count {
             state.wish = count;
-            if let Some(lane) = state.lanes.values_mut().next() {
+            if let Some(lane) = state.lanes.values_mut().find(|lane| lane.stays()) {
                 wake(&mut lane.idle);
             }
         }
@@ -277,10 +288,11 @@ impl Shared {
 
     // The lanes' side.
 
-    /// Takes in a lane; `None` when the stream takes no more.
+    /// Takes in a lane; `None` when the stream takes no more. One that is over takes those by which
+    /// the other side is to learn that.
     pub fn join(&self, socket: &Arc<TcpStream>) -> Option<LaneId> {
         let state = &mut *self.lock();
-        if self.failure.get().is_some() || state.is_over() || state.lanes.len() >= MAX_STREAMS {
+        if self.is_done(state) || state.lanes.len() >= MAX_STREAMS {
             return None;
         }
         let id = LaneId(state.joined);
@@ -288,22 +300,50 @@ impl Shared {
         state.scatter.join(id);
         let told = Ack { limit: INITIAL_RECORDS, ..Ack::default() };
         let socket = socket.clone();
-        let [leaving, left, peer_left] = [false; 3];
-        let lane = Lane { socket, idle: None, received: 0, told, leaving, left, peer_left };
+        let [begun, leaving, left, peer_left] = [false; 4];
+        let lane = Lane { socket, idle: None, begun, received: 0, told, leaving, left, peer_left };
         state.lanes.insert(id, lane);
         state.most = state.most.max(state.lanes.len());
         self.changed.notify_waiters();
         Some(id)
     }
 
-    /// A lane is gone: others carry on, if there are any.
-    pub fn leave(&self, id: LaneId) {
+    fn is_done(&self, state: &State) -> bool {
+        self.failure.get().is_some() || (state.is_over() && state.settled)
+    }
+
+    /// Whether a lane has nothing to join any more.
+    pub fn is_past(&self) -> bool {
+        self.is_done(&self.lock())
+    }
+
+    /// Something came over a lane: the other side has taken it in.
+    pub fn begin(&self, id: LaneId) {
+        let state = &mut *self.lock();
+        if let Some(lane) = state.lanes.get_mut(&id) {
+            lane.begun = true;
+            state.begun += 1;
+        }
+    }
+
+    /// Over how many lanes something came since the last call, and how many ended before that.
+    pub fn beginnings(&self) -> (u32, u32) {
+        let state = &mut *self.lock();
+        (std::mem::take(&mut state.begun), std::mem::take(&mut state.stillborn))
+    }
+
+    /// A lane is gone, in good order or not: others carry on, if there are any.
+    pub fn leave(&self, id: LaneId, in_order: bool) {
         let state = &mut *self.lock();
         let Some(mut lane) = state.lanes.remove(&id) else { return };
+        state.stillborn += u32::from(!lane.begun);
+        // It closed only after it had read all that it was told before this side left.
+        let told_all = lane.left && lane.peer_left && lane.told.through == state.gather.through();
+        state.settled |= in_order && told_all && state.is_over();
         wake(&mut lane.idle);
         state.gone.add(&lane.socket);
         state.scatter.leave(id);
-        state.wake_idle(usize::MAX);
+        state.wake_all();
         self.changed.notify_waiters();
     }
 
@@ -372,7 +412,7 @@ impl Shared {
     /// When both sides have everything, all lanes take their leave.
     fn after(&self, state: &mut State) {
         if state.is_over() {
-            state.wake_idle(usize::MAX);
+            state.wake_all();
             self.changed.notify_waiters();
         }
     }
@@ -404,7 +444,7 @@ impl Shared {
         let mut state = self.lock();
         wake(&mut state.writer);
         wake(&mut state.reader);
-        state.wake_idle(usize::MAX);
+        state.wake_all();
         self.changed.notify_waiters();
     }
 
@@ -438,10 +478,14 @@ impl State {
         self.scatter.is_confirmed() && self.gather.is_complete()
     }
 
+    /// Wakes lanes that can be given records.
     fn wake_idle(&mut self, most: usize) {
-        self.lanes.values_mut().filter(|lane| lane.idle.is_some()).take(most).for_each(|lane| {
-            wake(&mut lane.idle);
-        });
+        let idle = self.lanes.values_mut().filter(|lane| lane.idle.is_some() && lane.stays());
+        idle.take(most).for_each(|lane| wake(&mut lane.idle));
+    }
+
+    fn wake_all(&mut self) {
+        self.lanes.values_mut().for_each(|lane| wake(&mut lane.idle));
     }
 
     fn next(&mut self, now: Instant, id: LaneId, failed: bool) -> Option<Next> {
@@ -451,9 +495,11 @@ impl State {
             return Some(Next::Reset);
         }
         let (limit, step) = (self.gather.limit(), self.gather.window() / LIMIT_STEPS);
+        // The last that each lane tells is everything: the others may be lost.
         let news = lane.received > lane.told.received
             || limit - lane.told.limit >= step
-            || self.wish != lane.told.wish;
+            || self.wish != lane.told.wish
+            || (over && lane.told.through < self.gather.through());
         if news && !(lane.left && lane.peer_left) {
             let (received, through) = (lane.received, self.gather.through());
             lane.told = Ack { received, through, limit, wish: self.wish };
