@@ -272,6 +272,9 @@ async fn serve_mux(service: &Arc<Service>, address: SocketAddr, stream: tcp::Str
             }
         });
     }
+    // They notice, and say so; one that waits for its target alone does not, and is cut.
+    let noticing = async { while forwards.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FAREWELL, noticing).await;
 }
 
 /// Connects a client to a target, as far as both the server and its key allow that.

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use support::{Home, bytes, finish, skip, start, text};
+use rustix::process::Signal;
+use support::{Home, bytes, finish, send, skip, start, text};
 
 const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,6 +99,45 @@ fn half_close_and_reset_pass_on_many_connections_at_a_time() {
         let error = socket.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
+}
+
+#[test]
+fn connections_that_are_cut_do_not_look_complete() {
+    let home = Home::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.write_all(b"half").unwrap();
+            let tell = tell.clone();
+            thread::spawn(move || tell.send(socket.read_to_end(&mut Vec::new())));
+        }
+    });
+    let is_reset = |ended: std::io::Result<usize>| {
+        assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    };
+    let connected = |forward: &Forward| {
+        let mut socket = forward.connect();
+        let mut half = [0; 4];
+        socket.read_exact(&mut half).unwrap();
+        socket
+    };
+    let server = home.serve(&["--forward", &target.to_string()]);
+    for carrier in CARRIERS {
+        let forward = Forward::start(&home, carrier, &server.url(&target.to_string()));
+        let mut socket = connected(&forward);
+        send(&forward.child, Signal::TERM);
+        is_reset(socket.read(&mut [0]));
+        // By striped TCP the server waits for further connections first.
+        is_reset(told.recv_timeout(PATIENCE).unwrap());
+    }
+    let forward = Forward::start(&home, CARRIERS[1], &server.url(&target.to_string()));
+    let _socket = connected(&forward);
+    drop(server);
+    is_reset(told.recv_timeout(PATIENCE).unwrap());
 }
 
 #[test]

@@ -46,7 +46,7 @@ enum Carrier {
 struct Trunk {
     introduction: Introduction,
     options: Forward,
-    carrier: Mutex<Option<Carrier>>,
+    carrier: Mutex<Option<Arc<Carrier>>>,
 }
 
 /// `longhaul forward`.
@@ -62,7 +62,9 @@ pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
             failed = listen(&trunk) => failed.map(|never| match never {}),
             signal = signals.next() => Ok(ExitCode::from(signals::code(signal))),
         };
-        if let Some(Carrier::Udp(connection, endpoint)) = trunk.carrier.lock().await.take() {
+        // While it is locked it is being made, and needs no farewell.
+        let carrier = trunk.carrier.try_lock().ok().and_then(|mut carrier| carrier.take());
+        if let Some(Carrier::Udp(connection, endpoint)) = carrier.and_then(Arc::into_inner) {
             drop(connection);
             let _ = tokio::time::timeout(FAREWELL, endpoint.idle()).await;
         }
@@ -77,7 +79,7 @@ async fn listen(trunk: &Arc<Trunk>) -> anyhow::Result<std::convert::Infallible> 
         .await
         .with_context(|| format!("cannot listen on {}", options.local))?;
     // At once, so that a server which lets nobody in is told now.
-    *trunk.carrier.lock().await = Some(trunk.connect().await?);
+    *trunk.carrier.lock().await = Some(Arc::new(trunk.connect().await?));
     if !options.quiet {
         let (local, remote) = (listener.local_addr()?, &options.remote);
         say!("forwarding {local} to {} at {}", remote.target, remote.server);
@@ -102,6 +104,10 @@ async fn listen(trunk: &Arc<Trunk>) -> anyhow::Result<std::convert::Infallible> 
 impl Trunk {
     async fn carry(&self, socket: TcpStream) {
         let target = &self.options.remote.target;
+        if pump::prepare(&socket).is_err() {
+            // The application went away.
+            return;
+        }
         let asked = async {
             let mut stream = self.open().await?;
             anyhow::Ok((wire::ask(&mut stream, target).await?, stream))
@@ -115,19 +121,30 @@ impl Trunk {
             Ok((Err(reason), _)) => reason,
             Err(error) => crate::sentence(&error),
         };
-        pump::reset(&socket);
         tell!("longhaul: {target} is not connected: {refusal}");
     }
 
     /// A stream to the server, over a new connection if the last was lost.
     async fn open(&self) -> anyhow::Result<Box<dyn Carried>> {
-        let mut carrier = self.carrier.lock().await;
-        if let Some(carrier) = &*carrier
+        let carrier = self.carrier.lock().await.clone();
+        // Waiting for room in one, with nothing locked.
+        if let Some(carrier) = &carrier
             && let Ok(stream) = carrier.open().await
         {
             return Ok(stream);
         }
-        Ok(carrier.insert(self.connect().await?).open().await?)
+        Ok(self.replace(carrier).await?.open().await?)
+    }
+
+    /// Another connection for one that was lost, unless somebody has made one meanwhile.
+    async fn replace(&self, lost: Option<Arc<Carrier>>) -> anyhow::Result<Arc<Carrier>> {
+        let mut carrier = self.carrier.lock().await;
+        if let Some(other) = &*carrier
+            && lost.is_none_or(|lost| !Arc::ptr_eq(&lost, other))
+        {
+            return Ok(other.clone());
+        }
+        Ok(carrier.insert(Arc::new(self.connect().await?)).clone())
     }
 
     async fn connect(&self) -> anyhow::Result<Carrier> {

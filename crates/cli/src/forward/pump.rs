@@ -4,34 +4,40 @@
 use std::io;
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::wire::{HEAD, PIECE_MAX};
 
-/// Moves everything, both ways. On an error the socket is reset and the stream dropped unfinished, so
-/// that both applications see what happened to the other.
+/// A host that says nothing for so long is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(600);
+/// Questions without an answer, a tenth of that apart, after which it is gone.
+const QUESTIONS: u32 = 3;
+
+/// What is wanted of every host's connection: no delay of its own, to learn when the host is gone,
+/// and to be reset when it is dropped, by whatever way, before [`pump`] brought it to its end. Without
+/// that a host would take the middle of the bytes for their end.
+pub fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let keepalive =
+        TcpKeepalive::new().with_time(IDLE).with_interval(IDLE / 10).with_retries(QUESTIONS);
+    let socket = SockRef::from(socket);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_linger(Some(Duration::ZERO))
+}
+
+/// Moves everything, both ways, of a socket that is prepared. On an error, and when it is given up,
+/// the socket is reset and the stream dropped unfinished, so that both applications see what happened
+/// to the other.
 pub async fn pump(
     socket: TcpStream,
     stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    socket.set_nodelay(true)?;
     let (reading, writing) = tokio::io::split(stream);
-    let result = {
-        let (from, to) = (&socket, &socket);
-        tokio::try_join!(pack(from, writing), unpack(reading, to)).map(drop)
-    };
-    if result.is_err() {
-        reset(&socket);
-    }
-    result
-}
-
-/// Makes closing the socket a reset.
-pub fn reset(socket: &TcpStream) {
-    // A socket that is gone already needs none.
-    let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    let (from, to) = (&socket, &socket);
+    tokio::try_join!(pack(from, writing), unpack(reading, to))?;
+    SockRef::from(&socket).set_linger(None)
 }
 
 /// From the application to the stream, in pieces, and the end.

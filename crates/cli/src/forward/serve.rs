@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::pump::pump;
+use super::pump::{prepare, pump};
 use super::wire;
 
 /// A target that has not answered by then counts as unreachable.
@@ -117,7 +117,10 @@ async fn connect(target: &str, lists: &[&[Target]]) -> Result<TcpStream, String>
         ));
     }
     match timeout(CONNECT_TIME, TcpStream::connect((host, port))).await {
-        Ok(Ok(socket)) => Ok(socket),
+        Ok(Ok(socket)) => match prepare(&socket) {
+            Ok(()) => Ok(socket),
+            Err(error) => Err(format!("{target} was lost at once: {error}")),
+        },
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
             Err(format!("{target} refused the connection"))
         }
