@@ -25,7 +25,8 @@ use transport::crypto::{CryptoError, Opener, Sealer, TAG_LEN};
 use units::SeqNo;
 
 use super::hello::{Connection, FIRST_RECORD};
-use super::shared::{Next, Shared};
+use super::shared::Shared;
+use super::state::Next;
 
 const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD + TAG_LEN;
 /// Received bytes share blocks of this size. A record split over two is copied to the new one,

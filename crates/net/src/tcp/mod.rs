@@ -2,9 +2,10 @@
 //!
 //! In the order a byte travels: [`connect`] and [`Listener`] make connections, each with the
 //! transport's handshake (`hello`); [`StripedStream`] is their face; `shared` is what the stream and
-//! its connections hold together, a scatter and a gather of the crate `stripe`; one task a
-//! connection and direction seals and sends, or receives and opens (`lane`). `keeper` sees that there
-//! are enough connections. `options` and `info` are what the kernel is told and asked.
+//! its connections hold together, behind one lock, and `state` what that holds: a scatter and a
+//! gather of the crate `stripe`. One task a connection and direction seals and sends, or receives
+//! and opens (`lane`). `keeper` sees that there are enough connections. `options` and `info` are
+//! what the kernel is told and asked.
 
 mod connect;
 mod hello;
@@ -14,6 +15,7 @@ mod lane;
 mod listener;
 mod options;
 mod shared;
+mod state;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use socket2::SockRef;
 use stripe::{
-    Ack, AckError, Assignment, Gather, GatherError, INITIAL_RECORDS, LaneId, MAX_QUEUED, Record,
-    Scatter,
+    Ack, AckError, Assignment, Gather, GatherError, INITIAL_RECORDS, LaneId, MAX_QUEUED, Scatter,
 };
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -23,6 +22,7 @@ use units::Instant;
 
 use super::info::{Stats, Totals};
 use super::options::MAX_STREAMS;
+use super::state::{Lane, Next, State, wake};
 use crate::clock;
 use crate::error::NetError;
 
@@ -36,71 +36,6 @@ pub(super) struct Shared {
     failure: OnceLock<String>,
     /// Told when lanes come or go, and when the stream fails or is over.
     pub changed: Notify,
-}
-
-struct State {
-    scatter: Scatter,
-    gather: Gather,
-    /// The stream's user, waiting for room or for everything to be sent.
-    writer: Option<Waker>,
-    /// The stream's user, waiting for data.
-    reader: Option<Waker>,
-    lanes: BTreeMap<LaneId, Lane>,
-    /// Lanes that there ever were.
-    joined: u32,
-    /// What those did that are gone.
-    gone: Totals,
-    /// Records taken by lanes and not yet handed to the kernel.
-    unwritten: usize,
-    received: u64,
-    /// The most lanes there were at a time, and how many there should be.
-    most: usize,
-    target: usize,
-    /// Whether the other side left a lane although this side has everything: then it has, too.
-    heard: bool,
-    /// Whether the other side certainly has: it closed a lane over which it was told the last.
-    settled: bool,
-    /// Lanes over which something came, and those that ended before, since that was asked.
-    begun: u32,
-    stillborn: u32,
-    /// How many lanes this side would like, and the other; 0 for no wish.
-    wish: u32,
-    their_wish: u32,
-}
-
-struct Lane {
-    socket: Arc<TcpStream>,
-    /// The task that sends, waiting for something to send.
-    idle: Option<Waker>,
-    /// Whether anything came over it, and how many data records.
-    begun: bool,
-    received: u64,
-    /// What the other side was last told over it.
-    told: Ack,
-    /// Whether it is to be given up, whether this side said so, and whether the other did.
-    leaving: bool,
-    left: bool,
-    peer_left: bool,
-}
-
-/// What a lane is to do next.
-pub(super) enum Next {
-    Data(Record),
-    Ack(Ack),
-    /// Say that this side sends no more over it.
-    Leave,
-    /// Close it: both sides left.
-    Close,
-    /// Say that the stream failed, and close it.
-    Reset,
-    /// It is gone already.
-    Gone,
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }
 
 fn wait<T>(slot: &mut Option<Waker>, cx: &Context<'_>) -> Poll<T> {
@@ -466,66 +401,5 @@ impl Shared {
         };
         let (address, reason) = (self.peer, reason.clone());
         Err(NetError::Lost { address, reason }.into())
-    }
-}
-
-impl State {
-    fn is_flushed(&self) -> bool {
-        self.scatter.queued() == 0 && self.unwritten == 0
-    }
-
-    fn is_over(&self) -> bool {
-        self.scatter.is_confirmed() && self.gather.is_complete()
-    }
-
-    /// Wakes lanes that can be given records.
-    fn wake_idle(&mut self, most: usize) {
-        let idle = self.lanes.values_mut().filter(|lane| lane.idle.is_some() && lane.stays());
-        idle.take(most).for_each(|lane| wake(&mut lane.idle));
-    }
-
-    fn wake_all(&mut self) {
-        self.lanes.values_mut().for_each(|lane| wake(&mut lane.idle));
-    }
-
-    fn next(&mut self, now: Instant, id: LaneId, failed: bool) -> Option<Next> {
-        let over = self.is_over();
-        let Some(lane) = self.lanes.get_mut(&id) else { return Some(Next::Gone) };
-        if failed {
-            return Some(Next::Reset);
-        }
-        let (limit, step) = (self.gather.limit(), self.gather.window() / LIMIT_STEPS);
-        // The last that each lane tells is everything: the others may be lost.
-        let news = lane.received > lane.told.received
-            || limit - lane.told.limit >= step
-            || self.wish != lane.told.wish
-            || (over && lane.told.through < self.gather.through());
-        if news && !(lane.left && lane.peer_left) {
-            let (received, through) = (lane.received, self.gather.through());
-            lane.told = Ack { received, through, limit, wish: self.wish };
-            return Some(Next::Ack(lane.told));
-        }
-        if over {
-            self.scatter.drain(id);
-        }
-        if let Some(record) = self.scatter.take(now, id) {
-            self.unwritten += 1;
-            // Half a queue at a time, or user and lanes would wake each other at every record.
-            if self.scatter.queued() <= MAX_QUEUED / 2 {
-                wake(&mut self.writer);
-            }
-            return Some(Next::Data(record));
-        }
-        if (over || self.scatter.is_drained(id)) && !lane.left {
-            lane.left = true;
-            return Some(Next::Leave);
-        }
-        (lane.left && lane.peer_left).then_some(Next::Close)
-    }
-}
-
-impl Lane {
-    fn stays(&self) -> bool {
-        !self.leaving && !self.peer_left
     }
 }

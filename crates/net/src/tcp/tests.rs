@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use transport::crypto::{Credentials, Identity, SharedKey};
 use units::Bytes;
 
-use super::shared::Next;
+use super::state::Next;
 use super::*;
 use crate::error::NetError;
 
