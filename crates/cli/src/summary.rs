@@ -256,16 +256,17 @@ mod tests {
         Summary { sending: pipe(sending), receiving: pipe(receiving), ..Summary::default() }
     }
 
-    fn paced() -> Figures {
-        Figures { limit: Some(("path", "the path".to_owned())), ..Figures::default() }
+    fn held_by(word: &'static str) -> Figures {
+        Figures { limit: Some((word, word.to_owned())), ..Figures::default() }
     }
 
     #[test]
     fn what_limited_a_transfer_is_told_from_both_views() {
         let word = |summary: &Summary, figures: &Figures| limited_by(summary, figures).0;
         let (slow_source, bursts) = (moved((0, 9), (0, 9)), moved((9, 0), (9, 0)));
-        assert_eq!(word(&slow_source, &paced()), "source");
-        assert_eq!(word(&bursts, &paced()), "path");
+        assert_eq!(word(&slow_source, &held_by("round-trips")), "source");
+        assert_eq!(word(&slow_source, &held_by("path")), "path");
+        assert_eq!(word(&bursts, &held_by("path")), "path");
         assert_eq!(word(&bursts, &Figures::default()), "destination");
         let few = Summary { sending: Occupancy::default(), ..bursts };
         assert_eq!(word(&few, &Figures::default()), "round-trips");

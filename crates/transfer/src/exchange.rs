@@ -186,9 +186,10 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
 
     match (finished(worker).await, pumped) {
         // All is on the disk, so that a reply which did not get through fails the sender alone.
-        (Ok((summary, journal)), pumped) => {
+        (Ok((summary, journal)), _) => {
             // The sender's end of the stream, so that closing ours does not cut off the last word.
-            let heard = pumped.is_ok() && drain(&mut reading).await;
+            // A sender that has heard it closes at once, often before it acknowledges our end.
+            let heard = drain(&mut reading).await;
             // A client that may not have heard of the end comes again, and finds all there; so does
             // one that has more to bring.
             let is_over = !summary.is_partial() && (heard || hello == Hello::Expected);
