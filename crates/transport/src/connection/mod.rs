@@ -188,6 +188,8 @@ pub struct Connection {
     signals: VecDeque<Content>,
     /// The pieces of the packet being made.
     pieces: Vec<(u64, Piece)>,
+    /// Packets of the last batch that go out once more in the next.
+    repeats: VecDeque<Vec<(u64, Piece)>>,
     ping_due: bool,
     close_due: bool,
     /// Probe time-outs in a row without an answer.
@@ -255,6 +257,7 @@ impl Connection {
             hints: unreachable::Hints::default(),
             signals: VecDeque::new(),
             pieces: Vec::new(),
+            repeats: VecDeque::new(),
             ping_due: false,
             close_due: false,
             backoff: 0,

@@ -139,7 +139,7 @@ impl Connection {
         let ready = self.validated
             && self.log.in_flight() < self.cc.window().0
             && !self.log.is_full()
-            && (self.streams.has_pending() || !self.signals.is_empty());
+            && (self.has_data() || !self.signals.is_empty());
         ready.then(|| self.pacer.next())
     }
 

@@ -10,6 +10,7 @@ use crate::crypto::{EpochSealer, TAG_LEN};
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
+use crate::streams::Piece;
 use crate::trace::Trace;
 use crate::wire::{
     DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
@@ -232,26 +233,20 @@ impl Connection {
         let window = self.cc.window().0.saturating_sub(self.log.in_flight());
         let most = MAX_SEGMENTS.min(MAX_BATCH / segment).min((window as usize).div_ceil(segment));
         let batch = Pacer::batch(rate, segment, most.max(1)).max(self.cc.train().min(most.max(1)));
-        let mut first_len = usize::MAX;
+        let mut repeats = core::mem::take(&mut self.repeats);
+        repeats.retain(|pieces| self.is_wanted(pieces, segment));
         while out.len() < batch * segment {
-            let packet_len = self.data_packet(now, out, segment);
-            if packet_len == 0 {
-                break;
-            }
-            first_len = first_len.min(out.len());
-            // At the very end what was lost goes out twice: to lose it once more would cost a
-            // round trip in which nothing else moves.
-            let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
-            let again = self.pieces.iter().all(|(_, piece)| !piece.fresh);
-            let alone = last && again && !self.streams.has_pending();
-            let fits = out.len() + packet_len <= MAX_BATCH;
-            if alone && fits && (packet_len == segment || out.len() < segment) {
-                self.seal_pieces(now, out, segment);
-            }
+            let packet_len = match repeats.pop_front() {
+                Some(pieces) => self.repeated_packet(now, out, segment, pieces),
+                None => self.data_packet(now, out, segment),
+            };
+            // A short packet can only stand last.
             if packet_len < segment {
                 break;
             }
         }
+        repeats.append(&mut self.repeats);
+        self.repeats = repeats;
         if out.is_empty() {
             return None;
         }
@@ -260,8 +255,40 @@ impl Connection {
         self.pacer.on_sent(now, Bytes(out.len() as u64), rate);
         self.cc.on_sent(now, Bytes(out.len() as u64), Bytes(self.log.in_flight()));
         self.ask_when_full(now);
-        // A short packet stands last, or alone with its twin.
-        Some(first_len.min(segment))
+        Some(segment.min(out.len()))
+    }
+
+    /// Whether a packet is to go out once more: it may have arrived meanwhile, or be too long by now.
+    fn is_wanted(&self, pieces: &[(u64, Piece)], segment: usize) -> bool {
+        let wanted = |&(stream, piece): &(u64, Piece)| self.streams.wants(stream, piece);
+        packed_len(pieces) <= segment && pieces.iter().all(wanted)
+    }
+
+    /// Appends a packet with these pieces; gives its length.
+    fn repeated_packet(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<u8>,
+        segment: usize,
+        pieces: Vec<(u64, Piece)>,
+    ) -> usize {
+        let start = out.len();
+        self.pieces = pieces;
+        self.seal_pieces(now, out, segment);
+        out.len() - start
+    }
+
+    /// Whether what was packed last goes out twice: what was lost twice already, for which the reader,
+    /// and what waits behind it, has waited for long; and what is lost at the very end, for
+    /// nothing else moves in the round trip that losing it once more would cost.
+    fn is_urgent(&self) -> bool {
+        let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
+        let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
+        match least.unwrap_or_default() {
+            0 => false,
+            1 => last && !self.streams.has_pending(),
+            _ => true,
+        }
     }
 
     /// Appends a packet of at most `segment` bytes with what is next, of as many streams as it
@@ -282,6 +309,10 @@ impl Connection {
         }
         let start = out.len();
         self.seal_pieces(now, out, segment);
+        if self.is_urgent() {
+            // A batch later: the shortest queues hold a packet, not two.
+            self.repeats.push_back(self.pieces.clone());
+        }
         out.len() - start
     }
 
@@ -293,7 +324,7 @@ impl Connection {
         let to = (&mut seals.sealer, self.remote, self.trace.as_deref_mut());
         let streams = &self.streams;
         if let [(stream, piece)] = self.pieces[..] {
-            let size = (HEADER_LEN + DATA_PREFIX_LEN + piece.len + TAG_LEN) as u32;
+            let size = packed_len(&self.pieces) as u32;
             let sent = Sent { at: now, size, content: Content::Piece { stream, piece } };
             seal(&mut self.log, to, out, (Kind::Data, follows, Some(sent)), |out| {
                 Data::encode_prefix(out, stream, piece.offset);
@@ -301,8 +332,7 @@ impl Connection {
             });
             return;
         }
-        let lens = self.pieces.iter().map(|(_, piece)| WirePiece::PREFIX_LEN + piece.len);
-        let size = HEADER_LEN + lens.sum::<usize>() + TAG_LEN;
+        let size = packed_len(&self.pieces);
         let padding = Some(segment - size).filter(|&pad| pad < WirePiece::PREFIX_LEN);
         let content = Content::Pieces(self.pieces.as_slice().into());
         let sent = Sent { at: now, size: (size + padding.unwrap_or(0)) as u32, content };
@@ -337,8 +367,13 @@ impl Connection {
         }
     }
 
+    /// Whether there is data that may be sent now.
+    pub(super) fn has_data(&self) -> bool {
+        self.streams.has_pending() || !self.repeats.is_empty()
+    }
+
     fn what_limits(&self, now: Instant) -> Option<Limit> {
-        if !self.streams.has_pending() {
+        if !self.has_data() {
             let blocked = self.streams.is_blocked();
             Some(if blocked { Limit::Credit } else { Limit::Application })
         } else if self.log.in_flight() >= self.cc.window().0 || self.log.is_full() {
@@ -349,6 +384,15 @@ impl Connection {
             None
         }
     }
+}
+
+/// The length of a packet with these pieces, less what pads it.
+fn packed_len(pieces: &[(u64, Piece)]) -> usize {
+    let body = match pieces {
+        [(_, piece)] => DATA_PREFIX_LEN + piece.len,
+        _ => pieces.iter().map(|(_, piece)| WirePiece::PREFIX_LEN + piece.len).sum(),
+    };
+    HEADER_LEN + body + TAG_LEN
 }
 
 /// Appends one sealed packet, whose body `fill` writes, under the next number.

@@ -6,7 +6,7 @@
 //!   +------reset--------+-----> Reset --acknowledged--> Done
 //! ```
 
-use rangemap::RangeSet;
+use rangemap::{RangeMap, RangeSet};
 
 use super::Delivery;
 use super::store::{ByteStore, Pool};
@@ -18,8 +18,8 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
     /// Reaches the stream's end.
     pub(crate) fin: bool,
-    /// Sent for the first time, so it counts against the connection's credit.
-    pub(crate) fresh: bool,
+    /// How often it was lost before.
+    pub(crate) losses: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ pub(super) struct SendHalf {
     base: u64,
     /// Acknowledged above `base`.
     acked: RangeSet<u64>,
-    /// To be sent again.
-    lost: RangeSet<u64>,
+    /// To be sent again, with how often it was lost.
+    lost: RangeMap<u64, u8>,
     /// Everything below has been sent once.
     next: u64,
     /// Everything below has been written.
@@ -61,7 +61,7 @@ impl SendHalf {
             store: ByteStore::default(),
             base: 0,
             acked: RangeSet::new(),
-            lost: RangeSet::new(),
+            lost: RangeMap::new(),
             next: 0,
             end: 0,
             fin_due: false,
@@ -162,17 +162,22 @@ impl SendHalf {
         !self.is_reset() && self.next < self.end && self.next >= self.credit
     }
 
+    /// Whether the other end may still lack the piece, or a part of it.
+    pub(super) fn wants(&self, piece: Piece) -> bool {
+        !self.is_reset() && piece.offset >= self.base && !self.is_done()
+    }
+
     /// The next piece of what needs no credit, of at most `max` bytes.
     pub(super) fn take_again(&mut self, max: usize) -> Option<Piece> {
         if !self.wants_again() {
             return None;
         }
-        let Some(range) = self.lost.first().cloned() else {
-            return Some(self.piece(self.end, self.end, false));
+        let Some((range, &losses)) = self.lost.first_range_value() else {
+            return Some(self.piece(self.end, self.end, 1));
         };
-        let end = range.end.min(range.start + max as u64);
-        self.lost.remove(range.start..end);
-        Some(self.piece(range.start, end, false))
+        let (start, end) = (range.start, range.end.min(range.start + max as u64));
+        self.lost.remove(start..end);
+        Some(self.piece(start, end, losses))
     }
 
     /// The next piece of what was never sent, of at most `max` bytes, of which `loan` beyond the
@@ -183,16 +188,16 @@ impl SendHalf {
         }
         let end = self.end.min(self.credit.saturating_add(loan)).min(self.next + max);
         let start = core::mem::replace(&mut self.next, end);
-        Some(self.piece(start, end, true))
+        Some(self.piece(start, end, 0))
     }
 
-    fn piece(&mut self, start: u64, end: u64, fresh: bool) -> Piece {
+    fn piece(&mut self, start: u64, end: u64, losses: u8) -> Piece {
         let finishing = matches!(self.state, State::Finishing { .. });
         let fin = finishing && end == self.end && self.next == self.end;
         if fin {
             self.fin_due = false;
         }
-        Piece { offset: start, len: (end - start) as usize, fin, fresh }
+        Piece { offset: start, len: (end - start) as usize, fin, losses }
     }
 
     /// Appends the piece's bytes to `out`.
@@ -243,8 +248,9 @@ impl SendHalf {
         if range.is_empty() {
             return;
         }
-        let missing: Vec<_> = self.acked.gaps(&range).collect();
-        self.lost.extend(missing);
+        for missing in self.acked.gaps(&range) {
+            self.lost.insert(missing, piece.losses.saturating_add(1));
+        }
     }
 }
 
@@ -282,7 +288,7 @@ mod tests {
         assert_eq!(bytes(&half, again), b"abcdef");
         let rest = half.take_again(6).unwrap();
         assert_eq!(bytes(&half, rest), b"gh");
-        assert!(rest.fin && !rest.fresh);
+        assert!(rest.fin && rest.losses == 1);
         acked(&mut half, rest);
         assert!(!half.is_done());
         acked(&mut half, again);
@@ -299,6 +305,19 @@ mod tests {
         assert_eq!((again.offset, again.len), (4, 4));
         half.on_lost(piece);
         assert_eq!(half.take_again(8).unwrap().offset, 4);
+    }
+
+    #[test]
+    fn losses_are_counted() {
+        let mut half = half(100, b"abcdefgh");
+        let (first, second) = (half.take_new(4, 0).unwrap(), half.take_new(4, 0).unwrap());
+        assert_eq!(first.losses, 0);
+        half.on_lost(first);
+        let again = half.take_again(8).unwrap();
+        half.on_lost(again);
+        half.on_lost(second);
+        let (first, second) = (half.take_again(8).unwrap(), half.take_again(8).unwrap());
+        assert_eq!((first.losses, second.losses), (2, 1), "not joined");
     }
 
     #[test]

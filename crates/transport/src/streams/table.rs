@@ -427,6 +427,11 @@ impl Streams {
         None
     }
 
+    /// Whether the other end may still lack the piece.
+    pub(crate) fn wants(&self, id: u64, piece: Piece) -> bool {
+        self.table.get(&id).is_some_and(|stream| stream.send.wants(piece))
+    }
+
     pub(crate) fn copy_piece(&self, id: u64, piece: Piece, out: &mut Vec<u8>) {
         self.table[&id].send.copy_to(piece, out);
     }
