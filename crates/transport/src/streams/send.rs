@@ -152,9 +152,14 @@ impl SendHalf {
         !self.is_reset() && (!self.lost.is_empty() || (self.fin_due && self.next == self.end))
     }
 
+    /// How far may be sent: the stream's credit, and `loan` beyond that or what was borrowed already.
+    pub(super) fn reach(&self, loan: u64) -> u64 {
+        self.credit.max(self.next).saturating_add(loan)
+    }
+
     /// Something was written and not sent, for which the stream has credit, or borrows `loan`.
     pub(super) fn has_new(&self, loan: u64) -> bool {
-        !self.is_reset() && self.next < self.end.min(self.credit.saturating_add(loan))
+        !self.is_reset() && self.next < self.end.min(self.reach(loan))
     }
 
     /// Something was written and not sent, for which the stream has no credit.
@@ -186,7 +191,7 @@ impl SendHalf {
         if !self.has_new(loan) {
             return None;
         }
-        let end = self.end.min(self.credit.saturating_add(loan)).min(self.next + max);
+        let end = self.end.min(self.reach(loan)).min(self.next + max);
         let start = core::mem::replace(&mut self.next, end);
         Some(self.piece(start, end, 0))
     }
@@ -327,6 +332,7 @@ mod tests {
         assert_eq!((piece.len, half.take_new(8, 0).unwrap().len), (2, 1));
         assert!(half.is_blocked() && !half.has_new(0) && half.has_new(1));
         assert_eq!(half.take_new(8, 1).unwrap().len, 1);
+        assert!(half.has_new(1), "what was borrowed before is not borrowed twice");
         half.on_lost(piece);
         assert_eq!(half.take_again(8).unwrap().len, 2);
         half.on_credit(6);

@@ -39,8 +39,7 @@ impl Stream {
     fn most_unsent(&self, limits: &Limits, outlet: &Outlet) -> u64 {
         // What others have queued may use the loan before.
         let loan = outlet.loan().saturating_sub(outlet.queued());
-        let credit = self.send.credit().saturating_add(loan);
-        let ahead = credit.saturating_sub(self.send.sent()).saturating_add(AHEAD);
+        let ahead = (self.send.reach(loan) - self.send.sent()).saturating_add(AHEAD);
         let most = if outlet.queued() < limits.queued { limits.unsent } else { AHEAD };
         ahead.min(most)
     }
