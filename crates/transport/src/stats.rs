@@ -71,7 +71,8 @@ impl LimitTimes {
         self.note(now, Limit::Pacing);
     }
 
-    pub(crate) fn current(&self) -> Limit {
+    /// What holds now.
+    pub fn current(&self) -> Limit {
         self.current
     }
 

@@ -97,7 +97,9 @@ impl End {
 
     fn said(&mut self) -> String {
         let Self::Ours(end) = self else { return String::new() };
-        end.connection().map_or(String::new(), |one| one.controller().describe())
+        end.connection().map_or(String::new(), |one| {
+            format!("{}, {:?}", one.controller().describe(), one.stats().limits.current())
+        })
     }
 }
 

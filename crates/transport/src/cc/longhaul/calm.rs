@@ -177,7 +177,9 @@ impl Calm {
             model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
         }
         let no_queue = round.least_queue.is_some_and(|queue| queue < model.path.target() / 4);
-        self.quiet = if no_queue && !round.limited { self.quiet + 1 } else { 0 };
+        // That a dip leaves no queue says nothing.
+        let dipped = self.is_dipping() || self.was_dipping();
+        self.quiet = if no_queue && !round.limited && !dipped { self.quiet + 1 } else { 0 };
         if let Some(arrived) = overrun {
             model.share = model.share.min(arrived);
             self.quiet = 0;
