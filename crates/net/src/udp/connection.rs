@@ -75,6 +75,26 @@ impl Drop for UdpConnection {
     }
 }
 
+/// Somebody waits to open a stream; with the last of them the other end is asked no more.
+struct Wish<'a>(&'a Handle);
+
+impl<'a> Wish<'a> {
+    fn new(handle: &'a Handle, inner: &mut Inner) -> Self {
+        inner.opening += 1;
+        Self(handle)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.0.lock();
+        inner.opening -= 1;
+        if inner.opening == 0 {
+            inner.connection.give_up_opening();
+        }
+    }
+}
+
 /// A connection over UDP. It ends when this and all its streams are dropped.
 pub struct UdpConnection {
     handle: Arc<Handle>,
@@ -132,15 +152,17 @@ impl UdpConnection {
     /// [`NetError::Lost`] when the connection has ended, [`NetError::Overloaded`] when more waits
     /// to be sent than [`transport::Config::admission`] allows.
     pub async fn open(&self) -> Result<UdpStream, NetError> {
-        let open = |inner: &mut Inner| match inner.connection.open() {
+        let mut wish = None;
+        let mut open = |inner: &mut Inner| match inner.connection.open() {
             Ok(id) => Some(Ok(id)),
             Err(OpenError::Blocked) => {
+                wish.get_or_insert_with(|| Wish::new(&self.handle, inner));
                 inner.ring_if_due(self.handle.alarm());
                 None
             }
             Err(error) => Some(Err(NetError::Overloaded(error))),
         };
-        let id = poll_fn(|cx| self.poll_change(cx, open)).await??;
+        let id = poll_fn(|cx| self.poll_change(cx, &mut open)).await??;
         Ok(UdpStream::new(self.handle.clone(), id))
     }
 

@@ -136,6 +136,8 @@ pub(super) struct Inner {
     pub(super) incoming: VecDeque<u64>,
     /// Nobody will accept streams any more.
     deaf: bool,
+    /// Tasks that wait to open a stream.
+    pub(super) opening: usize,
     /// When the driver comes again by itself.
     driver_at: Instant,
     streams: HashMap<u64, Waiting>,
@@ -163,6 +165,7 @@ impl Inner {
             closed: None,
             incoming: VecDeque::new(),
             deaf: false,
+            opening: 0,
             driver_at: Instant::ZERO,
             streams: HashMap::new(),
             waiting: Vec::new(),

@@ -346,6 +346,12 @@ impl Connection {
         self.streams.open()
     }
 
+    /// Nobody waits any longer for a stream that [`OpenError::Blocked`] refused: the other end is not
+    /// asked for more of them.
+    pub fn give_up_opening(&mut self) {
+        self.streams.give_up_opening();
+    }
+
     /// Sets when the stream's bytes are sent, compared with those of others.
     pub fn set_priority(&mut self, stream: u64, priority: Priority) {
         self.streams.set_priority(stream, priority);

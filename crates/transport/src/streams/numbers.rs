@@ -56,6 +56,11 @@ impl Numbers {
         Some((self.opened - 1) * 2 + first)
     }
 
+    /// Nobody waits to open one any longer.
+    pub(super) fn give_up(&mut self) {
+        self.is_blocked = false;
+    }
+
     /// The other end lets us open so many; whether someone waited for that.
     pub(super) fn on_grant(&mut self, may_open: u64) -> bool {
         if may_open <= self.may_open {

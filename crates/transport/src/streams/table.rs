@@ -113,6 +113,11 @@ impl Streams {
         Ok(id)
     }
 
+    /// Nobody waits to open a stream any longer.
+    pub(crate) fn give_up_opening(&mut self) {
+        self.numbers.give_up();
+    }
+
     fn insert(&mut self, id: u64) {
         let window = Window::new(self.limits.stream_credit, self.limits.receive_memory);
         let stream = Stream {

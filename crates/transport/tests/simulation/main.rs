@@ -222,6 +222,24 @@ fn a_return_path_of_64_kbit_carries_reports_and_data() {
 }
 
 #[test]
+fn who_no_longer_waits_to_open_a_stream_asks_for_none() {
+    let config = Config { max_streams: 64, ..Config::default() };
+    let mut world = World::new(&PathConfig::new(mbit(10), ms(40)), Faults::default(), config);
+    assert!(world.run_until(ms(5000), |world| world.hosts[1].established));
+    // The search for the largest datagram asks, too.
+    world.run_until(ms(5000), |_| false);
+    while world.hosts[0].connection().open().is_ok() {}
+    let mut probes = |world: &mut World| {
+        let before = world.stats(0).probes;
+        world.run_until(ms(6000), |_| false);
+        world.stats(0).probes - before
+    };
+    assert!(probes(&mut world) > 2);
+    world.hosts[0].connection().give_up_opening();
+    assert!(probes(&mut world) <= 1);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let path = PathConfig::new(mbit(20), ms(100)).with_loss(0.03).with_seed(11);
     let run = || {
