@@ -63,9 +63,16 @@ impl Cell {
             second_half_mbps: rate(&series, end / 2.0, end),
             whole_mbps: rate(&series, 0.0, end),
             queue_drops_percent: queue_drops(&report["near_to_far"]),
+            memory_mb: memory(&folder.join("near-memory")).zip(memory(&folder.join("far-memory"))),
             faithful: report["faithful"] == true,
         })
     }
+}
+
+/// MB that a program used at most, as `time` wrote it down in KiB behind what it thinks of the exit code.
+fn memory(path: &Path) -> Option<f64> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.lines().last()?.parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
 /// Mbit/s between two moments.

@@ -27,6 +27,8 @@ const GOAL_WHOLE: f64 = 0.86;
 const GOAL_MUCH_LOSS: f64 = 0.90;
 /// From this loss on, in percent, it is much.
 const MUCH_LOSS: f64 = 5.0;
+/// MB that either side may use: so many bandwidth-delay products, and so much more.
+const GOAL_MEMORY: (f64, f64) = (3.0, 32.0);
 /// Above this round-trip time, in ms, starting up takes much of the run.
 const LONG_RTT: u64 = 200;
 /// The round-trip time at which much loss is tried.
@@ -84,8 +86,10 @@ pub fn run(args: &Args) -> Result<bool> {
         }
     }
     println!("1 Gbit/s, queue 50 ms, {} s a run; Mbit/s of payload at the receiver", args.seconds);
-    println!("| RTT | loss | peer | second half | whole run | of the limit | dropped | runs |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "| RTT | loss | peer | second half | whole run | of the limit | dropped | MB, at most | runs |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     let mut reached = true;
     for cell in cells(args) {
         for peer in &peers {
@@ -117,10 +121,14 @@ fn print(cell: &Cell, peer: &Peer, rows: &[&Row]) -> bool {
     let much = cell.loss_percent >= MUCH_LOSS;
     let goal = if much { GOAL_MUCH_LOSS } else { GOAL_SECOND_HALF };
     let short = cell.rtt_ms > LONG_RTT || much || whole_least >= GOAL_WHOLE * limit;
-    let reached = !peer.is_ours() || second_least >= goal * limit && short;
+    let memory = rows.iter().filter_map(|row| row.memory_mb).map(|(near, far)| near.max(far));
+    let memory = memory.fold(0.0, f64::max);
+    let (times, more) = GOAL_MEMORY;
+    let small = memory <= times * 125.0 * cell.rtt_ms as f64 / 1e3 + more;
+    let reached = !peer.is_ours() || second_least >= goal * limit && short && small;
     println!(
         "| {} ms | {}% | {} | {second:.0} ({second_least:.0} .. {second_most:.0}) | {whole:.0} | \
-         {:.1}% / {:.1}%{} | {dropped:.2}% | {}{} |",
+         {:.1}% / {:.1}%{} | {dropped:.2}% | {memory:.0} | {}{} |",
         cell.rtt_ms,
         cell.loss_percent,
         peer.name,

@@ -39,6 +39,7 @@ pub struct Peer {
     pub wants: &'static [(&'static str, &'static str)],
 }
 
+const TIME: &[(&str, &str)] = &[("/usr/bin/time", "apt-get install time")];
 const IPERF3: &[(&str, &str)] = &[("iperf3", "apt-get install iperf3")];
 const SING_BOX: &[(&str, &str)] = &[(
     "sing-box",
@@ -53,13 +54,14 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "ours",
         kernel_cc: "cubic",
-        near: "exec timeout -s INT $((TIME + 3)) \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
-               --root \"$SOURCE\"",
-        far: "sleep 1; mkdir in; { date +%s%N; \"$LONGHAUL\" cp --json --key \"$KEY\" \
+        near: "exec timeout -s INT $((TIME + 3)) /usr/bin/time -f %M -o near-memory \
+               \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" --root \"$SOURCE\"",
+        far: "sleep 1; mkdir in; { date +%s%N; timeout -s INT $((TIME + 1)) \
+              /usr/bin/time -f %M -o far-memory \"$LONGHAUL\" cp --json --key \"$KEY\" \
               lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \
               done; } >count",
         count: Count::Longhaul,
-        wants: &[],
+        wants: TIME,
     },
     Peer {
         name: "cubic",

@@ -25,15 +25,21 @@ pub struct Row {
     pub whole_mbps: f64,
     /// Packets that the queue dropped, of all that were sent, in percent.
     pub queue_drops_percent: f64,
+    /// The most memory that the sender and the receiver used, in MB, where it was measured.
+    #[serde(default)]
+    pub memory_mb: Option<(f64, f64)>,
     /// Whether the emulator kept up.
     pub faithful: bool,
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.memory_mb.map_or(String::new(), |(sender, receiver)| {
+            format!(", {sender:.0} and {receiver:.0} MB")
+        });
         write!(
             f,
-            "{:>4} ms {:>4}% {:12} seed {}: {:.0} / {:.0} Mbit/s, {:.2}% dropped{}",
+            "{:>4} ms {:>4}% {:12} seed {}: {:.0} / {:.0} Mbit/s, {:.2}% dropped{memory}{}",
             self.cell.rtt_ms,
             self.cell.loss_percent,
             self.peer,
