@@ -47,6 +47,8 @@ const STUCK_ROUNDS: u32 = 3;
 const RELAPSE_ROUNDS: u32 = 8;
 /// See [`RELAPSE_ROUNDS`].
 const RELAPSES: u32 = 3;
+/// Rounds over which the usual queue is taken.
+const USUAL_ROUNDS: u32 = 12;
 /// How far beyond what our own kind keeps a queue must be.
 const CLEARLY: f64 = 1.25;
 /// So many times its own target the background level does not bear.
@@ -74,6 +76,8 @@ pub(super) struct Calm {
     relapses: u32,
     /// The background level: any queue is somebody else's.
     yields: bool,
+    /// The queue in seconds, smoothed over rounds without a drain, and how many of them there were.
+    usual_queue: (f64, u32),
 }
 
 /// The queue is far too long: the pace falls until it is gone. All flows of our kind see the
@@ -129,6 +133,7 @@ impl Calm {
             drained: None,
             relapses: 0,
             yields,
+            usual_queue: (0.0, 0),
         }
     }
 
@@ -185,7 +190,19 @@ impl Calm {
             self.quiet = 0;
         }
         let Some(queue) = round.least_queue else { return false };
+        self.learn_usual(model.path.queue.as_secs_f64());
         self.is_stuck(model, queue)
+    }
+
+    /// A round ended with so long a queue.
+    fn learn_usual(&mut self, queue: f64) {
+        let shortly = self.drained.is_some_and(|at| self.rounds <= at + BLIND_ROUNDS);
+        if self.drain.is_some() || shortly {
+            return;
+        }
+        let (usual, rounds) = &mut self.usual_queue;
+        *rounds += 1;
+        *usual += (queue - *usual) / f64::from((*rounds).min(USUAL_ROUNDS));
     }
 
     fn is_stuck(&mut self, model: &mut Model, queue: Duration) -> bool {
@@ -222,6 +239,23 @@ impl Calm {
         self.rounds % DIP_PERIOD < DIP_ROUNDS
     }
 
+    /// What we take from the others, in bits a second. The queue grows by what all flows take, until
+    /// it makes them give as much. To take more at once and give more at once leaves it as it is,
+    /// and brings the flows to equal shares sooner: what the queue makes us give is known from
+    /// its usual length.
+    fn wins(&self, model: &Model) -> f64 {
+        let (gain, haste) = model.fair_gain(QUEUE_GAIN);
+        let lacks = (model.link() - model.share).max(0.0);
+        let wins = (lacks * model.share).sqrt() * gain;
+        let (usual, rounds) = self.usual_queue;
+        if rounds < USUAL_ROUNDS {
+            return wins;
+        }
+        let excess = (usual - model.path.target().as_secs_f64()).max(0.0);
+        let gives = model.share * QUEUE_GAIN * excess / model.path.base.as_secs_f64().max(0.001);
+        wins + (haste - 1.0) * (wins - gives)
+    }
+
     /// Datagrams to be sent in one go.
     pub(super) fn train(&self, model: &Model) -> usize {
         let late = model.trains.is_none() && self.rounds < LATE_ROUNDS;
@@ -246,12 +280,7 @@ impl Calm {
         let rtt = model.path.base.as_secs_f64().max(0.001);
         let excess = target - model.path.queue.as_secs_f64();
         let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);
-        let lacks = (model.link() - model.share).max(0.0);
-        let wins = if self.yields {
-            0.0
-        } else {
-            (lacks * model.share).sqrt() * model.fair_gain(QUEUE_GAIN)
-        };
+        let wins = if self.yields { 0.0 } else { self.wins(model) };
         if self.is_dipping() {
             return model.share * gain.min(DIP) + wins;
         }

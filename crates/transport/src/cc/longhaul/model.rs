@@ -17,6 +17,8 @@ const LINK_MEMORY: Duration = Duration::from_secs(15);
 const FAIR_TIME: f64 = 2.5;
 /// The queue, in seconds, that this costs at most for each flow.
 const FAIR_QUEUE: f64 = 0.003;
+/// The most by which what is balanced among flows may speed them up.
+const MOST_HASTE: f64 = 6.0;
 /// Flows that may share a path before their queue looks like somebody else's.
 const FLOWS: f64 = 12.0;
 
@@ -148,16 +150,19 @@ impl Model {
         rate / (1.0 - self.own_loss.ratio())
     }
 
-    /// The part of the link that others have which a flow tries to win in a round trip.
-    pub(super) fn fair_gain(&self, queue_gain: f64) -> f64 {
+    /// The part of the link that others have which a flow tries to win in a round trip, and so many
+    /// times as much if the queue did not grow by it.
+    pub(super) fn fair_gain(&self, queue_gain: f64) -> (f64, f64) {
         let rtt = self.path.base.as_secs_f64().max(1e-3);
-        (rtt / FAIR_TIME).min(queue_gain * FAIR_QUEUE / rtt)
+        let (wanted, bearable) = (rtt / FAIR_TIME, queue_gain * FAIR_QUEUE / rtt);
+        let gain = wanted.min(bearable);
+        (gain, (wanted / gain).min(MOST_HASTE))
     }
 
     /// The longest queue that flows of our own kind keep between them.
     pub(super) fn calm_queue(&self, queue_gain: f64) -> Duration {
         let rtt = self.path.base.as_secs_f64().max(1e-3);
-        let each = self.fair_gain(queue_gain) * rtt / queue_gain;
+        let each = self.fair_gain(queue_gain).0 * rtt / queue_gain;
         let target = self.path.target();
         (target + Duration::from_secs_f64((FLOWS - 1.0).sqrt() * each)).max(target * 4)
     }
