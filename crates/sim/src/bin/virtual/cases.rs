@@ -43,7 +43,7 @@ pub struct Case {
 }
 
 /// The parts, in the order of the table.
-pub const PARTS: &[&str] = &["start", "grid", "ours", "cubic", "bbr", "background"];
+pub const PARTS: &[&str] = &["start", "grid", "ours", "cubic", "bbr", "background", "short"];
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
@@ -73,6 +73,7 @@ pub fn all(rate: u64) -> Vec<Case> {
         cases.push(rival("bbr", Kind::Bbr, queue, 0.35));
     }
     cases.extend([25, 50, 100].map(background));
+    cases.extend([0.0, 0.04].map(short_queue));
     cases
 }
 
@@ -212,6 +213,24 @@ fn background(queue: u64) -> Case {
             time: seconds(40.0),
         }),
         judge: Box::new(|seen| vec![seen.rate(1, 10.0, 40.0) / 1e8, seen.used(10.0, 40.0)]),
+    }
+}
+
+/// A queue that holds less than two packets, where trains are lost.
+fn short_queue(loss: f64) -> Case {
+    Case {
+        part: "short",
+        name: format!("2 Mbit/s, 460 ms, 10 ms of queue, {}%", loss * 100.0),
+        figures: vec![at_least("30 to 60 s", 0.9), shown("before"), shown("drops %")],
+        setup: Box::new(move |seed| Setup {
+            path: path(2, 460, 10, seed).with_loss(loss),
+            flows: vec![Flow::new(OURS, 0)],
+            time: seconds(60.0),
+        }),
+        judge: Box::new(|seen| {
+            let drops = seen.drop_share(0.0, 60.0) * 100.0;
+            vec![seen.used(30.0, 60.0), seen.used(0.0, 30.0), drops]
+        }),
     }
 }
 

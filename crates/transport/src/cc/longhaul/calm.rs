@@ -76,6 +76,8 @@ pub(super) struct Calm {
     relapses: u32,
     /// The background level: any queue is somebody else's.
     yields: bool,
+    /// Trains may be sent: the queue has not been found too short for them.
+    trains: bool,
     /// The queue in seconds, smoothed over rounds without a drain, and how many of them there were.
     usual_queue: (f64, u32),
 }
@@ -133,6 +135,7 @@ impl Calm {
             drained: None,
             relapses: 0,
             yields,
+            trains: !yields,
             usual_queue: (0.0, 0),
         }
     }
@@ -187,7 +190,7 @@ impl Calm {
         self.quiet = if no_queue && !round.limited && !dipped { self.quiet + 1 } else { 0 };
         if let Some(arrived) = overrun {
             model.share = model.share.min(arrived);
-            self.quiet = 0;
+            (self.quiet, self.trains) = (0, false);
         }
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
@@ -259,7 +262,7 @@ impl Calm {
     /// Datagrams to be sent in one go.
     pub(super) fn train(&self, model: &Model) -> usize {
         let late = model.trains.is_none() && self.rounds < LATE_ROUNDS;
-        if late && !self.yields { LATE_TRAIN } else { 1 }
+        if late && self.trains { LATE_TRAIN } else { 1 }
     }
 
     /// For people to read.
