@@ -19,6 +19,9 @@ use crate::wire::{Challenge, HEADER_LEN, Kind};
 
 /// Challenges sent to one address before it is left alone, until more comes from there.
 const MAX_TRIES: u32 = 4;
+/// When more comes from there, it goes on as after so many of them: with the same token, and never so
+/// that an answer could be taken for that to a later challenge.
+const AGAIN: u32 = 2;
 /// Answers to challenges that wait to be sent.
 const MAX_ANSWERS: usize = 4;
 /// An address that has proved nothing is sent so many times what came from it, at most.
@@ -81,7 +84,13 @@ impl Connection {
         }
         let allowance = size as u64 * AMPLIFICATION;
         match &mut self.candidate {
-            Some(candidate) if candidate.address == from => candidate.allowance += allowance,
+            Some(candidate) if candidate.address == from => {
+                candidate.allowance += allowance;
+                // Its answer may still be under way, if the path is that much longer than the last.
+                if candidate.next == Instant::FAR_FUTURE {
+                    (candidate.tries, candidate.next) = (AGAIN, now);
+                }
+            }
             _ => {
                 let token = Challenge(self.random.next_u64());
                 let (tries, sent_at, next) = (0, now, now);
@@ -150,13 +159,13 @@ impl Connection {
         let wait = self.rtt.patience();
         let candidate = self.candidate.as_mut().filter(|candidate| now >= candidate.next)?;
         if candidate.tries == MAX_TRIES || candidate.allowance < CHALLENGE_LEN {
-            self.candidate = None;
+            candidate.next = Instant::FAR_FUTURE;
             return None;
         }
         candidate.allowance -= CHALLENGE_LEN;
-        candidate.tries += 1;
         candidate.sent_at = now;
-        candidate.next = now + wait;
+        candidate.next = now + wait * (1 << candidate.tries);
+        candidate.tries += 1;
         let (to, token) = (candidate.address, candidate.token);
         self.packet(out, Kind::PathChallenge, None, |out| token.encode(out));
         Some(to)
