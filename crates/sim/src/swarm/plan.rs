@@ -244,6 +244,7 @@ impl Plan {
 
     fn draw_config(&self, dice: &mut Dice) -> Config {
         let link = self.path.forward.rate.as_bits_per_sec();
+        let back = self.path.back.rate.as_bits_per_sec();
         let half = Rate::from_bits_per_sec(link / 2);
         let loss_based = self.harm() < LOSS_BASED;
         let congestion = match dice.below(12) {
@@ -251,7 +252,8 @@ impl Plan {
             1 if loss_based => Algorithm::Cubic,
             2 if loss_based => Algorithm::Udt,
             3 if loss_based => Algorithm::UdtG,
-            4 => Algorithm::Fixed(half),
+            // Both ends send so fast: more than a link carries is a user's mistake.
+            4 => Algorithm::Fixed(half.min(Rate::from_bits_per_sec(back / 2))),
             5 | 6 => Algorithm::Background,
             _ => Algorithm::Longhaul,
         };
