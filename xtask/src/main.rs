@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod command;
+mod conformance;
 mod fuzz;
 mod swarm;
 mod test;
@@ -28,6 +29,8 @@ enum Task {
     Tidy,
     /// Fuzzes parsers and sequences of operations.
     Fuzz(fuzz::Args),
+    /// TCP's promises, with gateways of any make between client and server.
+    Conformance(conformance::Args),
     /// Random runs of the transport in virtual time, with faults.
     Swarm(swarm::Args),
     /// Measurements over emulated paths, by the product's own commands.
@@ -57,6 +60,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run().map(|()| true),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
         Task::Swarm(args) => swarm::run(&args),
         Task::Bench(bench) => bench::run(&bench),
     }

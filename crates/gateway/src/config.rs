@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -9,6 +10,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use units::Rate;
+
+use crate::request::Share;
 
 /// The trunk's port, unless another is named.
 pub const DEFAULT_PORT: u16 = 7273;
@@ -79,12 +82,41 @@ pub struct Intercept {
     /// Ports whose bytes go first.
     #[serde(default = "interactive")]
     pub interactive: Vec<Ports>,
+    /// Connections that get more of the trunk than their client's others; the first that fits
+    /// counts.
+    #[serde(default)]
+    pub weights: Vec<Weight>,
     /// The netfilter queue to use.
     #[serde(default = "queue")]
     pub queue: u16,
     /// The port on which the kernel hands connections over.
     #[serde(default = "divert_port")]
     pub port: u16,
+}
+
+/// Which connections have a weight, and what it is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weight {
+    /// Networks of the servers.
+    #[serde(default = "everywhere")]
+    pub to: Vec<IpNet>,
+    /// Ports of the servers.
+    #[serde(default = "all_ports")]
+    pub ports: Vec<Ports>,
+    /// So many times the share of one that has none.
+    pub weight: NonZeroU8,
+}
+
+impl Intercept {
+    /// What a connection to this server gets of the trunk.
+    pub(crate) fn share(&self, server: SocketAddr) -> Share {
+        let among = |all: &[Ports]| all.iter().any(|ports| ports.contain(server.port()));
+        let inside = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&server.ip()));
+        let weight = self.weights.iter().find(|it| among(&it.ports) && inside(&it.to));
+        let weight = weight.map_or(NonZeroU8::MIN, |it| it.weight);
+        Share { interactive: among(&self.interactive), weight }
+    }
 }
 
 fn everywhere() -> Vec<IpNet> {
@@ -249,6 +281,24 @@ mod tests {
         let intercept = config.intercept.unwrap();
         assert!(intercept.ports[0].contain(443) && intercept.early.is_empty());
         assert!(config.deliver.from_client && config.deliver.to.len() == 2);
+    }
+
+    #[test]
+    fn the_first_weight_that_fits_counts() {
+        let text = format!(
+            "{LEAST}[intercept]\ninterfaces = [\"a\"]\n\
+             [[intercept.weights]]\nports = [873]\nto = [\"10.0.0.0/8\"]\nweight = 4\n\
+             [[intercept.weights]]\nports = [\"800-900\"]\nweight = 2"
+        );
+        let intercept = text.parse::<Config>().unwrap().intercept.unwrap();
+        let share = |server: &str| intercept.share(server.parse().unwrap());
+        for (server, weight) in
+            [("10.1.1.1:873", 4), ("11.1.1.1:873", 2), ("10.1.1.1:80", 1), ("10.1.1.1:22", 1)]
+        {
+            assert_eq!(share(server).weight.get(), weight, "{server}");
+        }
+        assert!(share("10.1.1.1:22").interactive && !share("10.1.1.1:873").interactive);
+        assert!(text.replace("= 2", "= 0").parse::<Config>().is_err());
     }
 
     #[test]

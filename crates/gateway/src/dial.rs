@@ -17,6 +17,10 @@ use crate::splice::{End, Passed, splice};
 
 /// As long as TCP's SYNs are worth waiting for: a client gives up after about two minutes.
 const PATIENCE: Duration = Duration::from_secs(75);
+/// Attempts to connect while another connection between the same addresses and ports ends, which is a
+/// matter of a round trip, and the time between them.
+const CHANGEOVER: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(20);
 /// A host that answers nothing for so long, then three times for a tenth of it, is gone.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -29,6 +33,7 @@ pub(crate) async fn serve(
     mut stream: UdpStream,
 ) -> io::Result<(Request, Result<Passed, Refusal>)> {
     let request: Request = tokio::time::timeout(PATIENCE, receive(&mut stream)).await??;
+    stream.set_priority(request.share.priority(request.client.ip()));
     match connect(deliver, &request).await {
         Ok(mut server) => {
             server.cut_when_dropped();
@@ -77,13 +82,29 @@ async fn dial(deliver: &Deliver, request: &Request, server: SocketAddr) -> io::R
     let stands_in = request.transparent && deliver.from_client && same_family(client, server);
     let connect = async {
         match stands_in {
-            true => net::transparent::connect(client, server, mark::OURS).await,
+            true => stand_in(client, server).await,
             false => TcpStream::connect(server).await,
         }
     };
     let stream = tokio::time::timeout(PATIENCE, connect).await??;
     prepare(&stream)?;
     Ok(stream)
+}
+
+/// Connects as the client. Its last connection from the same port may be about to end here.
+async fn stand_in(client: SocketAddr, server: SocketAddr) -> io::Result<TcpStream> {
+    let mut attempts = 0;
+    loop {
+        match net::transparent::connect(client, server, mark::OURS).await {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrNotAvailable && attempts < CHANGEOVER =>
+            {
+                attempts += 1;
+                tokio::time::sleep(BETWEEN).await;
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// Whether this is an address of this host: the one from which the kernel would ask itself.

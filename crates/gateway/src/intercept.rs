@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use net::clock;
 use net::udp::{UdpConnection, UdpStream};
-use net::{Class, Priority, clock};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::interval;
@@ -29,26 +29,46 @@ use crate::trunk::{MAX_CONNECTIONS, Trunk};
 const PATIENCE: Duration = Duration::from_secs(130);
 /// A client that was answered and does not come within this time is gone.
 const ARRIVAL: Duration = Duration::from_secs(75);
+/// How long the SYN of a new connection waits for the end of the client's last one from the same port.
+const CHANGEOVER: Duration = Duration::from_secs(1);
 /// SYNs of one client that wait at a time: one that asks for many must not keep others out.
 const MAX_ASKED: usize = 1024;
 
 /// A client and the server that it means.
 pub(crate) type Flow = (SocketAddr, SocketAddr);
 
+/// A SYN that waits. One that is repeated has the same number; another number means another
+/// connection (RFC 9293, 3.4.1).
+#[derive(Clone, Copy)]
+struct Syn {
+    held: HeldId,
+    number: u32,
+}
+
 /// Where a connection stands on this side.
 enum State {
     /// The far gateway was asked; the SYN waits.
-    Asked(HeldId),
+    Asked(Syn),
     /// The far side is connected; the client's own connection has yet to come.
-    Granted { stream: Box<UdpStream>, until: Instant },
-    /// Under way, as the connection of this number.
-    Joined(u64),
+    Granted { stream: Box<UdpStream>, until: Instant, number: u32 },
+    /// Under way.
+    Joined(Joined),
+}
+
+struct Joined {
+    id: u64,
+    /// Of its SYN, where that was held.
+    number: Option<u32>,
+    /// The client's next connection from the same port waits for the end of this one.
+    next: Option<Syn>,
 }
 
 /// What a task of ours ended with.
 enum Done {
     Answered(Flow, HeldId, io::Result<Result<UdpStream, Refusal>>),
     Ended(Flow, u64, Record),
+    /// A SYN has waited long enough for the end of the last connection.
+    Overdue(Flow, HeldId),
 }
 
 pub(crate) struct Interceptor {
@@ -93,19 +113,9 @@ impl Interceptor {
                 }
                 accepted = self.listeners.0.accept() => self.accepted(accepted),
                 accepted = self.listeners.1.accept() => self.accepted(accepted),
-                Some(done) = self.tasks.join_next() => match done.map_err(io::Error::other)? {
-                    Done::Answered(flow, held, answer) => {
-                        self.answered(flow, held, answer, &report)?;
-                    }
-                    Done::Ended(flow, number, record) => {
-                        // The client may have used its port again since.
-                        if matches!(self.flows.get(&flow), Some(State::Joined(it)) if *it == number)
-                        {
-                            self.flows.remove(&flow);
-                        }
-                        report(record);
-                    }
-                },
+                Some(done) = self.tasks.join_next() => {
+                    self.done(done.map_err(io::Error::other)?, &report)?;
+                }
                 _ = sweep.tick() => {
                     let now = clock::now();
                     self.flows.retain(|_, state| {
@@ -116,46 +126,93 @@ impl Interceptor {
         }
     }
 
+    /// What a task came to.
+    fn done(&mut self, done: Done, report: &impl Fn(Record)) -> io::Result<()> {
+        match done {
+            Done::Answered(flow, held, answer) => self.answered(flow, held, answer, report),
+            Done::Ended(flow, id, record) => {
+                report(record);
+                match self.flows.entry(flow) {
+                    Entry::Occupied(entry) if matches!(entry.get(), State::Joined(it) if it.id == id) =>
+                    {
+                        let State::Joined(Joined { next: Some(syn), .. }) = entry.remove() else {
+                            return Ok(());
+                        };
+                        self.admit(flow, syn, report)
+                    }
+                    // The client has used its port again since.
+                    _ => Ok(()),
+                }
+            }
+            Done::Overdue(flow, held) => match self.flows.get_mut(&flow) {
+                // The kernel knows what to do with a SYN for a connection that it has.
+                Some(State::Joined(Joined { next: next @ Some(_), .. }))
+                    if next.is_some_and(|syn| syn.held == held) =>
+                {
+                    *next = None;
+                    self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN })
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// A client's SYN.
     fn arrived(&mut self, packet: &Held, report: &impl Fn(Record)) -> io::Result<()> {
-        let id = packet.id();
-        let pass = |mark| Verdict::Pass { mark };
-        let Some(flow) = flow(&packet.bytes) else {
-            return self.queue.settle(id, &pass(mark::PASSED));
+        let held = packet.id();
+        let Some((flow, number)) = flow(&packet.bytes) else {
+            return self.queue.settle(held, &Verdict::Pass { mark: mark::PASSED });
         };
-        let connection = self.trunk.usable();
-        match self.flows.get(&flow) {
+        let syn = Syn { held, number };
+        match self.flows.get_mut(&flow) {
             // Repeated while it waits: one is enough (RFC 9293, 3.8.1).
-            Some(State::Asked(_)) if connection.is_some() => {
-                return self.queue.settle(id, &Verdict::Drop);
+            Some(State::Asked(asked)) if asked.number == number && self.trunk.is_usable() => {
+                self.queue.settle(held, &Verdict::Drop)
             }
-            // Nothing has been heard since it was asked: this one goes direct in its place.
-            Some(&State::Asked(held)) => {
-                self.forget_asked(flow, held);
-                self.queue.settle(held, &Verdict::Drop)?;
+            // Nothing has been heard since it was asked, or the client has given it up.
+            Some(&mut State::Asked(asked)) => {
+                self.forget_asked(flow, asked.held);
+                self.queue.settle(asked.held, &Verdict::Drop)?;
+                self.admit(flow, syn, report)
             }
-            Some(_) => return self.queue.settle(id, &pass(mark::TAKEN)),
-            None => {}
+            Some(State::Joined(joined)) if joined.number != Some(number) => match joined.next {
+                Some(next) if next.number == number => self.queue.settle(held, &Verdict::Drop),
+                next => {
+                    joined.next = Some(syn);
+                    self.tasks.spawn(async move {
+                        tokio::time::sleep(CHANGEOVER).await;
+                        Done::Overdue(flow, held)
+                    });
+                    next.map_or(Ok(()), |syn| self.queue.settle(syn.held, &Verdict::Drop))
+                }
+            },
+            Some(_) => self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN }),
+            None => self.admit(flow, syn, report),
         }
-        let Some(connection) = connection.filter(|_| self.has_room(flow)) else {
+    }
+
+    /// A SYN of a connection that is not known yet.
+    fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Record)) -> io::Result<()> {
+        let Some(connection) = self.trunk.usable().filter(|_| self.has_room(flow)) else {
             report(Record::of(flow, Outcome::Bypassed));
-            return self.queue.settle(id, &pass(mark::PASSED));
+            return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED });
         };
         if self.is_early(flow) {
-            return self.queue.settle(id, &pass(mark::TAKEN));
+            return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::TAKEN });
         }
-        self.ask(flow, id, connection);
+        self.ask(flow, syn, connection);
         Ok(())
     }
 
     /// Asks the far gateway for the server while the client's SYN waits.
-    fn ask(&mut self, flow: Flow, held: HeldId, connection: Arc<UdpConnection>) {
-        let priority = priority(flow, &self.settings);
-        self.flows.insert(flow, State::Asked(held));
+    fn ask(&mut self, flow: Flow, syn: Syn, connection: Arc<UdpConnection>) {
+        let settings = self.settings.clone();
+        self.flows.insert(flow, State::Asked(syn));
         *self.asked.entry(flow.0.ip()).or_default() += 1;
         self.tasks.spawn(async move {
-            let answer = tokio::time::timeout(PATIENCE, request(&connection, flow, priority)).await;
-            Done::Answered(flow, held, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
+            let answer =
+                tokio::time::timeout(PATIENCE, request(&connection, flow, &settings)).await;
+            Done::Answered(flow, syn.held, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
         });
     }
 
@@ -170,11 +227,15 @@ impl Interceptor {
         self.settings.early.iter().any(|ports| ports.contain(server.port()))
     }
 
-    /// Forgets a SYN that waits; false if it is not the one that waits.
-    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> bool {
-        if !matches!(self.flows.get(&flow), Some(State::Asked(it)) if *it == held) {
-            return false;
-        }
+    /// Forgets a SYN that waits; gives its number, unless it is not the one that waits.
+    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> Option<u32> {
+        let Some(&State::Asked(Syn { number, .. })) = self
+            .flows
+            .get(&flow)
+            .filter(|state| matches!(state, State::Asked(it) if it.held == held))
+        else {
+            return None;
+        };
         self.flows.remove(&flow);
         if let Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
             *asked.get_mut() -= 1;
@@ -182,7 +243,7 @@ impl Interceptor {
                 asked.remove();
             }
         }
-        true
+        Some(number)
     }
 
     /// The far gateway said what came of it.
@@ -193,13 +254,12 @@ impl Interceptor {
         answer: io::Result<Result<UdpStream, Refusal>>,
         report: &impl Fn(Record),
     ) -> io::Result<()> {
-        if !self.forget_asked(flow, held) {
-            return Ok(());
-        }
+        let Some(number) = self.forget_asked(flow, held) else { return Ok(()) };
         let (verdict, outcome) = match answer {
             Ok(Ok(stream)) => {
                 let until = clock::now() + ARRIVAL;
-                self.flows.insert(flow, State::Granted { stream: Box::new(stream), until });
+                let stream = Box::new(stream);
+                self.flows.insert(flow, State::Granted { stream, until, number });
                 return self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN });
             }
             // The trunk is gone, or the far gateway cannot: the kernel takes the SYN on as if we
@@ -221,11 +281,11 @@ impl Interceptor {
             return;
         }
         match self.flows.remove(&flow) {
-            Some(State::Granted { stream, .. }) => {
-                let number = self.join(flow);
+            Some(State::Granted { stream, number, .. }) => {
+                let id = self.join(flow, Some(number));
                 self.tasks.spawn(async move {
                     let passed = splice(client, *stream).await;
-                    Done::Ended(flow, number, Record::of(flow, Outcome::Carried(passed)))
+                    Done::Ended(flow, id, Record::of(flow, Outcome::Carried(passed)))
                 });
             }
             // Nobody is meant by the listener's own address.
@@ -241,28 +301,29 @@ impl Interceptor {
     }
 
     /// Enters a connection that is under way, under the number that is returned.
-    fn join(&mut self, flow: Flow) -> u64 {
+    fn join(&mut self, flow: Flow, number: Option<u32>) -> u64 {
         self.joined += 1;
-        self.flows.insert(flow, State::Joined(self.joined));
-        self.joined
+        let id = self.joined;
+        self.flows.insert(flow, State::Joined(Joined { id, number, next: None }));
+        id
     }
 
     /// A client that was answered before the server was asked, as the settings wish.
     fn accepted_early(&mut self, flow: Flow, mut client: TcpStream) {
-        let (trunk, priority) = (self.trunk.clone(), priority(flow, &self.settings));
-        let number = self.join(flow);
+        let (trunk, settings) = (self.trunk.clone(), self.settings.clone());
+        let id = self.join(flow, None);
         client.cut_when_dropped();
         self.tasks.spawn(async move {
             let ask = async {
                 let connection = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
-                request(&connection, flow, priority).await
+                request(&connection, flow, &settings).await
             };
             let outcome = match ask.await {
                 Ok(Ok(stream)) => Outcome::Carried(splice(client, stream).await),
                 Ok(Err(refusal)) => reset(client, Outcome::Refused(refusal)),
                 Err(_) => reset(client, Outcome::Lost),
             };
-            Done::Ended(flow, number, Record::of(flow, outcome))
+            Done::Ended(flow, id, Record::of(flow, outcome))
         });
     }
 }
@@ -271,12 +332,13 @@ impl Interceptor {
 async fn request(
     connection: &UdpConnection,
     (client, server): Flow,
-    priority: Priority,
+    settings: &Intercept,
 ) -> io::Result<Result<UdpStream, Refusal>> {
     let mut stream = connection.open().await?;
-    stream.set_priority(priority);
+    let share = settings.share(server);
+    stream.set_priority(share.priority(client.ip()));
     let server = Target::Address(server);
-    send(&mut stream, &Request { client, server, transparent: true }).await?;
+    send(&mut stream, &Request { client, server, transparent: true, share }).await?;
     let reply: Reply = receive(&mut stream).await?;
     Ok(reply.map(|()| stream))
 }
@@ -300,27 +362,22 @@ fn verdict(refusal: Refusal) -> Verdict {
     Verdict::Pass { mark }
 }
 
-/// Clients share the trunk evenly, however many connections each has (paper 2).
-fn priority((client, server): Flow, settings: &Intercept) -> Priority {
-    let interactive = settings.interactive.iter().any(|ports| ports.contain(server.port()));
-    let class = if interactive { Class::Interactive } else { Class::Bulk };
-    Priority { class, group: crate::host(client.ip()), ..Priority::default() }
-}
-
-fn flow(packet: &[u8]) -> Option<Flow> {
+/// Who a SYN is from and for, and its sequence number.
+fn flow(packet: &[u8]) -> Option<(Flow, u32)> {
     // What the kernel copied is shorter than the packet says.
     let sliced = SlicedPacket::from_ip(packet).ok()?;
     let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { return None };
     let (from, to) = match sliced.net? {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
-            (header.source_addr().into(), header.destination_addr().into())
+            (IpAddr::from(header.source_addr()), IpAddr::from(header.destination_addr()))
         }
         NetSlice::Ipv6(ip) => {
             let header = ip.header();
-            (header.source_addr().into(), header.destination_addr().into())
+            (IpAddr::from(header.source_addr()), IpAddr::from(header.destination_addr()))
         }
         NetSlice::Arp(_) => return None,
     };
-    Some((SocketAddr::new(from, tcp.source_port()), SocketAddr::new(to, tcp.destination_port())))
+    let (from, to) = ((from, tcp.source_port()), (to, tcp.destination_port()));
+    Some(((from.into(), to.into()), tcp.sequence_number()))
 }

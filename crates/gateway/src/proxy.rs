@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use net::Priority;
 use net::udp::UdpStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::dial::prepare;
 use crate::record::{Outcome, Record};
-use crate::request::{MAX_NAME, Refusal, Reply, Request, Target, receive, send};
+use crate::request::{MAX_NAME, Refusal, Reply, Request, Share, Target, receive, send};
 use crate::splice::splice;
 use crate::trunk::Trunk;
 
@@ -82,8 +81,9 @@ async fn open(
 ) -> io::Result<Result<UdpStream, Refusal>> {
     let connection = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
     let mut stream = connection.open().await?;
-    stream.set_priority(Priority { group: crate::host(client.ip()), ..Priority::default() });
-    send(&mut stream, &Request { client, server, transparent: false }).await?;
+    let share = Share::default();
+    stream.set_priority(share.priority(client.ip()));
+    send(&mut stream, &Request { client, server, transparent: false, share }).await?;
     let reply: Reply = receive(&mut stream).await?;
     Ok(reply.map(|()| stream))
 }

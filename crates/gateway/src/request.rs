@@ -1,9 +1,11 @@
 //! What the gateways say to each other at the beginning of a stream of the trunk: whom to connect,
 //! and what came of it. A frame is a length (u16, little-endian) and that many bytes of postcard.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
 use std::{fmt, io};
 
+use net::{Class, Priority};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -23,6 +25,31 @@ pub(crate) struct Request {
     /// The client is not to notice a gateway: it meant this address, and its packets to there and
     /// back cross both gateways.
     pub(crate) transparent: bool,
+    /// What it gets of the trunk, both ways.
+    pub(crate) share: Share,
+}
+
+/// What a connection gets of the trunk, beside its client's others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Share {
+    /// Its bytes go before those that are not.
+    pub(crate) interactive: bool,
+    /// In proportion to which it is served.
+    pub(crate) weight: NonZeroU8,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { interactive: false, weight: NonZeroU8::MIN }
+    }
+}
+
+impl Share {
+    /// Clients share the trunk evenly, however many connections each has (paper 2).
+    pub(crate) fn priority(self, client: IpAddr) -> Priority {
+        let class = if self.interactive { Class::Interactive } else { Class::Bulk };
+        Priority { class, group: crate::host(client), weight: self.weight }
+    }
 }
 
 /// To whom.
@@ -104,6 +131,7 @@ mod tests {
             client: "[2001:db8::1]:65535".parse().unwrap(),
             server: Target::Name("x".repeat(MAX_NAME), 80),
             transparent: true,
+            share: Share { interactive: true, weight: NonZeroU8::MAX },
         };
         let (mut near, mut far) = tokio::io::duplex(2048);
         send(&mut near, &request).await.unwrap();

@@ -7,6 +7,7 @@
 //! no rules: a gateway that dies opens the way.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
 
@@ -40,7 +41,13 @@ const TABLE: &str = "7273";
 /// Rules and routes in force; gone when dropped.
 pub(crate) struct Rules {
     compat: Option<u16>,
+    /// What [`REUSE`] was before.
+    reuse: Option<String>,
 }
+
+/// Whether connections may follow ones that ended seconds ago between the same addresses and ports:
+/// a client that uses a port again after its own second or two must be able to.
+const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 
 /// Why rules could not be put in force.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +76,9 @@ impl Rules {
     /// Puts them in force, in place of those that an earlier gateway left.
     pub(crate) fn apply(intercept: Option<&Intercept>) -> Result<Self, RulesError> {
         remove();
-        let mut rules = Self { compat: None };
+        let mut rules = Self { compat: None, reuse: fs::read_to_string(REUSE).ok() };
+        // Where it cannot be set, such a client waits for a minute.
+        let _ = fs::write(REUSE, "1");
         let native = nft(&ruleset(intercept, true));
         if let (Err(RulesError::Failed { .. }), Some(intercept)) = (&native, intercept) {
             // A kernel without nftables' own queue may have the older one.
@@ -95,6 +104,7 @@ impl Rules {
 impl Drop for Rules {
     fn drop(&mut self) {
         remove();
+        let _ = self.reuse.take().map(|before| fs::write(REUSE, before));
         for program in IPTABLES {
             if let Some(queue) = self.compat {
                 let _ = run(program, "iptables", &compat_rule("-D", queue), None);

@@ -60,6 +60,11 @@ impl Trunk {
         self.ends().usable.clone()
     }
 
+    /// Whether the other gateway was heard lately.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.ends().usable.is_some()
+    }
+
     fn set(&self, connection: Option<Arc<UdpConnection>>) {
         self.ends().usable = connection;
     }

@@ -6,6 +6,7 @@ mod emulator;
 mod endurance;
 mod fairness;
 mod flood;
+mod gateway;
 mod kills;
 mod lab;
 mod loopback;
@@ -20,6 +21,8 @@ mod trees;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub use lab::target_directory;
+
 /// What to measure.
 #[derive(Subcommand)]
 pub enum Bench {
@@ -31,6 +34,8 @@ pub enum Bench {
     Fairness(fairness::Args),
     /// A transfer while strangers flood the server: does it keep nine tenths of its rate?
     Flood(flood::Args),
+    /// Gateways on a long fat path: ours, none, HAProxy, sing-box.
+    Gateway(gateway::Args),
     /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
     Loopback(loopback::Args),
     /// Either side killed at random moments: is every copy right, and how much goes twice?
@@ -58,6 +63,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Endurance(args) => endurance::run(args),
         Bench::Fairness(args) => fairness::run(args),
         Bench::Flood(args) => flood::run(args),
+        Bench::Gateway(args) => gateway::run(args),
         Bench::Loopback(args) => loopback::run(args),
         Bench::Kills(args) => kills::run(args),
         Bench::Mile(args) => mile::run(args),

@@ -1,0 +1,308 @@
+//! What gateways are worth on a long fat path: rates, fairness, isolation, and what they cost.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use emulator::{Host, Lab, LabOptions};
+use path::PathConfig;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::conformance::named;
+use crate::contender::{Contender, Running};
+use crate::load::{Many, Senders, Servers, open_many};
+use crate::no_world;
+use crate::world::{CLIENT, SERVER, World, missing};
+
+/// Clock ticks a second in /proc (the kernel's USER_HZ).
+const TICKS: f64 = 100.0;
+/// Readers that do not read.
+const STALLED: usize = 100;
+/// Connections whose shares are compared.
+const CROWD: usize = 1000;
+/// The last of several starts so late.
+const LATE: Duration = Duration::from_secs(2);
+
+/// What is measured, over which path.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The gateways, by turns: longhaul, none, haproxy, sing-box.
+    #[arg(default_values = ["longhaul", "none", "haproxy", "sing-box"])]
+    gateways: Vec<String>,
+    /// Seconds of each rate; the second half counts.
+    #[arg(long, default_value_t = 16)]
+    seconds: u64,
+    /// Mbit/s of the path.
+    #[arg(long, default_value_t = 1000)]
+    rate: u64,
+    /// Its round-trip time in milliseconds.
+    #[arg(long, default_value_t = 200)]
+    rtt: u64,
+    /// Packets that it loses, in percent.
+    #[arg(long, default_value_t = 1.0)]
+    loss: f64,
+    /// New connections a second, for five seconds.
+    #[arg(long, default_value_t = 2000)]
+    new: usize,
+    /// Only these: one, eight, stalled, crowd, new.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+impl Options {
+    fn wants(&self, what: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|it| it == what)
+    }
+
+    /// Bits of payload a second that TCP could carry at most, of what is not lost.
+    fn limit(&self) -> f64 {
+        self.rate as f64 * 1e6 * 1448.0 / 1500.0 * (1.0 - self.loss / 100.0)
+    }
+}
+
+/// What ours must reach, at the path that is the default.
+struct Goal {
+    what: &'static str,
+    holds: bool,
+}
+
+/// Prints a table for each; false if ours missed a goal.
+pub fn run(program: &Path, options: &Options) -> io::Result<bool> {
+    raise_open_files()?;
+    println!(
+        "{} Mbit/s, {} ms, {}% loss, queue 50 ms, hosts on CUBIC; payload limit {:.0} Mbit/s",
+        options.rate,
+        options.rtt,
+        options.loss,
+        options.limit() / 1e6
+    );
+    let mut reached = true;
+    for name in &options.gateways {
+        let contender = named(program, name)?;
+        let figures = measure(&contender, options)?;
+        println!("\n{}", contender.name);
+        figures.print(options);
+        if name == "longhaul" {
+            for Goal { what, holds } in figures.goals(options) {
+                println!("  {what}: {}", if holds { "reached" } else { "MISSED" });
+                reached &= holds;
+            }
+        }
+    }
+    Ok(reached)
+}
+
+/// Thousands of connections have two ends here.
+fn raise_open_files() -> io::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
+/// Some connections that send at once.
+struct Rates {
+    /// Of all together, bits a second: over all the time, and over its second half.
+    whole: f64,
+    late: f64,
+    /// Bytes of each in the second half.
+    bytes: Vec<u64>,
+    /// Seconds of processor time, the far gateway's and the near one's, for a Gbit in that half.
+    cpu: Vec<f64>,
+}
+
+impl Rates {
+    /// The largest deviation from the mean.
+    fn deviation(&self) -> f64 {
+        let mean = self.bytes.iter().sum::<u64>() as f64 / self.bytes.len() as f64;
+        let far = |&bytes: &u64| (bytes as f64 / mean - 1.0).abs();
+        self.bytes.iter().map(far).fold(0.0, f64::max)
+    }
+
+    /// Jain's index of fairness.
+    fn jain(&self) -> f64 {
+        let sum: f64 = self.bytes.iter().map(|&bytes| bytes as f64).sum();
+        let squares: f64 = self.bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
+        sum * sum / (squares * self.bytes.len() as f64)
+    }
+}
+
+#[derive(Default)]
+struct Figures {
+    one: Option<Rates>,
+    eight: Option<Rates>,
+    stalled: Option<Rates>,
+    crowd: Option<Rates>,
+    /// With the gateways' memory while all were open, in MiB.
+    many: Option<(Many, Vec<f64>)>,
+    /// The most memory that each gateway ever had, in MiB.
+    memory: Vec<f64>,
+}
+
+/// The bed of one contender: a path, hosts, gateways.
+struct Bed<'a> {
+    world: World,
+    running: Running,
+    servers: Servers,
+    options: &'a Options,
+}
+
+fn measure(contender: &Contender, options: &Options) -> io::Result<Figures> {
+    let path = PathConfig::new(
+        units::Rate::from_bits_per_sec(options.rate * 1_000_000),
+        Duration::from_millis(options.rtt),
+    );
+    let path = path.with_loss(options.loss / 100.0).with_seed(1);
+    let lab = Lab::start(&path, &LabOptions::default()).map_err(io::Error::other)?;
+    let name = |host| {
+        let prefix = lab.shell_prefix(host);
+        prefix.strip_prefix("ip netns exec ").map(str::to_owned).ok_or_else(no_world)
+    };
+    let gateways = [name(Host::Near)?, name(Host::Far)?];
+    let world = missing().is_none().then(|| World::around(gateways)).flatten();
+    let world = world.ok_or_else(no_world)?;
+    for host in [CLIENT, SERVER] {
+        world.set(host, "ipv4/tcp_congestion_control", "cubic");
+        world.set(host, "ipv4/tcp_rmem", "4096 131072 256000000");
+        world.set(host, "ipv4/tcp_wmem", "4096 16384 256000000");
+        world.set(host, "ipv4/ip_local_port_range", "10000 65000");
+    }
+    let folder = tempfile::tempdir()?;
+    let running = contender.start(&world, folder.path())?;
+    let servers = Servers::start(&world);
+    let mut bed = Bed { world, running, servers, options };
+    let figures = bed.figures();
+    println!("{}", lab.verdict());
+    Ok(figures)
+}
+
+impl Bed<'_> {
+    fn figures(&mut self) -> Figures {
+        let wants = |what| self.options.wants(what);
+        let mut figures = Figures {
+            one: wants("one").then(|| self.send(1, 0)),
+            eight: wants("eight").then(|| self.send(8, 0)),
+            stalled: wants("stalled").then(|| self.send(8, STALLED)),
+            crowd: wants("crowd").then(|| self.send(CROWD, 0)),
+            ..Figures::default()
+        };
+        if wants("new") {
+            let look = || self.memory("VmRSS");
+            figures.many = Some(open_many(&self.world, self.options.new, 5, look));
+        }
+        figures.memory = self.memory("VmHWM");
+        figures
+    }
+
+    fn send(&self, connections: usize, stalled: usize) -> Rates {
+        let seconds = Duration::from_secs(self.options.seconds);
+        self.servers.reset();
+        let senders = Senders::start(&self.world, connections, LATE, stalled);
+        let start = net::clock::now();
+        sleep(seconds / 2);
+        let (first, cpu) = (self.servers.counts(connections), self.cpu());
+        let middle = net::clock::now();
+        sleep(seconds / 2);
+        let (last, cpu_end) = (self.servers.counts(connections), self.cpu());
+        let end = net::clock::now();
+        drop(senders);
+        // What is under way arrives before the next are measured.
+        sleep(Duration::from_millis(2 * self.options.rtt + 500));
+        let bytes: Vec<_> = last.iter().zip(&first).map(|(last, first)| last - first).collect();
+        let rate = |bytes: u64, time: Duration| bytes as f64 * 8.0 / time.as_secs_f64();
+        let gbit = bytes.iter().sum::<u64>() as f64 * 8e-9;
+        Rates {
+            whole: rate(last.iter().sum(), end.since(start)),
+            late: rate(bytes.iter().sum(), end.since(middle)),
+            cpu: cpu_end.iter().zip(&cpu).map(|(end, start)| (end - start) / gbit).collect(),
+            bytes,
+        }
+    }
+
+    /// Seconds of processor time of each gateway so far: fields 14 and 15 of /proc/PID/stat.
+    fn cpu(&self) -> Vec<f64> {
+        let of = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+            fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>()
+                / TICKS
+        };
+        self.running.pids().iter().map(of).collect()
+    }
+
+    /// One of the figures of memory in /proc/PID/status of each gateway, in MiB.
+    fn memory(&self, figure: &str) -> Vec<f64> {
+        let of = |pid: &u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(figure)).unwrap_or_default();
+            let kib = line.split_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok());
+            kib.unwrap_or_default() / 1024.0
+        };
+        self.running.pids().iter().map(of).collect()
+    }
+}
+
+fn list(figures: &[f64]) -> String {
+    figures.iter().map(|figure| format!("{figure:.2}")).collect::<Vec<_>>().join(" + ")
+}
+
+impl Figures {
+    fn print(&self, options: &Options) {
+        let limit = options.limit();
+        let rates = [
+            ("one connection", &self.one),
+            ("eight", &self.eight),
+            ("eight beside 100 stalled readers", &self.stalled),
+            ("1,000", &self.crowd),
+        ];
+        for (name, rates) in rates {
+            let Some(rates) = rates else { continue };
+            println!(
+                "  {name}: {:.0} Mbit/s ({:.1}% of the limit), from the start {:.0}; \
+                 deviation {:.1}%, Jain {:.3}; s of CPU a Gbit, far + near: {}",
+                rates.late / 1e6,
+                rates.late / limit * 100.0,
+                rates.whole / 1e6,
+                rates.deviation() * 100.0,
+                rates.jain(),
+                list(&rates.cpu),
+            );
+        }
+        if let Some((many, memory)) = &self.many {
+            println!(
+                "  {} a second: {} made, {} failed, the slowest {:.1} s; MiB while open: {}",
+                options.new,
+                many.made,
+                many.failed,
+                many.slowest.as_secs_f64(),
+                list(memory)
+            );
+        }
+        println!("  most memory ever, MiB: {}", list(&self.memory));
+    }
+
+    fn goals(&self, options: &Options) -> Vec<Goal> {
+        let limit = options.limit();
+        let mut goals = Vec::new();
+        let mut goal = |what, holds| goals.push(Goal { what, holds });
+        if let Some(one) = &self.one {
+            goal("one connection at least 88%", one.late >= 0.88 * limit);
+        }
+        if let Some(eight) = &self.eight {
+            goal("eight at least 93%", eight.late >= 0.93 * limit);
+            goal("eight within 3% of their mean, the late one too", eight.deviation() <= 0.03);
+        }
+        if let (Some(eight), Some(stalled)) = (&self.eight, &self.stalled) {
+            goal("stalled readers cost others less than 2%", stalled.late >= 0.98 * eight.late);
+        }
+        if let Some(crowd) = &self.crowd {
+            goal("1,000: Jain at least 0.95", crowd.jain() >= 0.95);
+        }
+        if let Some((many, memory)) = &self.many {
+            goal("every new connection was made", many.failed == 0);
+            goal("10,000 open in less than 1 GiB", memory.iter().all(|memory| *memory < 1024.0));
+        }
+        goals
+    }
+}

@@ -1,0 +1,378 @@
+//! What TCP promises, whatever stands between a client and a server: each case holds without
+//! gateways, and must hold with them.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::world::{CLIENT, NO_HOST, NO_NETWORK, PATIENCE, SERVER, SERVERS, World, at};
+
+/// More than any buffer of a stream's first credit.
+pub const BODY: usize = 1 << 20;
+/// The first of the ports that cases use.
+const FIRST_PORT: u16 = 8100;
+
+/// One promise.
+pub struct Case {
+    pub name: &'static str,
+    pub check: fn(&Scene),
+    /// It takes minutes, or gigabytes.
+    pub long: bool,
+}
+
+const fn case(name: &'static str, check: fn(&Scene)) -> Case {
+    Case { name, check, long: false }
+}
+
+/// All promises.
+pub const ALL: &[Case] = &[
+    case("bytes arrive in both directions as they were sent", unchanged),
+    case("the server sees the client's address and port", seen),
+    case("a port where nobody listens refuses", refused),
+    case("no way to the network: ICMP says so", no_network),
+    case("no way to the host: ICMP says so", no_host),
+    case("a server that is silent is silent", silent),
+    case("a SYN that is sent again makes one connection", repeated),
+    case("the client closes its half first", client_closes),
+    case("the server closes its half first", server_closes),
+    case("both close at once", both_close),
+    case("a reset of the client's reaches the server", client_resets),
+    case("a reset of the server's reaches the client", server_resets),
+    case("a client's port is used again after the server closed", reused_after_server),
+    case("a client's port is used again after a reset", reused_after_reset),
+    case("a client's port is used again after the client closed", reused_after_client),
+    Case { name: "an idle connection lives on", check: idle, long: true },
+    Case { name: "more bytes than 32 bits can count", check: large, long: true },
+];
+
+/// A client and a server, and a port of their own.
+pub struct Scene<'a> {
+    pub world: &'a World,
+    /// 0 for IPv4, 1 for IPv6.
+    pub family: usize,
+    pub server: SocketAddr,
+    /// How long a connection is left idle.
+    pub idle: Duration,
+}
+
+impl<'a> Scene<'a> {
+    /// For the case of this number.
+    pub fn new(world: &'a World, number: usize, family: usize, idle: Duration) -> Self {
+        let port = FIRST_PORT + u16::try_from(10 * number).unwrap();
+        Self { world, family, server: at(SERVERS[family], port), idle }
+    }
+
+    fn listen(&self) -> TcpListener {
+        self.world.on(SERVER, || TcpListener::bind(self.server).unwrap())
+    }
+
+    /// Serves one connection.
+    fn serve<T: Send + 'static>(
+        &self,
+        serve: impl FnOnce(TcpStream, SocketAddr) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let listener = self.listen();
+        thread::spawn(move || {
+            let (stream, from) = accept(&listener).expect("the server heard nobody");
+            serve(stream, from)
+        })
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        self.connect_within(self.server, PATIENCE)
+    }
+
+    fn connect_within(&self, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+        self.world.on(CLIENT, || {
+            let stream = TcpStream::connect_timeout(&to, patience)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        })
+    }
+
+    /// Connects from a certain port.
+    fn connect_from(&self, port: u16) -> io::Result<TcpStream> {
+        let from: IpAddr = ["10.1.0.2", "fd01::2"][self.family].parse().unwrap();
+        let (from, to) = (SocketAddr::new(from, port), self.server);
+        self.world.on(CLIENT, move || {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&to.into(), PATIENCE)?;
+            let stream = TcpStream::from(socket);
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        })
+    }
+
+    fn refuses(&self, host: &str, port: u16) -> ErrorKind {
+        self.connect_within(at(host, port), PATIENCE).expect_err("it was accepted").kind()
+    }
+}
+
+/// Unlike the kernel's own, not for ever.
+fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    SockRef::from(listener).set_read_timeout(Some(PATIENCE))?;
+    let (stream, from) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok((stream, from))
+}
+
+pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    all
+}
+
+/// To close the socket is to reset the connection.
+fn reset(stream: TcpStream) {
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Bytes among which none can be lost, doubled or exchanged unseen.
+fn pattern(seed: u64) -> Vec<u8> {
+    let words = (0..BODY as u64 / 8).map(|at| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+fn unchanged(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        let mut writer = stream.try_clone().unwrap();
+        let writing = thread::spawn(move || {
+            writer.write_all(&pattern(2)).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let body = read_all(&mut stream);
+        writing.join().unwrap();
+        body
+    });
+    let mut client = scene.connect().unwrap();
+    client.write_all(&pattern(1)).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(read_all(&mut client) == pattern(2), "what the server sent was changed");
+    assert!(server.join().unwrap() == pattern(1), "what the client sent was changed");
+}
+
+fn seen(scene: &Scene) {
+    let server = scene.serve(|_, from| from);
+    let client = scene.connect().unwrap();
+    assert_eq!(server.join().unwrap(), client.local_addr().unwrap());
+}
+
+fn refused(scene: &Scene) {
+    assert_eq!(scene.refuses(SERVERS[scene.family], 9), ErrorKind::ConnectionRefused);
+}
+
+fn no_network(scene: &Scene) {
+    assert_eq!(scene.refuses(NO_NETWORK[scene.family], 9), ErrorKind::NetworkUnreachable);
+}
+
+fn no_host(scene: &Scene) {
+    assert_eq!(scene.refuses(NO_HOST[scene.family], 9), ErrorKind::HostUnreachable);
+}
+
+/// The server's host leaves SYNs to a port unanswered until its table `silent{port}` is gone.
+fn silence(scene: &Scene) -> impl Fn() {
+    let table = format!("silent{}{}", scene.server.port(), scene.family);
+    let chain = "{ type filter hook input priority 0; }";
+    let port = scene.server.port();
+    let family = ["ip", "ip6"][scene.family];
+    scene.world.nft(
+        SERVER,
+        &format!(
+            "add table {family} {table}; add chain {family} {table} in {chain}; \
+             add rule {family} {table} in tcp dport {port} drop"
+        ),
+    );
+    move || scene.world.nft(SERVER, &format!("delete table {family} {table}"))
+}
+
+fn silent(scene: &Scene) {
+    let _listener = scene.listen();
+    let _speak = silence(scene);
+    let error = scene.connect_within(scene.server, Duration::from_secs(4)).expect_err("accepted");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+fn repeated(scene: &Scene) {
+    let listener = scene.listen();
+    let speak = silence(scene);
+    let (client, first) = thread::scope(|scope| {
+        let client = scope.spawn(|| scene.connect().unwrap());
+        // The client has repeated its SYN once or twice.
+        thread::sleep(Duration::from_millis(2500));
+        speak();
+        let first = accept(&listener).expect("no SYN came through").1;
+        (client.join().unwrap(), first)
+    });
+    assert_eq!(first.port(), client.local_addr().unwrap().port());
+    listener.set_nonblocking(true).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    assert!(listener.accept().is_err(), "one connection became two");
+}
+
+fn client_closes(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        let body = read_all(&mut stream);
+        // The client has closed its half long ago.
+        thread::sleep(Duration::from_millis(300));
+        stream.write_all(&body[..BODY / 2]).unwrap();
+        body.len()
+    });
+    let mut client = scene.connect().unwrap();
+    client.write_all(&pattern(3)).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut client).len(), BODY / 2);
+    assert_eq!(server.join().unwrap(), BODY);
+}
+
+fn server_closes(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        stream.write_all(b"hello").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        read_all(&mut stream).len()
+    });
+    let mut client = scene.connect().unwrap();
+    assert_eq!(read_all(&mut client), b"hello");
+    thread::sleep(Duration::from_millis(300));
+    client.write_all(&pattern(4)).unwrap();
+    drop(client);
+    assert_eq!(server.join().unwrap(), BODY);
+}
+
+fn both_close(scene: &Scene) {
+    let together = Arc::new(Barrier::new(2));
+    let at_once = together.clone();
+    let close = |mut stream: TcpStream, together: &Barrier| {
+        stream.write_all(b"hello").unwrap();
+        together.wait();
+        stream.shutdown(Shutdown::Write).unwrap();
+        read_all(&mut stream)
+    };
+    let server = scene.serve(move |stream, _| close(stream, &at_once));
+    let client = scene.connect().unwrap();
+    assert_eq!(close(client, &together), b"hello");
+    assert_eq!(server.join().unwrap(), b"hello");
+}
+
+fn client_resets(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        stream.write_all(b"hello").unwrap();
+        stream.read(&mut [0]).map_err(|error| error.kind())
+    });
+    let mut client = scene.connect().unwrap();
+    client.read_exact(&mut [0; 5]).unwrap();
+    reset(client);
+    assert_eq!(server.join().unwrap(), Err(ErrorKind::ConnectionReset));
+}
+
+fn server_resets(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        stream.read_exact(&mut [0; 5]).unwrap();
+        reset(stream);
+    });
+    let mut client = scene.connect().unwrap();
+    client.write_all(b"hello").unwrap();
+    let read = client.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(read, Err(ErrorKind::ConnectionReset));
+    server.join().unwrap();
+}
+
+/// A port from which the client connects again and again.
+const OWN_PORT: u16 = 5000;
+const TIMES: usize = 4;
+
+/// A client connects from one port, again as soon as `end` has ended the last connection.
+fn reused(scene: &Scene, mut serve: impl FnMut(TcpStream) + Send, mut end: impl FnMut(TcpStream)) {
+    let listener = scene.listen();
+    thread::scope(|scope| {
+        let served = scope.spawn(move || {
+            for time in 0..TIMES {
+                let Ok((stream, from)) = accept(&listener) else {
+                    panic!("connection {time} never came");
+                };
+                assert_eq!(from.port(), OWN_PORT);
+                serve(stream);
+            }
+        });
+        for time in 0..TIMES {
+            let mut client =
+                scene.connect_from(OWN_PORT).unwrap_or_else(|e| panic!("connection {time}: {e}"));
+            let hello = client.write_all(b"hello").and_then(|()| client.read_exact(&mut [0; 5]));
+            hello.unwrap_or_else(|e| panic!("connection {time}: {e}"));
+            end(client);
+        }
+        served.join().unwrap();
+    });
+}
+
+fn answer(stream: &mut TcpStream) {
+    stream.read_exact(&mut [0; 5]).unwrap();
+    stream.write_all(b"there").unwrap();
+}
+
+fn reused_after_server(scene: &Scene) {
+    let close = |mut stream: TcpStream| answer(&mut stream);
+    reused(scene, close, |mut client| assert!(read_all(&mut client).is_empty()));
+}
+
+fn reused_after_reset(scene: &Scene) {
+    let serve = |mut stream: TcpStream| {
+        answer(&mut stream);
+        let end = stream.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(end, Err(ErrorKind::ConnectionReset));
+    };
+    reused(scene, serve, reset);
+}
+
+fn reused_after_client(scene: &Scene) {
+    // A host that lets go of ports after a second, as many do when they run short.
+    scene.world.set(CLIENT, "ipv4/tcp_tw_reuse", "1");
+    let serve = |mut stream: TcpStream| {
+        answer(&mut stream);
+        assert!(read_all(&mut stream).is_empty());
+    };
+    reused(scene, serve, |mut client| {
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(read_all(&mut client).is_empty());
+        drop(client);
+        thread::sleep(Duration::from_millis(1200));
+    });
+}
+
+fn idle(scene: &Scene) {
+    let patience = scene.idle + PATIENCE;
+    let server = scene.serve(move |mut stream, _| {
+        stream.set_read_timeout(Some(patience)).unwrap();
+        answer(&mut stream);
+        answer(&mut stream);
+    });
+    let mut client = scene.connect().unwrap();
+    for pause in [scene.idle, Duration::ZERO] {
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        thread::sleep(pause);
+    }
+    server.join().unwrap();
+}
+
+/// Bytes beyond 32 bits.
+const LARGE: u64 = (1 << 32) + 12_345;
+
+fn large(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| {
+        let count = io::copy(&mut stream, &mut io::sink()).unwrap();
+        stream.write_all(&count.to_le_bytes()).unwrap();
+    });
+    let mut client = scene.connect().unwrap();
+    let sent = io::copy(&mut io::repeat(7).take(LARGE), &mut client).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut count = [0; 8];
+    client.read_exact(&mut count).unwrap();
+    assert_eq!((sent, u64::from_le_bytes(count)), (LARGE, LARGE));
+    server.join().unwrap();
+}

@@ -1,0 +1,230 @@
+//! Who stands between client and server.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+use net::SharedKey;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::world::{FAR, NEAR, World};
+
+/// A pair of gateways, by what a shell does to start each.
+pub struct Contender {
+    pub name: &'static str,
+    /// Commands for the near and for the far gateway, which find their files in `$FILES`; none: the
+    /// hosts are left alone.
+    pub commands: Option<[String; 2]>,
+    /// What the near one says when it is ready; without it some time is given.
+    pub ready: Option<&'static str>,
+    /// The gateways' congestion control, where it is the kernel's.
+    pub congestion_control: &'static str,
+    /// Files that they want, by name and content.
+    files: Vec<(&'static str, String)>,
+}
+
+/// Time for gateways to begin that do not say when they have.
+const SETTLE: Duration = Duration::from_secs(2);
+
+impl Contender {
+    /// Nobody.
+    pub fn none() -> Self {
+        let files = Vec::new();
+        Self { name: "none", commands: None, ready: None, congestion_control: "cubic", files }
+    }
+
+    /// Commands that somebody wrote.
+    pub fn commands(near: String, far: String) -> Self {
+        Self { name: "these", commands: Some([near, far]), ..Self::none() }
+    }
+
+    /// This project's.
+    pub fn longhaul(program: &Path) -> Self {
+        let run = |side| format!("exec {} gateway run -c $FILES/{side}.toml", program.display());
+        Self {
+            name: "longhaul",
+            commands: Some([run("near"), run("far")]),
+            ready: Some("trunk: up"),
+            files: vec![
+                (
+                    "near.toml",
+                    format!("[trunk]\npeer = {TRUNK}[intercept]\ninterfaces = [\"lan\"]\n"),
+                ),
+                ("far.toml", format!("[trunk]\nlisten = {TRUNK}")),
+                ("key", format!("{}\n", SharedKey::from_bytes([7; 32]))),
+            ],
+            ..Self::none()
+        }
+    }
+
+    /// HAProxy on both sides, TCP with BBR between them.
+    pub fn haproxy() -> Self {
+        let run = |device| format!("{}exec haproxy -f $FILES/haproxy.cfg", divert(device));
+        Self {
+            name: "HAProxy, BBR",
+            commands: Some([run("lan"), run("path")]),
+            congestion_control: "bbr",
+            files: vec![("haproxy.cfg", HAPROXY.to_owned())],
+            ..Self::none()
+        }
+    }
+
+    /// sing-box with hysteria2, which is told the rate.
+    pub fn sing_box(program: &Path) -> Self {
+        let run = |before: &str, side| {
+            format!("{before}exec {} run -c $FILES/{side}.json", program.display())
+        };
+        let certificate = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=far \
+                           -keyout $FILES/key.pem -out $FILES/cert.pem 2>&1; cd $FILES; ";
+        Self {
+            name: "sing-box hysteria2",
+            commands: Some([run(&divert("lan"), "near"), run(certificate, "far")]),
+            files: vec![("near.json", SING_NEAR.to_owned()), ("far.json", SING_FAR.to_owned())],
+            ..Self::none()
+        }
+    }
+
+    /// Starts both, and waits until they are ready.
+    ///
+    /// # Errors
+    /// One ended, or never said that it was ready.
+    pub fn start(&self, world: &World, folder: &Path) -> io::Result<Running> {
+        let Some([near, far]) = &self.commands else { return Ok(Running(Vec::new())) };
+        for (name, text) in &self.files {
+            fs::write(folder.join(name), text)?;
+        }
+        let key = folder.join("key");
+        if key.exists() {
+            fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        }
+        for gateway in [NEAR, FAR] {
+            world.set(gateway, "ipv4/tcp_congestion_control", self.congestion_control);
+        }
+        // The far one first, for it is called.
+        let mut running = Running(vec![Process::start(world, FAR, far, folder)?]);
+        thread::sleep(Duration::from_millis(300));
+        running.0.push(Process::start(world, NEAR, near, folder)?);
+        match self.ready {
+            Some(word) => running.0[1].wait_for(word)?,
+            None => thread::sleep(SETTLE),
+        }
+        running.0.iter_mut().try_for_each(Process::check)?;
+        Ok(running)
+    }
+}
+
+const TRUNK: &str = "\"10.77.0.2:7273\"\nkey = \"key\"\n";
+
+/// Turns what comes in by a device to port 7000 of its host.
+fn divert(device: &str) -> String {
+    format!(
+        "nft 'table inet peer {{ chain in {{ type filter hook prerouting priority mangle; \
+         meta l4proto tcp socket transparent 1 meta mark set 1 accept; \
+         iifname {device} meta l4proto tcp fib daddr type != local \
+         tproxy to :7000 meta mark set 1 accept; }}; }}'; \
+         for f in -4 -6; do ip $f rule add fwmark 1 lookup 100; \
+         ip $f route add local default dev lo table 100; done; "
+    )
+}
+
+const HAPROXY: &str = "\
+global
+  maxconn 40000
+defaults
+  mode tcp
+  timeout connect 75s
+  timeout client 1h
+  timeout server 1h
+listen all
+  bind 0.0.0.0:7000 transparent
+  bind :::7000 transparent v6only
+  source 0.0.0.0 usesrc client
+  server any 0.0.0.0:0
+";
+
+const SING_NEAR: &str = r#"{"log": {"level": "error"},
+"inbounds": [{"type": "tproxy", "listen": "::", "listen_port": 7000, "network": "tcp"}],
+"outbounds": [{"type": "hysteria2", "server": "10.77.0.2", "server_port": 7273,
+  "up_mbps": 950, "down_mbps": 950, "password": "x",
+  "tls": {"enabled": true, "insecure": true, "server_name": "far"}}]}
+"#;
+const SING_FAR: &str = r#"{"log": {"level": "error"},
+"inbounds": [{"type": "hysteria2", "listen": "::", "listen_port": 7273,
+  "up_mbps": 950, "down_mbps": 950, "users": [{"password": "x"}],
+  "tls": {"enabled": true, "certificate_path": "cert.pem", "key_path": "key.pem"}}],
+"outbounds": [{"type": "direct"}]}
+"#;
+
+/// Gateways that run; they end when dropped.
+pub struct Running(Vec<Process>);
+
+impl Running {
+    /// Their processes, the far one's first; none if there are no gateways.
+    #[allow(dead_code, reason = "conformance asks nobody what it costs")]
+    pub fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(|process| process.child.id()).collect()
+    }
+}
+
+struct Process {
+    child: Child,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(world: &World, host: usize, command: &str, folder: &Path) -> io::Result<Self> {
+        let mut shell = Command::new("sh");
+        // Programs name what they need relative to where their settings are.
+        shell.args(["-c", command]).current_dir(folder).env("FILES", folder).process_group(0);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = world.on(host, || shell.spawn())?;
+        let output = child.stdout.take().map(BufReader::new);
+        Ok(Self { child, output })
+    }
+
+    fn wait_for(&mut self, word: &str) -> io::Result<()> {
+        let mut output = self.output.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut line = String::new();
+        while !line.contains(word) {
+            line.clear();
+            if output.read_line(&mut line)? == 0 {
+                return Err(io::Error::other(format!("it ended before it said {word:?}")));
+            }
+        }
+        // What it says later is not to block it.
+        thread::spawn(move || io::copy(&mut output, &mut io::sink()));
+        Ok(())
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        let ended = self.child.try_wait()?;
+        ended.map_or(Ok(()), |status| Err(io::Error::other(format!("it ended ({status})"))))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // It may have ended by itself.
+        let _ = group.map(|group| kill_process_group(group, Signal::TERM));
+        for _ in 0..50 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _ = self.child.wait();
+    }
+}
+
+/// Where Go puts programs, if a program is not on the search path.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let go = std::env::home_dir().map(|home| home.join("go/bin"));
+    let folders = std::env::split_paths(&path).chain(go).chain(["/usr/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}

@@ -1,0 +1,220 @@
+//! Clients and servers that measure: bytes without end, readers that stall, and many connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+
+use crate::world::{CLIENT, SERVER, SERVERS, World, at};
+
+/// Ports of the server: it counts what it reads, never reads, or sends back what it gets.
+const COUNTS: u16 = 9001;
+const STALLS: u16 = 9002;
+const ECHOES: u16 = 9003;
+/// The most connections that are counted.
+const MOST: usize = 4096;
+/// Connections that wait at the server.
+const BACKLOG: u32 = 4096;
+/// How long one exchange may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The server's end.
+pub struct Servers {
+    /// Bytes that have arrived, by the number that each connection begins with.
+    counts: Arc<Vec<AtomicU64>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Servers {
+    pub fn start(world: &World) -> Self {
+        let counts = Arc::new((0..MOST).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (counted, stopped) = (counts.clone(), stop.clone());
+        let thread = world.start(SERVER, move || {
+            in_runtime(async {
+                tokio::select! {
+                    () = serve(COUNTS, |stream| count(stream, counted.clone())) => {}
+                    () = serve(STALLS, stall) => {}
+                    () = serve(ECHOES, echo) => {}
+                    () = until(&stopped) => {}
+                }
+            });
+        });
+        Self { counts, stop, thread: Some(thread) }
+    }
+
+    /// Bytes that have arrived by the first so many connections since they were last reset.
+    pub fn counts(&self, connections: usize) -> Vec<u64> {
+        self.counts[..connections].iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    pub fn reset(&self) {
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn in_runtime<T>(run: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
+}
+
+async fn until(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn serve<F>(port: u16, each: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(at(SERVERS[0], port)).unwrap();
+    let listener: TcpListener = socket.listen(BACKLOG).unwrap();
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => drop(tasks.spawn(each(stream))),
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+async fn count(mut stream: TcpStream, counts: Arc<Vec<AtomicU64>>) -> io::Result<()> {
+    let number = stream.read_u32_le().await? as usize;
+    let count = counts.get(number).ok_or(io::ErrorKind::InvalidData)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => return Ok(()),
+            read => drop(count.fetch_add(read as u64, Ordering::Relaxed)),
+        }
+    }
+}
+
+async fn stall(_stream: TcpStream) -> io::Result<()> {
+    std::future::pending().await
+}
+
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
+    let byte = stream.read_u8().await?;
+    stream.write_u8(byte).await?;
+    stream.read(&mut [0]).await.map(drop)
+}
+
+/// Connections of the client that send as fast as they can, until this is dropped.
+pub struct Senders {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Senders {
+    /// So many that are read, of which the last starts late, and so many that are not.
+    pub fn start(world: &World, read: usize, late: Duration, stalled: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = world.start(CLIENT, move || {
+            in_runtime(async {
+                let mut tasks = JoinSet::new();
+                for number in 0..read {
+                    let last = read > 1 && number + 1 == read;
+                    let delay = if last { late } else { Duration::ZERO };
+                    tasks.spawn(send(at(SERVERS[0], COUNTS), number as u32, delay));
+                }
+                for number in 0..stalled {
+                    tasks.spawn(send(at(SERVERS[0], STALLS), number as u32, Duration::ZERO));
+                }
+                until(&stopped).await;
+            });
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Senders {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+async fn send(to: SocketAddr, number: u32, delay: Duration) -> io::Result<()> {
+    sleep(delay).await;
+    let mut stream = TcpStream::connect(to).await?;
+    stream.write_u32_le(number).await?;
+    let chunk = vec![0; 64 << 10];
+    loop {
+        stream.write_all(&chunk).await?;
+    }
+}
+
+/// What came of many connections.
+#[derive(Clone, Copy, Default)]
+pub struct Many {
+    /// Those that were made and carried a byte there and back, while all before stayed open.
+    pub made: usize,
+    pub failed: usize,
+    /// The longest that one took for that.
+    pub slowest: Duration,
+}
+
+/// Makes `per_second` connections a second for so many seconds and leaves them open; `look` sees
+/// them all open.
+pub fn open_many<T>(
+    world: &World,
+    per_second: usize,
+    seconds: usize,
+    look: impl FnOnce() -> T + Send,
+) -> (Many, T)
+where
+    T: Send,
+{
+    world.on(CLIENT, || {
+        in_runtime(async {
+            let mut tasks = JoinSet::new();
+            let mut beats = interval(Duration::from_millis(10));
+            for beat in 0..seconds * 100 {
+                beats.tick().await;
+                for _ in per_second * beat / 100..per_second * (beat + 1) / 100 {
+                    tasks.spawn(timeout(PATIENCE, exchange()));
+                }
+            }
+            let (mut many, mut open) = (Many::default(), Vec::new());
+            while let Some(joined) = tasks.join_next().await {
+                match joined {
+                    Ok(Ok(Ok((stream, took)))) => {
+                        many.made += 1;
+                        many.slowest = many.slowest.max(took);
+                        open.push(stream);
+                    }
+                    _ => many.failed += 1,
+                }
+            }
+            (many, look())
+        })
+    })
+}
+
+async fn exchange() -> io::Result<(TcpStream, Duration)> {
+    let start = net::clock::now();
+    let mut stream = TcpStream::connect(at(SERVERS[0], ECHOES)).await?;
+    stream.write_u8(7).await?;
+    stream.read_u8().await?;
+    Ok((stream, net::clock::now().since(start)))
+}
