@@ -1,10 +1,12 @@
 //! `longhaul gateway`.
 
 use std::fs;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use gateway::install::{self, Plan};
 use gateway::{Config, Event, TrunkEvent};
 use net::{Credentials, PublicKey};
 
@@ -16,6 +18,17 @@ use crate::signals::{self, Signals};
 pub fn run(options: Gateway) -> anyhow::Result<ExitCode> {
     match options.action {
         GatewayAction::Run { config, quiet } => serve(&read(&config)?, quiet),
+        GatewayAction::Status { json } => {
+            let status = gateway::status()?;
+            match json {
+                true => say!("{}", serde_json::to_string(&status)?),
+                false => say!("{}", status.to_string().trim_end()),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        GatewayAction::Doctor { config, json } => doctor(&read(&config)?, json),
+        GatewayAction::Install { config, dry_run } => install(&config, dry_run),
+        GatewayAction::Uninstall { dry_run } => uninstall(dry_run),
         GatewayAction::Rules(config) => {
             say!("{}", gateway::ruleset(&read(&config)?).trim_end());
             Ok(ExitCode::SUCCESS)
@@ -27,6 +40,63 @@ fn read(file: &ConfigFile) -> anyhow::Result<Config> {
     let shown = file.path.display();
     let text = fs::read_to_string(&file.path).with_context(|| format!("cannot read {shown}"))?;
     text.parse().with_context(|| format!("{shown} cannot be used"))
+}
+
+/// Fails if anything is wrong.
+fn doctor(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
+    let credentials = credentials(config)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let checks = runtime.block_on(gateway::examine(config, &credentials));
+    for check in &checks {
+        match json {
+            true => say!("{}", serde_json::to_string(check)?),
+            false => say!("{check}"),
+        }
+    }
+    let faults = checks.iter().filter(|check| check.finding.is_fault()).count();
+    if !json {
+        say!("{faults} faults in {} checks", checks.len());
+    }
+    Ok(if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::FAILED) })
+}
+
+fn install(file: &ConfigFile, dry_run: bool) -> anyhow::Result<ExitCode> {
+    let config = read(file)?;
+    // What would fail at the first start fails here.
+    credentials(&config)?;
+    let path = fs::canonicalize(&file.path)?;
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let plan = Plan::new(&config, &path, &program, &keys::home::folder()?);
+    if dry_run {
+        say!("{}", plan.to_string().trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    plan.apply(Path::new("/"))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["enable", "--now", install::UNIT])?;
+    say!("{} runs. `longhaul gateway status` shows it, `doctor` looks for faults.", install::UNIT);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
+    if dry_run {
+        say!("stop {0}, remove it, and set the kernel as it was before `install`", install::UNIT);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It may be stopped already, or systemd not run here.
+    let stopped = systemctl(&["disable", "--now", install::UNIT]);
+    install::uninstall(Path::new("/"))?;
+    stopped.and_then(|()| systemctl(&["daemon-reload"]))?;
+    say!("This host is as it was before `longhaul gateway install`.");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn systemctl(words: &[&str]) -> anyhow::Result<()> {
+    let shown = words.join(" ");
+    let status = Command::new("systemctl").args(words).status();
+    let status = status.context("cannot run systemctl: is this a host with systemd?")?;
+    ensure!(status.success(), "`systemctl {shown}` failed ({status})");
+    Ok(())
 }
 
 fn serve(config: &Config, quiet: bool) -> anyhow::Result<ExitCode> {

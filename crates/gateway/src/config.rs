@@ -1,7 +1,7 @@
 //! The configuration file (TOML) of one gateway of a pair.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -29,6 +29,8 @@ pub struct Config {
     pub deliver: Deliver,
     /// An explicit proxy for programs on this side.
     pub proxy: Option<Proxy>,
+    /// A web page that shows what the gateway does.
+    pub web: Option<Web>,
 }
 
 /// The trunk.
@@ -172,6 +174,19 @@ impl Default for Deliver {
 pub struct Proxy {
     /// Where it listens; it asks nobody for a password.
     pub listen: SocketAddr,
+}
+
+/// A web page, with the same status as JSON and for Prometheus.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Web {
+    /// Where it is served, to whoever can reach that.
+    #[serde(default = "web_address")]
+    pub listen: SocketAddr,
+}
+
+fn web_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 7275).into()
 }
 
 /// A port, or a range of them: `80`, `"8000-8099"`.

@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, lookup_host};
 use crate::config::Deliver;
 use crate::request::{Refusal, Reply, Request, Target, receive, send};
 use crate::rules::mark;
+use crate::sight::{Book, Side};
 use crate::splice::{End, Passed, splice};
 
 /// As long as TCP's SYNs are worth waiting for: a client gives up after about two minutes.
@@ -31,6 +32,7 @@ const IDLE: Duration = Duration::from_secs(600);
 pub(crate) async fn serve(
     deliver: &Arc<Deliver>,
     mut stream: UdpStream,
+    book: &Book,
 ) -> io::Result<(Request, Result<Passed, Refusal>)> {
     let request: Request = tokio::time::timeout(PATIENCE, receive(&mut stream)).await??;
     stream.set_priority(request.share.priority(request.client.ip()));
@@ -38,7 +40,8 @@ pub(crate) async fn serve(
         Ok(mut server) => {
             server.cut_when_dropped();
             send(&mut stream, &Reply::Ok(())).await?;
-            Ok((request, Ok(splice(stream, server).await)))
+            let entry = book.enter(Side::Far, request.client, request.server.to_string());
+            Ok((request, Ok(splice(stream, server, entry.counters()).await)))
         }
         Err(refusal) => {
             send(&mut stream, &Reply::Err(refusal)).await?;

@@ -2,7 +2,8 @@
 //! lets the kernel accept it and joins the two; or passes on why there is no connection.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use units::Instant;
 use crate::config::Intercept;
 use crate::dial::prepare;
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
-use crate::record::{Outcome, Record};
+use crate::record::{Bypass, Outcome, Record};
 use crate::request::{Refusal, Reply, Request, Target, receive, send};
 use crate::rules::mark;
+use crate::sight::{Book, Entry, Side};
 use crate::splice::{End, splice};
 use crate::trunk::{MAX_CONNECTIONS, Trunk};
 
@@ -82,12 +84,13 @@ pub(crate) struct Interceptor {
     tasks: JoinSet<Done>,
     trunk: Trunk,
     settings: Arc<Intercept>,
+    book: Book,
 }
 
 impl Interceptor {
     /// # Errors
     /// What the system said.
-    pub(crate) async fn open(settings: &Intercept, trunk: Trunk) -> io::Result<Self> {
+    pub(crate) async fn open(settings: &Intercept, trunk: Trunk, book: Book) -> io::Result<Self> {
         let listen = |v6| net::transparent::listen(v6, settings.port);
         Ok(Self {
             queue: Queue::open(settings.queue).await?,
@@ -98,11 +101,12 @@ impl Interceptor {
             tasks: JoinSet::new(),
             trunk,
             settings: Arc::new(settings.clone()),
+            book,
         })
     }
 
     /// Until the kernel fails.
-    pub(crate) async fn run(mut self, report: impl Fn(Record)) -> io::Result<()> {
+    pub(crate) async fn run(mut self, report: impl Fn(Record)) -> io::Result<Infallible> {
         let mut sweep = interval(ARRIVAL / 4);
         loop {
             tokio::select! {
@@ -133,7 +137,7 @@ impl Interceptor {
             Done::Ended(flow, id, record) => {
                 report(record);
                 match self.flows.entry(flow) {
-                    Entry::Occupied(entry) if matches!(entry.get(), State::Joined(it) if it.id == id) =>
+                    hash_map::Entry::Occupied(entry) if matches!(entry.get(), State::Joined(it) if it.id == id) =>
                     {
                         let State::Joined(Joined { next: Some(syn), .. }) = entry.remove() else {
                             return Ok(());
@@ -193,9 +197,13 @@ impl Interceptor {
 
     /// A SYN of a connection that is not known yet.
     fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Record)) -> io::Result<()> {
-        let Some(connection) = self.trunk.usable().filter(|_| self.has_room(flow)) else {
-            report(Record::of(flow, Outcome::Bypassed));
-            return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED });
+        let usable = self.trunk.usable().ok_or(Bypass::NoTrunk);
+        let connection = match usable {
+            Ok(connection) if self.has_room(flow) => connection,
+            other => {
+                report(Record::of(flow, Outcome::Bypassed(other.err().unwrap_or(Bypass::NoRoom))));
+                return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED });
+            }
         };
         if self.is_early(flow) {
             return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::TAKEN });
@@ -237,7 +245,7 @@ impl Interceptor {
             return None;
         };
         self.flows.remove(&flow);
-        if let Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
+        if let hash_map::Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
             *asked.get_mut() -= 1;
             if *asked.get() == 0 {
                 asked.remove();
@@ -264,7 +272,8 @@ impl Interceptor {
             }
             // The trunk is gone, or the far gateway cannot: the kernel takes the SYN on as if we
             // were not there.
-            Err(_) | Ok(Err(Refusal::Failed)) => (verdict(Refusal::Failed), Outcome::Bypassed),
+            Err(_) => (verdict(Refusal::Failed), Outcome::Bypassed(Bypass::NoTrunk)),
+            Ok(Err(Refusal::Failed)) => (verdict(Refusal::Failed), Outcome::Bypassed(Bypass::Far)),
             Ok(Err(refusal)) => (verdict(refusal), Outcome::Refused(refusal)),
         };
         report(Record::of(flow, outcome));
@@ -283,8 +292,9 @@ impl Interceptor {
         match self.flows.remove(&flow) {
             Some(State::Granted { stream, number, .. }) => {
                 let id = self.join(flow, Some(number));
+                let entry = self.enter(flow);
                 self.tasks.spawn(async move {
-                    let passed = splice(client, *stream).await;
+                    let passed = splice(client, *stream, entry.counters()).await;
                     Done::Ended(flow, id, Record::of(flow, Outcome::Carried(passed)))
                 });
             }
@@ -308,10 +318,15 @@ impl Interceptor {
         id
     }
 
+    fn enter(&self, (client, server): Flow) -> Entry {
+        self.book.enter(Side::Near, client, server.to_string())
+    }
+
     /// A client that was answered before the server was asked, as the settings wish.
     fn accepted_early(&mut self, flow: Flow, mut client: TcpStream) {
         let (trunk, settings) = (self.trunk.clone(), self.settings.clone());
         let id = self.join(flow, None);
+        let entry = self.enter(flow);
         client.cut_when_dropped();
         self.tasks.spawn(async move {
             let ask = async {
@@ -319,7 +334,7 @@ impl Interceptor {
                 request(&connection, flow, &settings).await
             };
             let outcome = match ask.await {
-                Ok(Ok(stream)) => Outcome::Carried(splice(client, stream).await),
+                Ok(Ok(stream)) => Outcome::Carried(splice(client, stream, entry.counters()).await),
                 Ok(Err(refusal)) => reset(client, Outcome::Refused(refusal)),
                 Err(_) => reset(client, Outcome::Lost),
             };

@@ -5,20 +5,26 @@
 //! `rules` are the kernel's by which packets come here, `nfqueue` the queue where SYNs wait,
 //! `intercept` the near gateway (`proxy` for those who ask for it) and `dial` the far one, `request` what they say to each other,
 //! `splice` joins two byte streams, `trunk` keeps the connection between them. Every gateway is
-//! both near and far.
+//! both near and far; `sight` shows what it does, `doctor` what is wrong with its host, `install`
+//! makes it a service.
 #![forbid(unsafe_code)]
 
 mod config;
 mod dial;
+mod doctor;
+pub mod install;
 mod intercept;
 mod nfqueue;
 mod proxy;
 mod record;
 mod request;
 mod rules;
+mod sight;
 mod splice;
 mod trunk;
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::net::IpAddr;
@@ -29,15 +35,22 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub use config::{Config, ConfigError, DEFAULT_PORT, Deliver, Intercept, Ports, Proxy};
-pub use record::{Outcome, Record};
+pub use config::{
+    Config, ConfigError, DEFAULT_PORT, Deliver, Intercept, Ports, Proxy, Web, Weight,
+};
+pub use doctor::{Check, Finding, examine};
+pub use record::{Bypass, Outcome, Record};
 pub use request::Refusal;
 pub use rules::RulesError;
+pub use sight::{
+    AskError, Connection, Sample, Side, Status, Totals, TrunkState, TrunkStatus, ask as status,
+};
 pub use splice::Passed;
 pub use trunk::TrunkEvent;
 
 use intercept::Interceptor;
 use rules::Rules;
+use sight::{Book, Control};
 use trunk::Trunk;
 
 /// Streams of the other gateway that wait to be served.
@@ -58,6 +71,14 @@ pub enum GatewayError {
     /// The proxy's address.
     #[error("cannot serve the proxy's address ({0}): choose another for proxy.listen")]
     Proxy(io::Error),
+    /// The web page's address.
+    #[error("cannot serve the web page ({0}): choose another address for web.listen")]
+    Web(io::Error),
+    /// The control socket.
+    #[error(
+        "cannot answer `longhaul gateway status` ({0}): is another gateway of this user running here?"
+    )]
+    Control(io::Error),
 }
 
 /// What happens in a gateway.
@@ -87,7 +108,15 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     events: impl Fn(Event) + Send + Sync + 'static,
 ) -> Result<(), GatewayError> {
-    let events = Arc::new(events);
+    let book = Book::new();
+    let events = {
+        let book = book.clone();
+        Arc::new(move |event: Event| {
+            book.note(&event);
+            events(event);
+        })
+    };
+    let control = Control::bind().map_err(GatewayError::Control)?;
     let transparent = config.intercept.is_some() || config.deliver.from_client;
     let _rules = if transparent { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
     let trunk = Trunk::default();
@@ -96,41 +125,71 @@ pub async fn run(
         let events = events.clone();
         trunk.keep(&config.trunk, &credentials, streams, move |event| events(Event::Trunk(event)))
     };
-    let near = async {
-        match &config.intercept {
-            Some(settings) => {
-                let events = events.clone();
-                let interceptor = Interceptor::open(settings, trunk.clone()).await?;
-                interceptor.run(move |record| events(Event::Near(record))).await
-            }
-            None => std::future::pending().await,
-        }
+    let near = {
+        let events = events.clone();
+        let report = move |record| events(Event::Near(record));
+        near(config.intercept.as_ref(), &trunk, &book, report)
     };
-    let proxy = async {
-        match &config.proxy {
-            Some(settings) => {
-                let events = events.clone();
-                let listener = TcpListener::bind(settings.listen).await?;
-                proxy::run(listener, trunk.clone(), move |record| events(Event::Near(record))).await
-            }
-            None => std::future::pending().await,
-        }
+    let proxy = {
+        let events = events.clone();
+        let report = move |record| events(Event::Near(record));
+        proxy(config.proxy.as_ref(), &trunk, &book, report)
     };
     let ended = tokio::select! {
         kept = kept => kept.map_err(GatewayError::Trunk),
-        near = near => near.map_err(GatewayError::Intercept),
-        proxy = proxy => proxy.map_err(GatewayError::Proxy),
-        () = far(config.deliver.clone(), opened, events.clone()) => Ok(()),
+        Err(error) = near => Err(GatewayError::Intercept(error)),
+        Err(error) = proxy => Err(GatewayError::Proxy(error)),
+        Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
+        Err(error) = sight::serve(control, book.clone()) => Err(GatewayError::Control(error)),
+        () = book.watch(trunk.clone()) => Ok(()),
+        () = far(config.deliver.clone(), opened, book.clone(), events.clone()) => Ok(()),
         () = stop => Ok(()),
     };
     trunk.farewell().await;
     ended
 }
 
+async fn near(
+    settings: Option<&Intercept>,
+    trunk: &Trunk,
+    book: &Book,
+    report: impl Fn(Record),
+) -> io::Result<Infallible> {
+    match settings {
+        Some(settings) => {
+            Interceptor::open(settings, trunk.clone(), book.clone()).await?.run(report).await
+        }
+        None => pending().await,
+    }
+}
+
+async fn proxy(
+    settings: Option<&Proxy>,
+    trunk: &Trunk,
+    book: &Book,
+    report: impl Fn(Record),
+) -> io::Result<Infallible> {
+    match settings {
+        Some(settings) => {
+            let listener = TcpListener::bind(settings.listen).await?;
+            proxy::run(listener, trunk.clone(), book.clone(), report).await
+        }
+        None => pending().await,
+    }
+}
+
+async fn web(settings: Option<&Web>, book: &Book) -> io::Result<Infallible> {
+    match settings {
+        Some(settings) => sight::run_web(settings.listen, book.clone()).await,
+        None => pending().await,
+    }
+}
+
 /// Serves what the other gateway asks for.
 async fn far(
     deliver: Deliver,
     mut opened: mpsc::Receiver<net::udp::UdpStream>,
+    book: Book,
     events: Arc<impl Fn(Event) + Send + Sync + 'static>,
 ) {
     let deliver = Arc::new(deliver);
@@ -143,10 +202,10 @@ async fn far(
             },
             Some(_) = tasks.join_next() => continue,
         };
-        let (deliver, events) = (deliver.clone(), events.clone());
+        let (deliver, book, events) = (deliver.clone(), book.clone(), events.clone());
         tasks.spawn(async move {
             // What ends before it was understood leaves nothing to tell of.
-            let Ok((request, outcome)) = dial::serve(&deliver, stream).await else { return };
+            let Ok((request, outcome)) = dial::serve(&deliver, stream, &book).await else { return };
             let server = request.server.to_string();
             let outcome = outcome.map_or_else(Outcome::Refused, Outcome::Carried);
             events(Event::Far(Record { client: request.client, server, outcome }));

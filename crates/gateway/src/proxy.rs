@@ -1,6 +1,7 @@
 //! The explicit way to the trunk, for programs of users without root: SOCKS5 (RFC 1928) and HTTP
 //! CONNECT (RFC 9110, 9.3.6) at one port.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 use crate::dial::prepare;
 use crate::record::{Outcome, Record};
 use crate::request::{MAX_NAME, Refusal, Reply, Request, Share, Target, receive, send};
+use crate::sight::{Book, Side};
 use crate::splice::splice;
 use crate::trunk::Trunk;
 
@@ -33,15 +35,16 @@ const NO_METHOD: u8 = 0xff;
 pub(crate) async fn run(
     listener: TcpListener,
     trunk: Trunk,
+    book: Book,
     report: impl Fn(Record),
-) -> io::Result<()> {
+) -> io::Result<Infallible> {
     let mut clients: JoinSet<Option<Record>> = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MAX_CLIENTS => {
                 // One that is gone already is no failure of the listener.
                 let Ok((client, address)) = accepted else { continue };
-                clients.spawn(serve(client, address, trunk.clone()));
+                clients.spawn(serve(client, address, trunk.clone(), book.clone()));
             }
             Some(ended) = clients.join_next() => {
                 if let Ok(Some(record)) = ended {
@@ -52,7 +55,12 @@ pub(crate) async fn run(
     }
 }
 
-async fn serve(mut client: TcpStream, address: SocketAddr, trunk: Trunk) -> Option<Record> {
+async fn serve(
+    mut client: TcpStream,
+    address: SocketAddr,
+    trunk: Trunk,
+    book: Book,
+) -> Option<Record> {
     let asked = timeout(PATIENCE, ask(&mut client)).await.ok()?.ok()??;
     let (target, manner) = asked;
     let server = target.to_string();
@@ -68,7 +76,10 @@ async fn serve(mut client: TcpStream, address: SocketAddr, trunk: Trunk) -> Opti
     };
     client.write_all(&manner.answer(reply)).await.ok()?;
     let outcome = match stream {
-        Some(stream) => Outcome::Carried(splice(client, stream).await),
+        Some(stream) => {
+            let entry = book.enter(Side::Near, address, server.clone());
+            Outcome::Carried(splice(client, stream, entry.counters()).await)
+        }
         None => outcome?,
     };
     Some(Record { client: address, server, outcome })

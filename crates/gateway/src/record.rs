@@ -22,12 +22,33 @@ pub struct Record {
 pub enum Outcome {
     /// It was carried over the trunk.
     Carried(Passed),
-    /// It went past the gateways: there is no trunk, or no room on it.
-    Bypassed,
+    /// It went past the gateways.
+    Bypassed(Bypass),
     /// The far side did not make it.
     Refused(Refusal),
     /// The trunk was lost while the client waited.
     Lost,
+}
+
+/// Why a connection went past the gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bypass {
+    /// There is no trunk, or nothing is heard over it.
+    NoTrunk,
+    /// As many connections are carried, or asked for by this client, as may be.
+    NoRoom,
+    /// The far gateway could not connect, for reasons of its own.
+    Far,
+}
+
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoTrunk => "there is no trunk",
+            Self::NoRoom => "there is no room for more",
+            Self::Far => "the far gateway could not",
+        })
+    }
 }
 
 impl Record {
@@ -40,11 +61,14 @@ impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to {}: ", self.client, self.server)?;
         match self.outcome {
-            Outcome::Carried(Passed { bytes: (up, down), whole }) => {
-                let end = if whole { "" } else { ", reset" };
-                write!(f, "{up} bytes there, {down} back{end}")
+            Outcome::Carried(Passed { bytes: (up, down), whole, undelivered }) => {
+                write!(f, "{up} bytes there, {down} back")?;
+                match whole {
+                    true => Ok(()),
+                    false => write!(f, ", reset with {undelivered} not known to have arrived"),
+                }
             }
-            Outcome::Bypassed => write!(f, "direct, past the trunk"),
+            Outcome::Bypassed(why) => write!(f, "direct: {why}"),
             Outcome::Refused(refusal) => write!(f, "{refusal}"),
             Outcome::Lost => write!(f, "the trunk was lost"),
         }

@@ -36,7 +36,7 @@ pub(crate) mod mark {
 }
 
 /// The routing table, and the priority of the rule that leads there.
-const TABLE: &str = "7273";
+pub(crate) const TABLE: &str = "7273";
 
 /// Rules and routes in force; gone when dropped.
 pub(crate) struct Rules {
@@ -114,7 +114,7 @@ impl Drop for Rules {
 }
 
 /// Removes what is there; nothing there is nothing wrong.
-fn remove() {
+pub(crate) fn remove() {
     let _ = nft("delete table inet longhaul\n");
     for family in ["-4", "-6"] {
         while run("ip", "iproute2", &[family, "rule", "del", "priority", TABLE], None).is_ok() {}

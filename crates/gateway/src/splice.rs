@@ -4,12 +4,15 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::udp::UdpStream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+
+use crate::sight::Counters;
 
 /// Bytes that are read at a time; held only while they wait to be written.
 const CHUNK: usize = 64 << 10;
@@ -28,6 +31,9 @@ pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
 
     /// Lets it be dropped without a reset, now that all was said and heard.
     fn finish(&mut self);
+
+    /// Bytes written to it that are not known to have reached the other gateway.
+    fn undelivered(&self) -> u64;
 }
 
 impl End for TcpStream {
@@ -44,6 +50,11 @@ impl End for TcpStream {
     fn finish(&mut self) {
         let _ = socket2::SockRef::from(&*self).set_linger(None);
     }
+
+    /// It leads to a host.
+    fn undelivered(&self) -> u64 {
+        0
+    }
 }
 
 impl End for UdpStream {
@@ -57,6 +68,10 @@ impl End for UdpStream {
 
     /// One that has ended both ways has nothing left to reset.
     fn finish(&mut self) {}
+
+    fn undelivered(&self) -> u64 {
+        UdpStream::undelivered(self)
+    }
 }
 
 /// What passed.
@@ -66,15 +81,17 @@ pub struct Passed {
     pub bytes: (u64, u64),
     /// Whether both directions ended with all their bytes delivered.
     pub whole: bool,
+    /// Bytes that were taken from hosts here and are not known to have gone on.
+    pub undelivered: u64,
 }
 
 /// Joins two ends until both directions have ended, or one of them fails, upon which what is left
 /// is reset; so it is when this is dropped, or the process killed, for a host must not take what was
 /// cut for the whole.
-pub(crate) async fn splice(mut a: impl End, mut b: impl End) -> Passed {
+pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters) -> Passed {
     a.cut_when_dropped();
     b.cut_when_dropped();
-    let (mut there, mut back) = (Flow::default(), Flow::default());
+    let (mut there, mut back) = (Flow::new(&counters.there), Flow::new(&counters.back));
     let outcome = poll_fn(|cx| {
         let first = there.poll(cx, &mut a, &mut b);
         let second = back.poll(cx, &mut b, &mut a);
@@ -99,25 +116,26 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End) -> Passed {
             }
         };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+    let undelivered = there.left() + back.left() + a.undelivered() + b.undelivered();
+    if !whole {
         a.abort();
         b.abort();
     }
-    Passed { bytes: (there.written, back.written), whole }
+    Passed { bytes: counters.read(), whole, undelivered }
 }
 
 /// One direction.
-#[derive(Default)]
-struct Flow {
+struct Flow<'a> {
     /// Read and not written: from `start` on.
     chunk: Vec<u8>,
     start: usize,
-    written: u64,
+    written: &'a AtomicU64,
     state: State,
 }
 
-#[derive(Default, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 enum State {
-    #[default]
     Open,
     /// All was read; the end is being passed on.
     Closing,
@@ -125,7 +143,16 @@ enum State {
     Failed,
 }
 
-impl Flow {
+impl<'a> Flow<'a> {
+    fn new(written: &'a AtomicU64) -> Self {
+        Self { chunk: Vec::new(), start: 0, written, state: State::Open }
+    }
+
+    /// Bytes read and not written.
+    fn left(&self) -> u64 {
+        (self.chunk.len() - self.start.min(self.chunk.len())) as u64
+    }
+
     fn is_closing(&self) -> bool {
         self.state == State::Closing
     }
@@ -164,7 +191,7 @@ impl Flow {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.start += written;
-        self.written += written as u64;
+        self.written.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 

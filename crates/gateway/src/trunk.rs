@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
@@ -50,6 +50,8 @@ pub(crate) struct Trunk(Arc<Mutex<Ends>>);
 #[derive(Default)]
 struct Ends {
     usable: Option<Arc<UdpConnection>>,
+    /// The last that was made, for those who only look.
+    last: Weak<UdpConnection>,
     /// What the connection's packets leave by; it is kept as long as the connection.
     endpoint: Option<Arc<UdpEndpoint>>,
 }
@@ -65,6 +67,11 @@ impl Trunk {
         self.ends().usable.is_some()
     }
 
+    /// The connection, even if nothing was heard lately.
+    pub(crate) fn connection(&self) -> Option<Arc<UdpConnection>> {
+        self.ends().last.upgrade()
+    }
+
     fn set(&self, connection: Option<Arc<UdpConnection>>) {
         self.ends().usable = connection;
     }
@@ -73,11 +80,13 @@ impl Trunk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Once nobody holds the connection: waits for the word of it to leave, but not long.
+    /// Once nobody holds the connection: waits for the word of it to leave, but not long, and not
+    /// if nobody hears it.
     pub(crate) async fn farewell(&self) {
-        let Ends { usable, endpoint } = std::mem::take(&mut *self.ends());
+        let Ends { usable, endpoint, .. } = std::mem::take(&mut *self.ends());
+        let heard = usable.is_some();
         drop(usable);
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = endpoint.filter(|_| heard) {
             let _ = timeout(FAREWELL, endpoint.idle()).await;
         }
     }
@@ -117,6 +126,7 @@ impl Trunk {
                     }
                     events(TrunkEvent::Up(connection.address()));
                     let connection = Arc::new(connection);
+                    self.ends().last = Arc::downgrade(&connection);
                     tokio::select! {
                         lost = self.carry(&connection, &streams, &events) => {
                             self.set(None);

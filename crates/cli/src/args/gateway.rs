@@ -29,7 +29,11 @@ A configuration file, for the gateway between the hosts at lan0 and the path (as
 
 Without root, programs that know proxies have one (SOCKS5 and HTTP CONNECT):
   [proxy]
-  listen = \"127.0.0.1:1080\"";
+  listen = \"127.0.0.1:1080\"
+
+A page to look at, with /metrics for Prometheus:
+  [web]
+  listen = \"127.0.0.1:7275\"";
 
 /// What to do.
 #[derive(Subcommand)]
@@ -41,6 +45,34 @@ pub enum GatewayAction {
         /// Say nothing but errors, and nothing of single connections
         #[arg(short, long)]
         quiet: bool,
+    },
+    /// Show what the gateway that runs here is doing
+    Status {
+        /// Write it as JSON, with the history of the last ten minutes
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look for what is wrong with this host, the rules or the other gateway, and say how to mend it
+    Doctor {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Write one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the gateway a service of this host (systemd), and set the kernel for it
+    Install {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Only show what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Leave the host as it was before `install`
+    Uninstall {
+        /// Only show what would be done
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Print the kernel's rules (nftables) that `run` would put in force
     Rules(ConfigFile),

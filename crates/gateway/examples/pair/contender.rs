@@ -101,7 +101,7 @@ impl Contender {
             fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         }
         for gateway in [NEAR, FAR] {
-            world.set(gateway, "ipv4/tcp_congestion_control", self.congestion_control);
+            world.congestion_control(gateway, self.congestion_control);
         }
         // The far one first, for it is called.
         let mut running = Running(vec![Process::start(world, FAR, far, folder)?]);

@@ -1,5 +1,6 @@
 //! Clients and servers that measure: bytes without end, readers that stall, and many connections.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -165,11 +166,12 @@ async fn send(to: SocketAddr, number: u32, delay: Duration) -> io::Result<()> {
 }
 
 /// What came of many connections.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub struct Many {
     /// Those that were made and carried a byte there and back, while all before stayed open.
     pub made: usize,
-    pub failed: usize,
+    /// Why others were not, and how many for each reason.
+    pub failed: BTreeMap<String, usize>,
     /// The longest that one took for that.
     pub slowest: Duration,
 }
@@ -203,7 +205,10 @@ where
                         many.slowest = many.slowest.max(took);
                         open.push(stream);
                     }
-                    _ => many.failed += 1,
+                    Ok(Ok(Err(error))) => {
+                        *many.failed.entry(error.kind().to_string()).or_default() += 1;
+                    }
+                    _ => *many.failed.entry("no answer".to_owned()).or_default() += 1,
                 }
             }
             (many, look())

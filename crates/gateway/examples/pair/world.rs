@@ -115,7 +115,8 @@ impl World {
         ]);
     }
 
-    fn ip(&self, commands: &[String]) {
+    /// Runs `ip`.
+    pub fn ip(&self, commands: &[String]) {
         for command in commands {
             if let Err(said) = run(command) {
                 panic!("ip {command}: {said}");
@@ -127,6 +128,20 @@ impl World {
     pub fn set(&self, host: usize, file: &str, value: &str) {
         let path = format!("/proc/sys/net/{file}");
         self.on(host, || std::fs::write(&path, value)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+
+    /// Sets by which congestion control a host sends to the other side (IPv4), also one that the
+    /// machine does not allow to everybody.
+    #[allow(dead_code, reason = "not every program that has this file measures rates")]
+    pub fn congestion_control(&self, host: usize, cc: &str) {
+        let (to, via) = [
+            ("default", "10.1.0.1"),
+            ("10.2.0.0/24", PATH[1].0),
+            ("10.1.0.0/24", PATH[0].0),
+            ("default", "10.2.0.1"),
+        ][host];
+        let name = &self.names[host];
+        self.ip(&[format!("-n {name} route replace {to} via {via} congctl {cc}")]);
     }
 
     /// The name of a host's namespace.

@@ -3,7 +3,9 @@
 
 #[path = "../../examples/pair/cases.rs"]
 mod cases;
+mod faults;
 mod gateways;
+mod sight;
 #[path = "../../examples/pair/world.rs"]
 mod world;
 
@@ -13,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use gateway::{Outcome, Passed, Refusal};
+use gateway::{Bypass, Outcome, Passed, Refusal};
 
 use cases::{ALL, BODY, Scene, read_all};
 use gateways::{Pair, skip};
@@ -91,7 +93,8 @@ fn both_gateways_record_what_passed() {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut client).len(), BODY / 2);
         served.join().unwrap();
-        let passed = Passed { bytes: (BODY as u64, BODY as u64 / 2), whole: true };
+        let bytes = (BODY as u64, BODY as u64 / 2);
+        let passed = Passed { bytes, whole: true, undelivered: 0 };
         let record = near.record(own);
         assert!(matches!(record.outcome, Outcome::Carried(it) if it == passed), "{record}");
         assert!(matches!(far.record(own).outcome, Outcome::Carried(_)));
@@ -129,7 +132,7 @@ fn without_the_other_gateway_connections_go_direct() {
         client.write_all(b"hello").unwrap();
         drop(client);
         assert_eq!(served.join().unwrap(), (b"hello".to_vec(), own));
-        assert!(matches!(near.record(own).outcome, Outcome::Bypassed));
+        assert!(matches!(near.record(own).outcome, Outcome::Bypassed(Bypass::NoTrunk)));
     });
 }
 
@@ -153,7 +156,7 @@ fn a_syn_that_waits_goes_direct_when_the_trunk_falls_silent() {
         let served = server(world, to, |_, from| from);
         let own = connect(world, to).unwrap().local_addr().unwrap();
         assert_eq!(served.join().unwrap(), own);
-        assert!(matches!(near.record(own).outcome, Outcome::Bypassed));
+        assert!(matches!(near.record(own).outcome, Outcome::Bypassed(Bypass::NoTrunk)));
     });
 }
 

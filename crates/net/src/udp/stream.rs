@@ -40,6 +40,11 @@ impl UdpStream {
         self.handle.lock().connection.set_priority(self.id, priority);
     }
 
+    /// Bytes that were written and are not known to have arrived.
+    pub fn undelivered(&self) -> u64 {
+        self.handle.lock().connection.undelivered(self.id)
+    }
+
     /// Gives up writing; the other end reads an error with this code.
     pub fn reset(&mut self, code: u64) {
         self.finished = true;

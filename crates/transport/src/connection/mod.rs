@@ -377,6 +377,11 @@ impl Connection {
         self.streams.delivery(stream)
     }
 
+    /// Bytes that were written to a stream and are not known to have arrived.
+    pub fn undelivered(&self, stream: u64) -> u64 {
+        self.streams.undelivered(stream)
+    }
+
     /// The application is through with the stream and will not name it again. What was written
     /// and finished before still goes out.
     pub fn release(&mut self, stream: u64) {

@@ -208,6 +208,11 @@ impl Streams {
         self.table.get(&id).map_or(Delivery::GivenUp, |stream| stream.send.delivery())
     }
 
+    /// Bytes that were written and are not known to have arrived.
+    pub(crate) fn undelivered(&self, id: u64) -> u64 {
+        self.table.get(&id).map_or(0, |stream| stream.send.held())
+    }
+
     /// The application lets go of the stream: it will not ask again.
     pub(crate) fn release(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id) {

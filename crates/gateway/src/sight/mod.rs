@@ -1,0 +1,15 @@
+//! What a gateway shows of itself: `book` keeps what is carried, `status` is the picture of a moment,
+//! which the local `control` socket hands to `longhaul gateway status`, and `web` to browsers and
+//! Prometheus (`metrics`).
+
+mod book;
+mod control;
+mod metrics;
+mod status;
+mod web;
+
+pub(crate) use book::{Book, Counters, Entry};
+pub use control::{AskError, ask};
+pub(crate) use control::{Control, serve};
+pub use status::{Connection, Sample, Side, Status, Totals, TrunkState, TrunkStatus};
+pub(crate) use web::run as run_web;

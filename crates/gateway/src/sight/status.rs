@@ -1,0 +1,203 @@
+//! What a gateway is doing, at a moment.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use units::Rate;
+
+/// The picture of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Seconds since it began.
+    pub seconds: f64,
+    /// The trunk.
+    pub trunk: TrunkStatus,
+    /// What has ended, and came to what.
+    pub totals: Totals,
+    /// Connections that are carried now.
+    pub open: u64,
+    /// The busiest of them.
+    pub connections: Vec<Connection>,
+    /// The last minutes, a sample a second, the oldest first.
+    pub history: Vec<Sample>,
+}
+
+/// How the trunk stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrunkState {
+    /// It carries connections.
+    Up,
+    /// Nothing is heard; new connections go direct.
+    Silent,
+    /// There is none.
+    #[default]
+    Down,
+}
+
+/// The trunk at a moment, and since it was made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TrunkStatus {
+    /// How it stands.
+    pub state: TrunkState,
+    /// The other gateway's address, once it is known.
+    pub peer: Option<String>,
+    /// Datagrams sent since it was made, and those of them that were lost.
+    pub sent: u64,
+    /// See `sent`.
+    pub lost: u64,
+    /// Datagrams that the other gateway sent and that did not arrive.
+    pub missing: u64,
+    /// What holds this side's sending back now: `application` when there is nothing to send.
+    pub limit: String,
+    /// The last second.
+    pub now: Sample,
+}
+
+/// A second of the trunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it ended: seconds since the gateway began.
+    pub at: f64,
+    /// Bits sent in it, with headers of the transport.
+    pub sent: f64,
+    /// Bits received.
+    pub received: f64,
+    /// The share of the datagrams sent that was lost.
+    pub loss: f64,
+    /// Round-trip time in milliseconds; 0 before it is known.
+    pub rtt_ms: f64,
+    /// How much of that are queues: what it is longer than the least of the last seconds.
+    pub queue_ms: f64,
+    /// Bits a second at which packets may go out.
+    pub pace: f64,
+    /// Connections that were carried.
+    pub open: u64,
+}
+
+/// Which of its two hosts a gateway stands next to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The client's.
+    Near,
+    /// The server's.
+    Far,
+}
+
+/// A connection that is carried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Connection {
+    /// Where this gateway stands.
+    pub side: Side,
+    /// Who made it.
+    pub client: String,
+    /// To whom.
+    pub server: String,
+    /// Its age in seconds.
+    pub seconds: f64,
+    /// Bytes from the client to the server so far, and back.
+    pub there: u64,
+    /// See `there`.
+    pub back: u64,
+    /// Bits a second from the client to the server in the last second, and back.
+    pub rate_there: f64,
+    /// See `rate_there`.
+    pub rate_back: f64,
+}
+
+/// What became of connections since the gateway began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Carried to their end.
+    pub carried: u64,
+    /// Carried, and then reset.
+    pub reset: u64,
+    /// Refused by the far side, or not answered there.
+    pub refused: u64,
+    /// Lost with the trunk while the client waited.
+    pub lost: u64,
+    /// Went past the gateways because there was no trunk.
+    pub bypassed_no_trunk: u64,
+    /// Because as many were carried as may be.
+    pub bypassed_no_room: u64,
+    /// Because the far gateway could not connect, for reasons of its own.
+    pub bypassed_by_far: u64,
+    /// Bytes of connections that have ended, from clients to servers.
+    pub there: u64,
+    /// And back.
+    pub back: u64,
+}
+
+impl fmt::Display for TrunkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Silent => "silent: new connections go direct",
+            Self::Down => "down: new connections go direct",
+        })
+    }
+}
+
+/// For people.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (trunk, now, totals) = (&self.trunk, &self.trunk.now, &self.totals);
+        let whole = |seconds: f64| {
+            let most = Duration::from_secs(u32::MAX.into());
+            Duration::try_from_secs_f64(seconds).unwrap_or(most).as_secs()
+        };
+        let rate = |bits: f64| Rate::from_bits_per_sec(bits as u64);
+        let peer = trunk.peer.as_deref().map(|peer| format!(", to {peer}")).unwrap_or_default();
+        writeln!(
+            f,
+            "trunk: {}{peer}; the gateway runs for {} s",
+            trunk.state,
+            whole(self.seconds)
+        )?;
+        if trunk.state != TrunkState::Down {
+            writeln!(f, "  sends {}, receives {}", rate(now.sent), rate(now.received))?;
+            writeln!(f, "  round trip {:.1} ms, queues {:.1} ms of it", now.rtt_ms, now.queue_ms)?;
+            let share = trunk.lost as f64 * 100.0 / trunk.sent.max(1) as f64;
+            writeln!(
+                f,
+                "  lost {:.2}% of the last second's packets, {share:.2}% of all; paced at {}, limited by {}",
+                now.loss * 100.0,
+                rate(now.pace),
+                trunk.limit
+            )?;
+        }
+        let reset = totals.reset;
+        writeln!(f, "carried: {} open, {} ended, {reset} reset", self.open, totals.carried)?;
+        for (count, what) in [
+            (totals.refused, "refused or not answered at the far side"),
+            (totals.lost, "lost with the trunk before they were made"),
+            (totals.bypassed_no_trunk, "went direct: there was no trunk"),
+            (totals.bypassed_no_room, "went direct: there was no room"),
+            (totals.bypassed_by_far, "went direct: the far gateway could not connect"),
+        ] {
+            if count > 0 {
+                writeln!(f, "  {count} {what}")?;
+            }
+        }
+        for it in &self.connections {
+            writeln!(
+                f,
+                "  {} -> {}, {} s: {} there ({} bytes), {} back ({} bytes)",
+                it.client,
+                it.server,
+                whole(it.seconds),
+                rate(it.rate_there),
+                it.there,
+                rate(it.rate_back),
+                it.back
+            )?;
+        }
+        let more = self.open - (self.connections.len() as u64).min(self.open);
+        if more > 0 {
+            writeln!(f, "  and {more} more")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Faults that were planted, and what `doctor` says of them; and a host that is set up and left as
+//! it was.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use gateway::install::{Plan, uninstall};
+use gateway::{Check, Config, Finding};
+use net::{Credentials, SharedKey};
+
+use crate::gateways::Pair;
+use crate::with_world;
+use crate::world::{NEAR, World};
+
+fn config(peer: &str, intercept: &str) -> Config {
+    let text = format!(
+        "[trunk]\npeer = \"{peer}\"\nkey = \"-\"\n[intercept]\ninterfaces = [\"lan\"]\n{intercept}"
+    );
+    text.parse().unwrap()
+}
+
+fn examine(world: &World, config: &Config, key: u8) -> Vec<Check> {
+    world.on(NEAR, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let credentials = Credentials::from(&SharedKey::from_bytes([key; 32]));
+        runtime.block_on(gateway::examine(config, &credentials))
+    })
+}
+
+/// What is wrong, but for a gateway that does not run.
+fn faults(checks: &[Check]) -> Vec<&Check> {
+    let faults = checks.iter().filter(|check| check.finding.is_fault());
+    faults.filter(|check| check.name != "gateway").collect()
+}
+
+/// The one fault is this one, and says so in these words.
+#[track_caller]
+fn one(checks: &[Check], name: &str, words: &str) {
+    let faults = faults(checks);
+    assert_eq!(faults.iter().map(|check| check.name).collect::<Vec<_>>(), [name], "{faults:#?}");
+    assert!(faults[0].to_string().contains(words), "{}", faults[0]);
+}
+
+const PEER: &str = "10.77.0.2:7273";
+
+#[test]
+fn doctor_finds_what_is_wrong_before_the_gateway_runs() {
+    with_world("doctor_finds_what_is_wrong_before_the_gateway_runs", |world| {
+        let far =
+            world.gateway(crate::world::FAR, "[trunk]\nlisten = \"10.77.0.2:7273\"\nkey = \"-\"\n");
+        let good = config(PEER, "");
+        let settle = |run: &dyn Fn() -> Vec<Check>| {
+            // The far gateway's thread may not listen yet.
+            let attempts = (0..50).map(|_| run());
+            attempts.take_while(|checks| !faults(checks).is_empty()).last();
+            run()
+        };
+        let checks = settle(&|| examine(world, &good, 7));
+        assert!(faults(&checks).is_empty(), "{checks:#?}");
+        assert!(checks.iter().any(|check| check.name == "gateway" && check.finding.is_fault()));
+
+        for (file, name, right) in [
+            ("ipv4/ip_forward", "forwarding, IPv4", "1"),
+            ("ipv6/conf/all/forwarding", "forwarding, IPv6", "1"),
+        ] {
+            world.set(NEAR, file, "0");
+            one(&examine(world, &good, 7), name, "sysctl -w");
+            world.set(NEAR, file, right);
+        }
+        world.set(NEAR, "ipv4/conf/lan/rp_filter", "1");
+        one(&examine(world, &good, 7), "reverse path filter", "strict on lan");
+        world.set(NEAR, "ipv4/conf/lan/rp_filter", "0");
+
+        one(&examine(world, &good, 8), "trunk", "key");
+        world.cut_trunk();
+        one(&examine(world, &good, 7), "trunk", "UDP port 7273");
+        world.mend_trunk();
+
+        let same_network = config(PEER, "to = [\"10.1.0.0/24\"]");
+        one(&examine(world, &same_network, 7), "way to the other side", "on this side");
+        let taken = world.on(NEAR, || TcpListener::bind("127.0.0.1:7274").unwrap());
+        one(&examine(world, &good, 7), "port", "7274");
+        drop(taken);
+        let itself = examine(world, &config("10.77.0.1:7273", ""), 7);
+        assert!(
+            faults(&itself).iter().any(|it| it.to_string().contains("is this host")),
+            "{itself:#?}"
+        );
+        let nowhere = examine(world, &config("192.0.2.1:7273", ""), 7);
+        assert!(
+            faults(&nowhere).iter().any(|it| it.to_string().contains("ip route add")),
+            "{nowhere:#?}"
+        );
+
+        drop(far);
+        one(&examine(world, &good, 7), "trunk", "nobody listens");
+        let name = world.name(NEAR);
+        world.ip(&[format!("-n {name} link set path mtu 1200")]);
+        let small = examine(world, &good, 7);
+        assert!(faults(&small).iter().any(|it| it.to_string().contains("mtu 1500")), "{small:#?}");
+        world.ip(&[format!("-n {name} link set lan down")]);
+        let down = examine(world, &good, 7);
+        assert!(faults(&down).iter().any(|it| it.to_string().contains("lan is down")), "{down:#?}");
+        let misnamed = Config { intercept: config(PEER, "queue = 9").intercept, ..good };
+        let mut misnamed = misnamed;
+        misnamed.intercept.as_mut().unwrap().interfaces = vec!["lan9".into()];
+        let absent = examine(world, &misnamed, 7);
+        assert!(faults(&absent).iter().any(|it| it.to_string().contains("no lan9")), "{absent:#?}");
+    });
+}
+
+#[test]
+fn doctor_finds_what_was_done_to_a_gateway_that_runs() {
+    with_world("doctor_finds_what_was_done_to_a_gateway_that_runs", |world| {
+        let [near, _far] = world.gateways("");
+        let good = config(PEER, "");
+        let checks = examine(world, &good, 7);
+        assert!(!checks.iter().any(|check| check.finding.is_fault()), "{checks:#?}");
+
+        let name = world.name(NEAR);
+        world.ip(&[format!("-n {name} -6 route flush table 7273")]);
+        one(&examine(world, &good, 7), "route, IPv6", "no local route");
+        world.ip(&[format!("-n {name} -6 route add local default dev lo table 7273")]);
+        world.ip(&[format!("-n {name} rule del priority 7273")]);
+        one(&examine(world, &good, 7), "route, IPv4", "no rule");
+        world.ip(&[format!("-n {name} rule add fwmark 0x4c480003 lookup 7273 priority 7273")]);
+        world.nft(NEAR, "flush chain inet longhaul divert");
+        one(&examine(world, &good, 7), "rules", "divert");
+        world.nft(NEAR, "delete table inet longhaul");
+        one(&examine(world, &good, 7), "rules", "gone");
+        world.cut_trunk();
+        near.wait_for_silence();
+        let checks = examine(world, &good, 7);
+        let silent = checks.iter().find(|check| check.name == "trunk").unwrap();
+        assert!(matches!(&silent.finding, Finding::Fault { what, .. } if what.contains("direct")));
+    });
+}
+
+#[test]
+fn what_install_does_uninstall_undoes() {
+    with_world("what_install_does_uninstall_undoes", |world| {
+        let root = tempfile::tempdir().unwrap();
+        let [file, program, home] = ["/etc/g.toml", "/usr/bin/longhaul", "/root/x"].map(Path::new);
+        let plan = Plan::new(&config(PEER, ""), file, program, home);
+        let forward = || world.on(NEAR, || std::fs::read("/proc/sys/net/ipv4/ip_forward").unwrap());
+        let unit = root.path().join("etc/systemd/system/longhaul-gateway.service");
+        world.set(NEAR, "ipv4/ip_forward", "0");
+        for _ in 0..2 {
+            world.on(NEAR, || plan.apply(root.path())).unwrap();
+            assert_eq!(forward(), b"1\n");
+            let text = std::fs::read_to_string(&unit).unwrap();
+            assert!(
+                text.contains(
+                    "ExecStart=\"/usr/bin/longhaul\" gateway run --config \"/etc/g.toml\""
+                )
+            );
+        }
+        assert!(plan.to_string().contains("net.ipv4.ip_forward = 1"), "{plan}");
+        world.on(NEAR, || uninstall(root.path())).unwrap();
+        assert_eq!((forward(), unit.exists()), (b"0\n".to_vec(), false));
+        assert!(world.on(NEAR, || uninstall(root.path())).is_err());
+    });
+}
