@@ -114,10 +114,12 @@ fn serve(config: &Config, quiet: bool) -> anyhow::Result<ExitCode> {
 fn tell(event: &Event, quiet: bool) {
     match event {
         Event::Trunk(TrunkEvent::Up(peer)) => say!("trunk: up, to {peer}"),
-        Event::Trunk(TrunkEvent::Silent) => {
-            tell!("longhaul: trunk: nothing is heard; new connections go direct");
+        Event::Trunk(TrunkEvent::Silent(peer)) => {
+            tell!(
+                "longhaul: trunk: {peer} is not heard; new connections go another way, or direct"
+            );
         }
-        Event::Trunk(TrunkEvent::Back) => say!("trunk: back"),
+        Event::Trunk(TrunkEvent::Back(peer)) => say!("trunk: {peer} is heard again"),
         Event::Trunk(TrunkEvent::Down(error)) => tell!("longhaul: trunk: {error}"),
         Event::Near(_) | Event::Far(_) if quiet => {}
         Event::Near(record) => say!("near: {record}"),

@@ -16,6 +16,9 @@ use crate::request::Share;
 /// The trunk's port, unless another is named.
 pub const DEFAULT_PORT: u16 = 7273;
 
+/// Other gateways that one calls.
+const MAX_PEERS: usize = 8;
+
 /// One gateway. Both of a pair have the same kinds of settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,6 +44,9 @@ pub struct Trunk {
     pub listen: Option<SocketAddr>,
     /// The other gateway, if this one is to call it; only one of a pair does.
     pub peer: Option<SocketAddr>,
+    /// Gateways that stand in for it, in the order in which they are preferred.
+    #[serde(default)]
+    pub standby: Vec<SocketAddr>,
     /// A file with a key that both share (`longhaul keygen --shared FILE`).
     pub key: Option<PathBuf>,
     /// The other gateway's public key, as `longhaul fingerprint` prints it there; this side proves
@@ -52,6 +58,13 @@ pub struct Trunk {
     /// How long connections outlast a trunk that carries nothing; seconds.
     #[serde(default = "minute")]
     pub wait: u64,
+}
+
+impl Trunk {
+    /// Whom to call, the preferred one first.
+    pub(crate) fn peers(&self) -> Vec<SocketAddr> {
+        self.peer.iter().chain(&self.standby).copied().collect()
+    }
 }
 
 fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
@@ -263,6 +276,12 @@ impl Config {
         }
         if trunk.listen.is_some() && trunk.peer.is_some() {
             return Some("trunk: name `peer` on one gateway and `listen` on the other");
+        }
+        if trunk.peer.is_none() && !trunk.standby.is_empty() {
+            return Some("trunk.standby: name `peer`, for which they stand in");
+        }
+        if trunk.standby.len() >= MAX_PEERS {
+            return Some("trunk.standby: a few are enough");
         }
         if trunk.key.is_some() == trunk.peer_key.is_some() {
             return Some("trunk: name either `key`, a file both share, or `peer_key`");

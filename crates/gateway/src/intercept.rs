@@ -25,7 +25,7 @@ use crate::request::{Refusal, Reply, Request, Target, receive, send};
 use crate::rules::mark;
 use crate::sight::{Book, Entry, Side};
 use crate::splice::{End, splice};
-use crate::trunk::{MAX_CONNECTIONS, Trunk};
+use crate::trunk::{Link, MAX_CONNECTIONS, Trunk};
 
 /// Longer than any client repeats its SYN.
 const PATIENCE: Duration = Duration::from_secs(130);
@@ -49,8 +49,8 @@ struct Syn {
 
 /// Where a connection stands on this side.
 enum State {
-    /// The far gateway was asked; the SYN waits.
-    Asked(Syn),
+    /// The far gateway was asked, over the trunk of this number; the SYN waits.
+    Asked(Syn, u64),
     /// The far side is connected; the client's own connection has yet to come.
     Granted { stream: Box<UdpStream>, until: Instant, number: u32 },
     /// Under way.
@@ -170,11 +170,13 @@ impl Interceptor {
         let syn = Syn { held, number };
         match self.flows.get_mut(&flow) {
             // Repeated while it waits: one is enough (RFC 9293, 3.8.1).
-            Some(State::Asked(asked)) if asked.number == number && self.trunk.is_usable() => {
+            Some(&mut State::Asked(asked, link))
+                if asked.number == number && self.trunk.is_heard(link) =>
+            {
                 self.queue.settle(held, &Verdict::Drop)
             }
             // Nothing has been heard since it was asked, or the client has given it up.
-            Some(&mut State::Asked(asked)) => {
+            Some(&mut State::Asked(asked, _)) => {
                 self.forget_asked(flow, asked.held);
                 self.queue.settle(asked.held, &Verdict::Drop)?;
                 self.admit(flow, syn, report)
@@ -198,8 +200,8 @@ impl Interceptor {
     /// A SYN of a connection that is not known yet.
     fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Record)) -> io::Result<()> {
         let usable = self.trunk.usable().ok_or(Bypass::NoTrunk);
-        let connection = match usable {
-            Ok(connection) if self.has_room(flow) => connection,
+        let link = match usable {
+            Ok(link) if self.has_room(flow) => link,
             other => {
                 report(Record::of(flow, Outcome::Bypassed(other.err().unwrap_or(Bypass::NoRoom))));
                 return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED });
@@ -208,18 +210,18 @@ impl Interceptor {
         if self.is_early(flow) {
             return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::TAKEN });
         }
-        self.ask(flow, syn, connection);
+        self.ask(flow, syn, link);
         Ok(())
     }
 
     /// Asks the far gateway for the server while the client's SYN waits.
-    fn ask(&mut self, flow: Flow, syn: Syn, connection: Arc<UdpConnection>) {
+    fn ask(&mut self, flow: Flow, syn: Syn, link: Link) {
         let settings = self.settings.clone();
-        self.flows.insert(flow, State::Asked(syn));
+        self.flows.insert(flow, State::Asked(syn, link.id()));
         *self.asked.entry(flow.0.ip()).or_default() += 1;
         self.tasks.spawn(async move {
             let answer =
-                tokio::time::timeout(PATIENCE, request(&connection, flow, &settings)).await;
+                tokio::time::timeout(PATIENCE, request(&link.connection, flow, &settings)).await;
             Done::Answered(flow, syn.held, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
         });
     }
@@ -237,10 +239,10 @@ impl Interceptor {
 
     /// Forgets a SYN that waits; gives its number, unless it is not the one that waits.
     fn forget_asked(&mut self, flow: Flow, held: HeldId) -> Option<u32> {
-        let Some(&State::Asked(Syn { number, .. })) = self
+        let Some(&State::Asked(Syn { number, .. }, _)) = self
             .flows
             .get(&flow)
-            .filter(|state| matches!(state, State::Asked(it) if it.held == held))
+            .filter(|state| matches!(state, State::Asked(it, _) if it.held == held))
         else {
             return None;
         };
@@ -330,8 +332,8 @@ impl Interceptor {
         client.cut_when_dropped();
         self.tasks.spawn(async move {
             let ask = async {
-                let connection = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
-                request(&connection, flow, &settings).await
+                let link = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
+                request(&link.connection, flow, &settings).await
             };
             let outcome = match ask.await {
                 Ok(Ok(stream)) => Outcome::Carried(splice(client, stream, entry.counters()).await),

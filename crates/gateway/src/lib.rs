@@ -108,7 +108,8 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     events: impl Fn(Event) + Send + Sync + 'static,
 ) -> Result<(), GatewayError> {
-    let book = Book::new();
+    let trunk = Trunk::default();
+    let book = Book::new(trunk.clone());
     let events = {
         let book = book.clone();
         Arc::new(move |event: Event| {
@@ -119,7 +120,6 @@ pub async fn run(
     let control = Control::bind().map_err(GatewayError::Control)?;
     let transparent = config.intercept.is_some() || config.deliver.from_client;
     let _rules = if transparent { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
-    let trunk = Trunk::default();
     let (streams, opened) = mpsc::channel(BACKLOG);
     let kept = {
         let events = events.clone();
@@ -141,7 +141,7 @@ pub async fn run(
         Err(error) = proxy => Err(GatewayError::Proxy(error)),
         Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
         Err(error) = sight::serve(control, book.clone()) => Err(GatewayError::Control(error)),
-        () = book.watch(trunk.clone()) => Ok(()),
+        () = book.watch() => Ok(()),
         () = far(config.deliver.clone(), opened, book.clone(), events.clone()) => Ok(()),
         () = stop => Ok(()),
     };

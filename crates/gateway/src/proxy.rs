@@ -90,8 +90,8 @@ async fn open(
     client: SocketAddr,
     server: Target,
 ) -> io::Result<Result<UdpStream, Refusal>> {
-    let connection = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
-    let mut stream = connection.open().await?;
+    let link = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
+    let mut stream = link.connection.open().await?;
     let share = Share::default();
     stream.set_priority(share.priority(client.ip()));
     send(&mut stream, &Request { client, server, transparent: false, share }).await?;

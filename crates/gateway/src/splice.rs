@@ -1,21 +1,28 @@
 //! Two byte streams joined: what one end sends the other receives, half-closes and resets
 //! included.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::udp::UdpStream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::sight::Counters;
 
-/// Bytes that are read at a time; held only while they wait to be written.
+/// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
+
+thread_local! {
+    /// Where bytes are on their way from one end to the other, unless they must wait.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
+}
+
 /// How long what was closed cleanly may take to arrive once the way back was reset.
 const FAREWELL: Duration = Duration::from_secs(60);
 /// The code of a stream's reset because a host reset its connection.
@@ -128,7 +135,7 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
 /// One direction.
 struct Flow<'a> {
     /// Read and not written: from `start` on.
-    chunk: Vec<u8>,
+    rest: Vec<u8>,
     start: usize,
     written: &'a AtomicU64,
     state: State,
@@ -145,12 +152,12 @@ enum State {
 
 impl<'a> Flow<'a> {
     fn new(written: &'a AtomicU64) -> Self {
-        Self { chunk: Vec::new(), start: 0, written, state: State::Open }
+        Self { rest: Vec::new(), start: 0, written, state: State::Open }
     }
 
     /// Bytes read and not written.
     fn left(&self) -> u64 {
-        (self.chunk.len() - self.start.min(self.chunk.len())) as u64
+        (self.rest.len() - self.start) as u64
     }
 
     fn is_closing(&self) -> bool {
@@ -176,8 +183,18 @@ impl<'a> Flow<'a> {
     ) -> Poll<io::Result<()>> {
         loop {
             match self.state {
-                State::Open if self.start < self.chunk.len() => ready!(self.poll_write(cx, to))?,
-                State::Open => ready!(self.poll_read(cx, from))?,
+                State::Open if self.start < self.rest.len() => {
+                    let written =
+                        ready!(Pin::new(&mut *to).poll_write(cx, &self.rest[self.start..]))?;
+                    self.start += self.count(written)?;
+                }
+                State::Open => {
+                    // Thousands of connections have nothing to say: they hold no memory.
+                    (self.rest, self.start) = (Vec::new(), 0);
+                    ready!(
+                        SCRATCH.with_borrow_mut(|scratch| self.poll_pass(cx, from, to, scratch))
+                    )?;
+                }
                 State::Closing => return Pin::new(&mut *to).poll_shutdown(cx),
                 State::Closed => return Poll::Ready(Ok(())),
                 State::Failed => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
@@ -185,33 +202,34 @@ impl<'a> Flow<'a> {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, to: &mut impl End) -> Poll<io::Result<()>> {
-        let written = ready!(Pin::new(to).poll_write(cx, &self.chunk[self.start..]))?;
-        if written == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+    /// Reads, and writes at once as much as is taken; only the rest is kept.
+    fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut impl End,
+        to: &mut impl End,
+        scratch: &mut [u8],
+    ) -> Poll<io::Result<()>> {
+        let mut buffer = ReadBuf::new(scratch);
+        ready!(Pin::new(from).poll_read(cx, &mut buffer))?;
+        let bytes = buffer.filled();
+        if bytes.is_empty() {
+            self.state = State::Closing;
+        } else {
+            let written = match Pin::new(to).poll_write(cx, bytes) {
+                Poll::Ready(written) => self.count(written?)?,
+                Poll::Pending => 0,
+            };
+            self.rest = bytes[written..].to_vec();
         }
-        self.start += written;
-        self.written.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, from: &mut impl End) -> Poll<io::Result<()>> {
-        self.start = 0;
-        self.chunk.clear();
-        self.chunk.reserve_exact(CHUNK);
-        let read = std::future::Future::poll(pin!(from.read_buf(&mut self.chunk)), cx);
-        match read {
-            // Thousands of connections have nothing to say: they hold no memory.
-            Poll::Pending => {
-                self.chunk = Vec::new();
-                return Poll::Pending;
-            }
-            Poll::Ready(read) => {
-                if read? == 0 {
-                    self.state = State::Closing;
-                }
-            }
+    fn count(&self, written: usize) -> io::Result<usize> {
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
         }
-        Poll::Ready(Ok(()))
+        self.written.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
     }
 }

@@ -1,20 +1,22 @@
-//! The connection between the two gateways of a pair, made again whenever it is lost.
+//! The connections between the gateways of a pair, or of two pairs that stand in for each other, made
+//! again whenever they are lost.
 
-use std::future::pending;
+use std::cmp::Reverse;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
 use net::{Credentials, NetError};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::config;
 
 /// Each end says something at least so often.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// After so long without a word new connections do not wait for the trunk.
+/// After so long without a word new connections do not wait for a trunk.
 const SILENCE: Duration = Duration::from_millis(800);
 /// Before the next attempt to make a trunk.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -22,122 +24,197 @@ const PAUSE: Duration = Duration::from_millis(500);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Connections of hosts that are carried at a time, at either end.
 pub(crate) const MAX_CONNECTIONS: u64 = 1 << 16;
+/// Trunks that others have made, those that they have given up and that have not ended included.
+const MAX_CALLERS: usize = 16;
 
-/// What the trunk is doing, told as it happens.
+/// What a trunk is doing, told as it happens.
 #[derive(Debug)]
 pub enum TrunkEvent {
     /// It carries connections from now on.
     Up(SocketAddr),
-    /// Nothing was heard for a while; new connections go past it.
-    Silent,
+    /// Nothing was heard for a while; new connections go by another one, or direct.
+    Silent(SocketAddr),
     /// The other gateway is heard again.
-    Back,
+    Back(SocketAddr),
     /// It is gone, with the connections on it.
     Down(NetError),
 }
 
 impl TrunkEvent {
-    /// Whether new connections go direct from now on.
+    /// Whether new connections do not go by this trunk from now on.
     pub fn is_dead(&self) -> bool {
-        matches!(self, Self::Silent | Self::Down(_))
+        matches!(self, Self::Silent(_) | Self::Down(_))
+    }
+}
+
+/// One connection to another gateway.
+#[derive(Clone)]
+pub(crate) struct Link {
+    id: u64,
+    /// Its place in the order in which peers are preferred.
+    rank: usize,
+    heard: bool,
+    pub(crate) connection: Arc<UdpConnection>,
+}
+
+impl Link {
+    /// Names it among all that this gateway ever had.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 }
 
 /// Opens streams to the other gateway.
 #[derive(Clone, Default)]
-pub(crate) struct Trunk(Arc<Mutex<Ends>>);
+pub(crate) struct Trunk(Arc<Mutex<Links>>);
 
 #[derive(Default)]
-struct Ends {
-    usable: Option<Arc<UdpConnection>>,
-    /// The last that was made, for those who only look.
-    last: Weak<UdpConnection>,
-    /// What the connection's packets leave by; it is kept as long as the connection.
-    endpoint: Option<Arc<UdpEndpoint>>,
+struct Links {
+    all: Vec<Link>,
+    made: u64,
+    /// What packets leave by, which is to outlast the connections.
+    endpoints: Vec<Arc<UdpEndpoint>>,
 }
 
 impl Trunk {
-    /// The connection, if the other gateway was heard lately.
-    pub(crate) fn usable(&self) -> Option<Arc<UdpConnection>> {
-        self.ends().usable.clone()
+    /// The best of the trunks over which the other gateway was heard lately: of the first peer,
+    /// and the newest.
+    pub(crate) fn usable(&self) -> Option<Link> {
+        let links = self.links();
+        let heard = links.all.iter().filter(|link| link.heard);
+        heard.min_by_key(|link| (link.rank, Reverse(link.id))).cloned()
     }
 
-    /// Whether the other gateway was heard lately.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.ends().usable.is_some()
+    /// Whether the other gateway was heard lately over this one.
+    pub(crate) fn is_heard(&self, id: u64) -> bool {
+        self.links().all.iter().any(|link| link.id == id && link.heard)
     }
 
-    /// The connection, even if nothing was heard lately.
-    pub(crate) fn connection(&self) -> Option<Arc<UdpConnection>> {
-        self.ends().last.upgrade()
+    /// The one that is usable, or else the newest.
+    pub(crate) fn best(&self) -> Option<(Link, bool)> {
+        let usable = self.usable().map(|link| (link, true));
+        usable.or_else(|| self.links().all.last().cloned().map(|link| (link, false)))
     }
 
-    fn set(&self, connection: Option<Arc<UdpConnection>>) {
-        self.ends().usable = connection;
-    }
-
-    fn ends(&self) -> MutexGuard<'_, Ends> {
+    fn links(&self) -> MutexGuard<'_, Links> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Once nobody holds the connection: waits for the word of it to leave, but not long, and not
-    /// if nobody hears it.
+    fn enter(&self, rank: usize, connection: Arc<UdpConnection>) -> u64 {
+        let mut links = self.links();
+        links.made += 1;
+        let id = links.made;
+        links.all.push(Link { id, rank, heard: true, connection });
+        id
+    }
+
+    fn hear(&self, id: u64, heard: bool) {
+        let mut links = self.links();
+        links.all.iter_mut().filter(|link| link.id == id).for_each(|link| link.heard = heard);
+    }
+
+    fn leave(&self, id: u64) {
+        self.links().all.retain(|link| link.id != id);
+    }
+
+    /// Once nobody else holds the connections: waits for the word of their end to leave, but not
+    /// long, and not if nobody hears it.
     pub(crate) async fn farewell(&self) {
-        let Ends { usable, endpoint, .. } = std::mem::take(&mut *self.ends());
-        let heard = usable.is_some();
-        drop(usable);
-        if let Some(endpoint) = endpoint.filter(|_| heard) {
-            let _ = timeout(FAREWELL, endpoint.idle()).await;
+        let Links { all, endpoints, .. } = std::mem::take(&mut *self.links());
+        let heard = all.iter().any(|link| link.heard);
+        drop(all);
+        let idle = async {
+            for endpoint in endpoints {
+                endpoint.idle().await;
+            }
+        };
+        if heard {
+            let _ = timeout(FAREWELL, idle).await;
         }
     }
 
-    /// Keeps the trunk up, and hands in the streams that the other gateway opens.
+    /// Keeps the trunks up, and hands in the streams that other gateways open.
     ///
     /// # Errors
     /// [`NetError::Bind`] when the address cannot be used.
-    pub(crate) async fn keep(
+    pub(crate) async fn keep<F>(
         &self,
         config: &config::Trunk,
         credentials: &Credentials,
         streams: mpsc::Sender<UdpStream>,
-        events: impl Fn(TrunkEvent),
-    ) -> Result<(), NetError> {
+        events: F,
+    ) -> Result<(), NetError>
+    where
+        F: Fn(TrunkEvent) + Clone + Send + Sync + 'static,
+    {
         let transport = transport(config);
-        let listener = match config.listen {
-            Some(address) => {
-                Some(Arc::new(UdpEndpoint::listen(address, credentials.clone(), transport)?))
+        let keeper = Keeper { trunk: self.clone(), streams, events };
+        let mut tasks = JoinSet::new();
+        if let Some(address) = config.listen {
+            let endpoint = Arc::new(UdpEndpoint::listen(address, credentials.clone(), transport)?);
+            self.links().endpoints.push(endpoint.clone());
+            tasks.spawn(keeper.clone().accept(endpoint));
+        }
+        for (rank, &peer) in config.peers().iter().enumerate() {
+            tasks.spawn(keeper.clone().call(rank, peer, credentials.clone(), transport));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Ok(Err(error)) = ended {
+                return Err(error);
             }
-            None => None,
-        };
-        self.ends().endpoint.clone_from(&listener);
-        let mut newer = None;
+        }
+        Ok(())
+    }
+}
+
+/// What it takes to keep a trunk.
+#[derive(Clone)]
+struct Keeper<F> {
+    trunk: Trunk,
+    streams: mpsc::Sender<UdpStream>,
+    events: F,
+}
+
+impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
+    /// Carries what others make. A gateway that was started again makes a new one and has no use
+    /// for the old, whose connections end when nothing was heard for long enough.
+    async fn accept(self, endpoint: Arc<UdpEndpoint>) -> Result<(), NetError> {
+        let mut carried = JoinSet::new();
         loop {
-            let made = match newer.take() {
-                Some(made) => made,
-                None => tokio::select! {
-                    made = accept(listener.as_deref()) => made,
-                    made = call(config.peer, credentials, transport) => made,
-                },
+            tokio::select! {
+                made = endpoint.accept(), if carried.len() < MAX_CALLERS => {
+                    let keeper = self.clone();
+                    let connection = made?;
+                    carried.spawn(async move { keeper.carry(0, connection).await });
+                }
+                Some(_) = carried.join_next() => {}
+            }
+        }
+    }
+
+    /// Calls a peer again and again.
+    async fn call(
+        self,
+        rank: usize,
+        peer: SocketAddr,
+        credentials: Credentials,
+        transport: net::Config,
+    ) -> Result<(), NetError> {
+        loop {
+            let made = async {
+                let endpoint = UdpEndpoint::client(peer, credentials.clone(), transport)?;
+                let connection = endpoint.connect(peer).await?;
+                Ok::<_, NetError>((connection, Arc::new(endpoint)))
             };
-            match made {
+            match made.await {
                 Ok((connection, endpoint)) => {
-                    if endpoint.is_some() {
-                        self.ends().endpoint = endpoint;
-                    }
-                    events(TrunkEvent::Up(connection.address()));
-                    let connection = Arc::new(connection);
-                    self.ends().last = Arc::downgrade(&connection);
-                    tokio::select! {
-                        lost = self.carry(&connection, &streams, &events) => {
-                            self.set(None);
-                            events(TrunkEvent::Down(lost));
-                        }
-                        // The other gateway was started again: it has no use for the old trunk.
-                        made = accept(listener.as_deref()) => newer = Some(made),
-                    }
+                    self.trunk.links().endpoints.push(endpoint.clone());
+                    self.carry(rank, connection).await;
+                    let mut links = self.trunk.links();
+                    links.endpoints.retain(|known| !Arc::ptr_eq(known, &endpoint));
                 }
                 Err(error) => {
-                    events(TrunkEvent::Down(error));
+                    (self.events)(TrunkEvent::Down(error));
                     sleep(PAUSE).await;
                 }
             }
@@ -145,22 +222,20 @@ impl Trunk {
     }
 
     /// Until it is lost.
-    async fn carry(
-        &self,
-        connection: &Arc<UdpConnection>,
-        streams: &mpsc::Sender<UdpStream>,
-        events: &impl Fn(TrunkEvent),
-    ) -> NetError {
+    async fn carry(&self, rank: usize, connection: UdpConnection) {
+        let peer = connection.address();
+        let connection = Arc::new(connection);
+        let id = self.trunk.enter(rank, connection.clone());
+        (self.events)(TrunkEvent::Up(peer));
         let mut ticks = interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut quiet) = (0, Duration::ZERO);
-        self.set(Some(connection.clone()));
-        loop {
+        let lost = loop {
             tokio::select! {
                 opened = connection.accept() => match opened {
                     // With no room here the other end is held back by the streams it has open.
-                    Ok(stream) => drop(streams.send(stream).await),
-                    Err(error) => return error,
+                    Ok(stream) => drop(self.streams.send(stream).await),
+                    Err(error) => break error,
                 },
                 _ = ticks.tick() => {
                     let received = connection.stats().received.0;
@@ -168,15 +243,17 @@ impl Trunk {
                     quiet = if received == heard { quiet + HEARTBEAT } else { Duration::ZERO };
                     heard = received;
                     if was < SILENCE && quiet >= SILENCE {
-                        self.set(None);
-                        events(TrunkEvent::Silent);
+                        self.trunk.hear(id, false);
+                        (self.events)(TrunkEvent::Silent(peer));
                     } else if was >= SILENCE && quiet.is_zero() {
-                        self.set(Some(connection.clone()));
-                        events(TrunkEvent::Back);
+                        self.trunk.hear(id, true);
+                        (self.events)(TrunkEvent::Back(peer));
                     }
                 }
             }
-        }
+        };
+        self.trunk.leave(id);
+        (self.events)(TrunkEvent::Down(lost));
     }
 }
 
@@ -188,21 +265,4 @@ fn transport(config: &config::Trunk) -> net::Config {
         max_streams: MAX_CONNECTIONS,
         ..net::Config::default()
     }
-}
-
-type Made = Result<(UdpConnection, Option<Arc<UdpEndpoint>>), NetError>;
-
-async fn accept(listener: Option<&UdpEndpoint>) -> Made {
-    match listener {
-        Some(listener) => Ok((listener.accept().await?, None)),
-        None => pending().await,
-    }
-}
-
-/// The endpoint is to be kept as long as its connection.
-async fn call(peer: Option<SocketAddr>, credentials: &Credentials, config: net::Config) -> Made {
-    let Some(peer) = peer else { return pending().await };
-    let endpoint = UdpEndpoint::client(peer, credentials.clone(), config)?;
-    let connection = endpoint.connect(peer).await?;
-    Ok((connection, Some(Arc::new(endpoint))))
 }

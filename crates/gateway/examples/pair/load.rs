@@ -126,20 +126,33 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// So many that are read, of which the last starts late, and so many that are not.
-    pub fn start(world: &World, read: usize, late: Duration, stalled: usize) -> Self {
+    /// So many, of which the last starts late.
+    pub fn start(world: &World, connections: usize, late: Duration) -> Self {
+        let delay = move |number| match connections > 1 && number + 1 == connections {
+            true => late,
+            false => Duration::ZERO,
+        };
+        Self::to(world, COUNTS, connections, delay)
+    }
+
+    /// So many to readers that do not read.
+    pub fn stalled(world: &World, connections: usize) -> Self {
+        Self::to(world, STALLS, connections, |_| Duration::ZERO)
+    }
+
+    fn to(
+        world: &World,
+        port: u16,
+        connections: usize,
+        delay: impl Fn(usize) -> Duration + Send + 'static,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = world.start(CLIENT, move || {
             in_runtime(async {
                 let mut tasks = JoinSet::new();
-                for number in 0..read {
-                    let last = read > 1 && number + 1 == read;
-                    let delay = if last { late } else { Duration::ZERO };
-                    tasks.spawn(send(at(SERVERS[0], COUNTS), number as u32, delay));
-                }
-                for number in 0..stalled {
-                    tasks.spawn(send(at(SERVERS[0], STALLS), number as u32, Duration::ZERO));
+                for number in 0..connections {
+                    tasks.spawn(send(at(SERVERS[0], port), number as u32, delay(number)));
                 }
                 until(&stopped).await;
             });

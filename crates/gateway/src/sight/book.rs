@@ -13,7 +13,7 @@ use units::{Bytes, Instant, Rate};
 use super::status::{Connection, Sample, Side, Status, Totals, TrunkState};
 use crate::Event;
 use crate::record::{Bypass, Outcome};
-use crate::trunk::{Trunk, TrunkEvent};
+use crate::trunk::Trunk;
 
 /// Seconds of history.
 const HISTORY: usize = 600;
@@ -47,6 +47,8 @@ struct Open {
 /// The trunk as it was last looked at.
 #[derive(Default)]
 struct Looked {
+    /// Which of them it was.
+    link: u64,
     sent: (u64, u64),
     received: u64,
     lost: u64,
@@ -57,8 +59,7 @@ struct Pages {
     open: BTreeMap<u64, Open>,
     entered: u64,
     totals: Totals,
-    state: TrunkState,
-    peer: Option<SocketAddr>,
+    trunk: Trunk,
     looked: Looked,
     limit: &'static str,
     missing: u64,
@@ -89,14 +90,13 @@ impl Drop for Entry {
 }
 
 impl Book {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(trunk: Trunk) -> Self {
         Self(Arc::new(Mutex::new(Pages {
             began: clock::now(),
             open: BTreeMap::new(),
             entered: 0,
             totals: Totals::default(),
-            state: TrunkState::Down,
-            peer: None,
+            trunk,
             looked: Looked::default(),
             limit: "",
             missing: 0,
@@ -125,20 +125,19 @@ impl Book {
     pub(crate) fn note(&self, event: &Event) {
         let mut pages = self.pages();
         match event {
-            Event::Trunk(event) => pages.trunk(event),
+            Event::Trunk(_) => {}
             Event::Near(record) | Event::Far(record) => pages.totals.add(&record.outcome),
         }
     }
 
     /// Looks at the trunk every second, without end.
-    pub(crate) async fn watch(&self, trunk: Trunk) {
+    pub(crate) async fn watch(&self) {
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = ticks.tick().await;
         loop {
             let now = ticks.tick().await;
-            let stats = trunk.connection().map(|connection| connection.stats());
-            self.pages().sample(stats.as_ref(), now.duration_since(last));
+            self.pages().sample(now.duration_since(last));
             last = now;
         }
     }
@@ -150,19 +149,7 @@ impl Book {
 }
 
 impl Pages {
-    fn trunk(&mut self, event: &TrunkEvent) {
-        match event {
-            TrunkEvent::Up(peer) => {
-                self.looked = Looked::default();
-                (self.state, self.peer) = (TrunkState::Up, Some(*peer));
-            }
-            TrunkEvent::Back => self.state = TrunkState::Up,
-            TrunkEvent::Silent => self.state = TrunkState::Silent,
-            TrunkEvent::Down(_) => self.state = TrunkState::Down,
-        }
-    }
-
-    fn sample(&mut self, stats: Option<&net::Stats>, past: Duration) {
+    fn sample(&mut self, past: Duration) {
         for open in self.open.values_mut() {
             open.seen = [open.counters.read(), open.seen[0]];
         }
@@ -171,7 +158,11 @@ impl Pages {
             open: self.open.len() as u64,
             ..Sample::default()
         };
-        if let Some(stats) = stats {
+        if let Some((link, _)) = self.trunk.best() {
+            let stats = link.connection.stats();
+            if self.looked.link != link.id() {
+                self.looked = Looked { link: link.id(), ..Looked::default() };
+            }
             let rate = |now: u64, before: u64| {
                 let rate = Rate::of(Bytes(now.saturating_sub(before)), past);
                 rate.map_or(0.0, |rate| rate.as_bits_per_sec() as f64)
@@ -186,7 +177,8 @@ impl Pages {
             sample.rtt_ms = ms(stats.rtt);
             sample.queue_ms = ms(stats.rtt.saturating_sub(stats.min_rtt));
             sample.pace = stats.pacing_rate.as_bits_per_sec() as f64;
-            self.looked = Looked { sent, received: stats.received.1.0, lost: stats.lost.0 };
+            let (received, lost) = (stats.received.1.0, stats.lost.0);
+            self.looked = Looked { link: link.id(), sent, received, lost };
             (self.limit, self.missing) = (stats.limits.current().name(), stats.missing);
         }
         if self.history.len() == HISTORY {
@@ -201,11 +193,17 @@ impl Pages {
         let rate = |it: &Connection| it.rate_there + it.rate_back;
         connections.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         connections.truncate(SHOWN);
+        let best = self.trunk.best();
+        let state = match best {
+            Some((_, true)) => TrunkState::Up,
+            Some((_, false)) => TrunkState::Silent,
+            None => TrunkState::Down,
+        };
         Status {
             seconds: now.since(self.began).as_secs_f64(),
             trunk: super::TrunkStatus {
-                state: self.state,
-                peer: self.peer.map(|peer| peer.to_string()),
+                state,
+                peer: best.map(|(link, _)| link.connection.address().to_string()),
                 sent: self.looked.sent.0,
                 lost: self.looked.lost,
                 missing: self.missing,

@@ -100,10 +100,11 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trunk::Trunk;
 
     fn asked(line: &str, host: &str) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let answer = answer(head.as_bytes(), &Book::new()).unwrap();
+        let answer = answer(head.as_bytes(), &Book::new(Trunk::default())).unwrap();
         String::from_utf8(answer).unwrap()
     }
 

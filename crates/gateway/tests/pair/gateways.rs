@@ -17,6 +17,8 @@ const TRUNK: &str = "10.77.0.2:7273";
 pub trait Pair {
     /// Both, once their trunk is up.
     fn gateways(&self, near: &str) -> [Gateway; 2];
+    /// The far gateway, not yet connected.
+    fn far(&self) -> Gateway;
     /// The near gateway, not yet connected.
     fn near(&self, intercept: &str) -> Gateway;
     /// Neither gateway hears the other from now on.
@@ -29,10 +31,13 @@ pub trait Pair {
 
 impl Pair for World {
     fn gateways(&self, near: &str) -> [Gateway; 2] {
-        let far = self.gateway(FAR, &format!("[trunk]\nlisten = \"{TRUNK}\"\nkey = \"-\"\n"));
-        let gateways = [self.near(near), far];
+        let gateways = [self.near(near), self.far()];
         gateways.iter().for_each(Gateway::wait_for_trunk);
         gateways
+    }
+
+    fn far(&self) -> Gateway {
+        self.gateway(FAR, &format!("[trunk]\nlisten = \"{TRUNK}\"\nkey = \"-\"\n"))
     }
 
     fn near(&self, intercept: &str) -> Gateway {

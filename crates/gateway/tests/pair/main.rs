@@ -221,6 +221,37 @@ fn a_gateway_that_was_started_again_is_taken_back_at_once() {
 }
 
 #[test]
+fn another_far_gateway_stands_in() {
+    with_world("another_far_gateway_stands_in", |world| {
+        let first = world.far();
+        let standby = "[trunk]\nlisten = \"10.2.0.2:7280\"\nkey = \"-\"\n\
+                       [deliver]\nto = [\"10.2.0.0/24\"]\nfrom_client = false\n";
+        let second = world.gateway(SERVER, standby);
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nstandby = [\"10.2.0.2:7280\"]\n\
+                    key = \"-\"\n[intercept]\ninterfaces = [\"lan\"]\n";
+        let near = world.gateway(NEAR, near);
+        (0..2).for_each(|_| near.wait_for_trunk());
+        let to = at(SERVERS[0], 8000);
+        let carried_by = |gateway: &gateways::Gateway| {
+            let served = server(world, to, |mut stream, _| read_all(&mut stream));
+            let mut client = connect(world, to).unwrap();
+            client.write_all(b"hello").unwrap();
+            let own = client.local_addr().unwrap();
+            drop(client);
+            assert_eq!(served.join().unwrap(), b"hello");
+            matches!(gateway.record(own).outcome, Outcome::Carried(_))
+        };
+        assert!(carried_by(&first), "the preferred one was not asked");
+        drop(first);
+        near.wait_for_silence();
+        assert!(carried_by(&second), "nobody stood in");
+        let first = world.far();
+        near.wait_for_trunk();
+        assert!(carried_by(&first), "the preferred one was not taken back");
+    });
+}
+
+#[test]
 fn a_stalled_reader_stops_only_itself() {
     with_world("a_stalled_reader_stops_only_itself", |world| {
         let _gateways = world.gateways("");
