@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(default_values = ["longhaul", "none", "haproxy", "sing-box"])]
     gateways: Vec<String>,
     /// Seconds of each rate; the second half counts.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 20)]
     seconds: u64,
     /// Mbit/s of the path.
     #[arg(long, default_value_t = 1000)]

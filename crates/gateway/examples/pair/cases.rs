@@ -16,6 +16,8 @@ pub const BODY: usize = 1 << 20;
 /// The first of the ports that cases use.
 const FIRST_PORT: u16 = 8100;
 
+const BRIEFLY: Duration = Duration::from_millis(10);
+
 /// One promise.
 pub struct Case {
     pub name: &'static str,
@@ -94,8 +96,16 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Connects from a certain port.
+    /// Connects from a certain port. A child of this process that has not begun its program yet may
+    /// still hold the last socket for a moment.
     fn connect_from(&self, port: u16) -> io::Result<TcpStream> {
+        let held = |error: &io::Error| error.kind() == ErrorKind::AddrNotAvailable;
+        let attempt = || self.connect_once_from(port);
+        let mut attempts = (0..50).map(|_| attempt().inspect_err(|_| thread::sleep(BRIEFLY)));
+        attempts.find(|it| !it.as_ref().is_err_and(held)).unwrap_or_else(attempt)
+    }
+
+    fn connect_once_from(&self, port: u16) -> io::Result<TcpStream> {
         let from: IpAddr = ["10.1.0.2", "fd01::2"][self.family].parse().unwrap();
         let (from, to) = (SocketAddr::new(from, port), self.server);
         self.world.on(CLIENT, move || {

@@ -132,7 +132,7 @@ fn divert(device: &str) -> String {
 
 const HAPROXY: &str = "\
 global
-  maxconn 40000
+  maxconn 9000
 defaults
   mode tcp
   timeout connect 75s
@@ -145,13 +145,13 @@ listen all
   server any 0.0.0.0:0
 ";
 
-const SING_NEAR: &str = r#"{"log": {"level": "error"},
+const SING_NEAR: &str = r#"{"log": {"disabled": true},
 "inbounds": [{"type": "tproxy", "listen": "::", "listen_port": 7000, "network": "tcp"}],
 "outbounds": [{"type": "hysteria2", "server": "10.77.0.2", "server_port": 7273,
   "up_mbps": 950, "down_mbps": 950, "password": "x",
   "tls": {"enabled": true, "insecure": true, "server_name": "far"}}]}
 "#;
-const SING_FAR: &str = r#"{"log": {"level": "error"},
+const SING_FAR: &str = r#"{"log": {"disabled": true},
 "inbounds": [{"type": "hysteria2", "listen": "::", "listen_port": 7273,
   "up_mbps": 950, "down_mbps": 950, "users": [{"password": "x"}],
   "tls": {"enabled": true, "certificate_path": "cert.pem", "key_path": "key.pem"}}],

@@ -12,6 +12,8 @@ mod world;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -217,6 +219,54 @@ fn a_gateway_that_was_started_again_is_taken_back_at_once() {
         drop(client);
         assert_eq!(served.join().unwrap(), b"hello");
         assert!(matches!(near.record(own).outcome, Outcome::Carried(_)));
+    });
+}
+
+#[test]
+fn connections_get_what_their_weights_say() {
+    with_world("connections_get_what_their_weights_say", |world| {
+        let _far = world.far();
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"-\"\nrate = \"50mbit\"\n\
+                    [intercept]\ninterfaces = [\"lan\"]\n\
+                    [[intercept.weights]]\nports = [8002]\nweight = 2\n\
+                    [[intercept.weights]]\nports = [8004]\nweight = 4\n";
+        let near = world.gateway(NEAR, near);
+        near.wait_for_trunk();
+        let counts: [_; 3] = std::array::from_fn(|_| Arc::new(AtomicU64::new(0)));
+        let total = |counts: &[u64; 3]| counts.iter().sum::<u64>();
+        let read = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let wait_for = |bytes: u64| {
+            loop {
+                let counts = read();
+                if total(&counts) >= bytes {
+                    return counts;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for (port, count) in [8001, 8002, 8004].into_iter().zip(&counts) {
+            let (to, count) = (at(SERVERS[0], port), count.clone());
+            server(world, to, move |mut stream, _| {
+                let mut buffer = vec![0; BODY];
+                while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                    count.fetch_add(read as u64, Ordering::Relaxed);
+                }
+            });
+            let mut client = connect(world, to).unwrap();
+            thread::spawn(move || while client.write_all(&[0; 1 << 16]).is_ok() {});
+        }
+        // All three have much to send by then.
+        let (before, after) = (wait_for(3_000_000), wait_for(13_000_000));
+        let shares: Vec<_> =
+            after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        let unit = total(&[shares[0], shares[1], shares[2]]) as f64 / 7.0;
+        for (share, weight) in shares.iter().zip([1.0, 2.0, 4.0]) {
+            let ratio = *share as f64 / (unit * weight);
+            assert!(
+                (0.95..1.05).contains(&ratio),
+                "weight {weight}: {ratio} of its share: {shares:?}"
+            );
+        }
     });
 }
 
