@@ -36,10 +36,15 @@ pub fn run(options: Gateway) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The settings; a key that they name stands beside them, wherever this was started.
 fn read(file: &ConfigFile) -> anyhow::Result<Config> {
     let shown = file.path.display();
     let text = fs::read_to_string(&file.path).with_context(|| format!("cannot read {shown}"))?;
-    text.parse().with_context(|| format!("{shown} cannot be used"))
+    let mut config: Config = text.parse().with_context(|| format!("{shown} cannot be used"))?;
+    if let (Some(key), Some(folder)) = (&mut config.trunk.key, file.path.parent()) {
+        *key = folder.join(&*key);
+    }
+    Ok(config)
 }
 
 /// Fails if anything is wrong.
@@ -79,13 +84,15 @@ fn install(file: &ConfigFile, dry_run: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
+    let root = Path::new("/");
+    ensure!(install::is_installed(root), "no gateway is installed on this host");
     if dry_run {
         say!("stop {0}, remove it, and set the kernel as it was before `install`", install::UNIT);
         return Ok(ExitCode::SUCCESS);
     }
     // It may be stopped already, or systemd not run here.
     let stopped = systemctl(&["disable", "--now", install::UNIT]);
-    install::uninstall(Path::new("/"))?;
+    install::uninstall(root)?;
     stopped.and_then(|()| systemctl(&["daemon-reload"]))?;
     say!("This host is as it was before `longhaul gateway install`.");
     Ok(ExitCode::SUCCESS)

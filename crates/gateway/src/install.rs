@@ -132,6 +132,11 @@ fn unit(file: &Path, program: &Path, home: &Path) -> String {
     )
 }
 
+/// Whether [`Plan::apply`] was called below `root`, and not taken back.
+pub fn is_installed(root: &Path) -> bool {
+    root.join(BEFORE_FILE).exists()
+}
+
 /// Takes back what [`Plan::apply`] did below `root`; rules that a killed gateway left, too.
 ///
 /// # Errors

@@ -27,6 +27,9 @@ A configuration file, for the gateway between the hosts at lan0 and the path (as
   interfaces = [\"lan0\"]        #   that come in here
   to = [\"10.20.0.0/16\"]        #   and go there
 
+Gateways that stand in for the other one are named in trunk.standby; [[intercept.weights]] with
+ports, to and weight says which connections get more of the trunk than others of their client.
+
 Without root, programs that know proxies have one (SOCKS5 and HTTP CONNECT):
   [proxy]
   listen = \"127.0.0.1:1080\"

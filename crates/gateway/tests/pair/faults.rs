@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use gateway::install::{Plan, uninstall};
+use gateway::install::{Plan, is_installed, uninstall};
 use gateway::{Check, Config, Finding};
 use net::{Credentials, SharedKey};
 
@@ -158,6 +158,7 @@ fn what_install_does_uninstall_undoes() {
         assert!(plan.to_string().contains("net.ipv4.ip_forward = 1"), "{plan}");
         world.on(NEAR, || uninstall(root.path())).unwrap();
         assert_eq!((forward(), unit.exists()), (b"0\n".to_vec(), false));
+        assert!(!is_installed(root.path()));
         assert!(world.on(NEAR, || uninstall(root.path())).is_err());
     });
 }
