@@ -63,8 +63,17 @@ impl Server {
     /// The server's addresses, in the resolver's order.
     pub async fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        let found = found.with_context(|| format!("cannot find host '{}'", self.host))?;
-        Ok(found.collect())
+        Ok(found.with_context(|| NotFound(self.host.clone()))?.collect())
+    }
+}
+
+/// The resolver has not found a host, or was not reached itself.
+#[derive(Debug)]
+pub struct NotFound(String);
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot find host '{}'", self.0)
     }
 }
 

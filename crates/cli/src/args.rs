@@ -92,7 +92,7 @@ pub struct Cp {
     /// What carries the data: our UDP transport, or many TCP connections
     ///
     /// "auto" prefers UDP, and takes TCP where UDP does not pass; beside ssh, where neither does, ssh
-    /// itself. With --cc, --background or --rate-limit it takes UDP alone.
+    /// itself. With --cc, --background or --feedback it takes UDP alone.
     #[arg(long, value_enum, default_value_t = Transport::Auto)]
     pub transport: Transport,
     #[command(flatten)]
@@ -181,7 +181,9 @@ pub struct Sending {
     /// acknowledgement for each packet, as older protocols have it: slower, and for comparisons.
     #[arg(long, value_name = "KIND", default_value = "periodic")]
     pub feedback: FeedbackKind,
-    /// Send no faster than this over each UDP connection, as in 100mbit; TCP is not limited
+    /// Send no faster than this, as in 100mbit
+    ///
+    /// `serve` keeps to it over each UDP connection; what it sends over TCP is not limited.
     #[arg(long, value_name = "RATE")]
     pub rate_limit: Option<Rate>,
 }
@@ -189,18 +191,19 @@ pub struct Sending {
 impl Sending {
     /// What was asked for of the side that sends.
     pub fn given(&self) -> impl Iterator<Item = &'static str> {
-        [
-            ("--cc", self.cc.is_some()),
-            ("--background", self.background),
-            ("--rate-limit", self.rate_limit.is_some()),
-        ]
-        .into_iter()
-        .filter_map(|(option, given)| given.then_some(option))
+        self.udp_alone().chain(self.rate_limit.map(|_| "--rate-limit"))
+    }
+
+    /// What was asked for of the side that sends, and UDP alone can do.
+    pub fn udp_alone(&self) -> impl Iterator<Item = &'static str> {
+        [("--cc", self.cc.is_some()), ("--background", self.background)]
+            .into_iter()
+            .filter_map(|(option, given)| given.then_some(option))
     }
 
     /// Whether anything was asked for that UDP alone can do.
-    pub fn is_given(&self) -> bool {
-        self.given().next().is_some() || self.feedback != FeedbackKind::default()
+    pub fn wants_udp(&self) -> bool {
+        self.udp_alone().next().is_some() || self.feedback != FeedbackKind::default()
     }
 
     /// The transport's settings.

@@ -118,3 +118,19 @@ fn udp_that_is_blocked_in_the_middle_is_left_and_taken_again() {
     assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
     support::wait_for_names(&home.path("root"), &["file"]);
 }
+
+#[test]
+fn udp_that_carries_no_data_is_left_for_good() {
+    let Some(net) = Net::new("udp_that_carries_no_data_is_left_for_good") else { return };
+    let home = Home::new();
+    home.file("file", SIZE);
+    let server = net.serve(&home);
+    // Handshakes, reports and pings pass; what carries data does not.
+    net.nft("add rule inet t in meta l4proto udp @th,64,8 { 16, 25 } drop");
+    let copy = home.longhaul(&["cp", "--json", "file", &server.url("")]);
+    let output = finish(start(&mut net.inside(&copy)));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Long enough that UDP is tried again in the meantime.
+    assert_eq!(carriers(&text(&output.stdout)), ["udp", "tcp"]);
+    assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
+}

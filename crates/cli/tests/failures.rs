@@ -279,7 +279,6 @@ fn wrong_usage_has_its_own_code() {
         &["cp", "--cc", "cubic", "lh://b/x", "a"],
         &["cp", "--cc", "cubic", "--transport", "tcp", "a", "lh://b/"],
         &["cp", "--rate-limit", "1mbit", "lh://b/x", "a"],
-        &["cp", "--rate-limit", "1mbit", "--transport", "tcp", "a", "lh://b/"],
         &["serve"],
         &["serve", "--root", ".", "--listen", "here"],
         &["emulate", "--loss", "2"],

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::{Kept, Summary, TransferError};
 
-use super::link::{self, Link, Peer};
+use super::link::{self, Doubt, Link, Peer};
+use super::paced::Paced;
 use super::plan::{Far, Request};
 use super::{Job, show};
 use crate::keys::{self, Introduction};
@@ -75,8 +76,8 @@ async fn connect_and_move(
         }),
         Far::Ssh(login) => Peer::Ssh(Box::new(Session::start(login, &job.options.ssh).await?)),
     });
-    let mut link = link::connect(job, peer, endpoint).await?;
-    let mut done = Done::default();
+    let (mut done, mut doubt) = <(Done, Doubt)>::default();
+    let mut link = link::connect(job, peer, endpoint, doubt).await?;
     let (mut furthest, mut in_vain) = (0, 0);
     loop {
         let beside = link.beside();
@@ -85,7 +86,7 @@ async fn connect_and_move(
                 Ok(()) => return Ok((done.total.0, done.figures)),
                 Err(error) => error,
             },
-            better = link::better(job, beside, endpoint) => {
+            better = link::better(job, beside, endpoint, &mut doubt) => {
                 show::tell(job, "UDP passes now: going on over it");
                 link = better;
                 done.sittings += 1;
@@ -103,8 +104,13 @@ async fn connect_and_move(
             return Err(lost);
         }
         show::tell(job, &format!("{}; looking for a way to go on", crate::sentence(&lost)));
-        // Why it was lost says more than why it cannot be had again.
-        link = link::again(job, peer, endpoint).await.map_err(|_| lost)?;
+        doubt.lost(&link);
+        link = match link::again(job, peer, endpoint, doubt).await {
+            Ok(link) => link,
+            // Why it was lost says more than that nobody answers any more.
+            Err(error) if link::is_silence(&error) || link::is_absence(&error) => return Err(lost),
+            Err(error) => return Err(error.context(crate::sentence(&lost))),
+        };
         done.sittings += 1;
         show::tell(job, &format!("going on over {}", link.words()));
     }
@@ -139,6 +145,7 @@ async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyho
 fn is_cut(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(TransferError::Connection(_) | TransferError::Cut))
         || matches!(error.downcast_ref(), Some(NetError::Lost { .. }))
+        || link::is_silence(error)
 }
 
 /// One request over the link.
@@ -150,11 +157,18 @@ async fn over(
 ) -> anyhow::Result<(Summary, Figures)> {
     let sends = job.requests[index].sends();
     let name = link.name();
+    let rate = job.options.sending.rate_limit;
     let (summary, figures) = match link {
         Link::Udp(connection) => {
-            let limit = job.options.sending.rate_limit;
-            let figures = || Figures::of_udp(&connection.stats(), limit).known(sends);
-            let summary = request(job, index, connection.open().await?, figures).await?;
+            let figures = || Figures::of_udp(&connection.stats(), rate).known(sends);
+            let summary = tokio::select! {
+                moved = request(job, index, connection.open().await?, figures) => moved?,
+                () = link::starved(job, connection) => {
+                    let reason = "UDP passes, but no data over it";
+                    let error = std::io::Error::new(std::io::ErrorKind::TimedOut, reason);
+                    return Err(TransferError::from(error).into());
+                }
+            };
             // Who sends learns, and remembers.
             let paths = Paths::unless(job.options.memory.no_remember || !sends);
             if let (Some(paths), Some(learnt)) = (paths, connection.remembered()) {
@@ -167,7 +181,8 @@ async fn over(
                 Some(stream) => *stream,
                 None => link::stripe(job, *address, credentials).await?,
             };
-            let summary = request(job, index, &mut stream, Figures::default).await?;
+            let summary =
+                request(job, index, Paced::new(&mut stream, rate), Figures::default).await?;
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);
             if let (Some(paths), true) = (paths, job.options.striping.learns()) {
@@ -182,9 +197,9 @@ async fn over(
                 unreachable!("ssh is the way of its own far side")
             };
             let mut channel = session.channel().await;
-            let mut stream = channel.stream();
+            let mut stream = Paced::new(channel.stream(), rate);
             let summary = request(job, index, &mut stream, Figures::default).await?;
-            stream.finish().await.context("ssh has ended")?;
+            stream.into_inner().finish().await.context("ssh has ended")?;
             (summary, Figures::default())
         }
     };

@@ -7,9 +7,11 @@ use anyhow::Context;
 use net::tcp::{self, StripedStream};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::plan::Request;
 use super::{Job, show};
+use crate::address::NotFound;
 use crate::args::Transport;
 use crate::keys::{Introduction, Meeting};
 use crate::paths::Paths;
@@ -22,12 +24,17 @@ const BESIDE_SSH: Duration = Duration::from_secs(4);
 
 /// Without a sign of life for so long, UDP counts as blocked.
 const SILENCE: Duration = Duration::from_secs(8);
+
 /// Before UDP is tried again while TCP carries the data; twice as long each time.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 const LAST_LOOK: Duration = Duration::from_secs(120);
 /// For so long nobody needs to answer in the middle of a copy.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
+/// Packets lost for nothing that are more than bad luck.
+const STARVING: u64 = 8;
+/// Bytes each way that show that data passes.
+const PROOF: usize = 64 << 10;
 
 /// Who is on the far side, and how both prove themselves.
 pub enum Peer {
@@ -82,10 +89,11 @@ pub async fn connect(
     job: &Job,
     peer: &Peer,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
 ) -> anyhow::Result<Link> {
     match peer {
-        Peer::Server(introduction) => to_server(job, introduction, endpoint).await,
-        Peer::Ssh(session) => beside_ssh(job, session, endpoint).await,
+        Peer::Server(introduction) => to_server(job, introduction, endpoint, doubt).await,
+        Peer::Ssh(session) => beside_ssh(job, session, endpoint, doubt).await,
     }
 }
 
@@ -93,13 +101,14 @@ async fn to_server(
     job: &Job,
     introduction: &Introduction,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
 ) -> anyhow::Result<Link> {
     let mut failure = None;
     // A name may have addresses at which nobody is.
     for address in introduction.server.resolve().await? {
         let linked = async {
             let meeting = introduction.meet(address).await?;
-            let link = match dial(job, address, &meeting.credentials, endpoint).await {
+            let link = match dial(job, address, &meeting.credentials, endpoint, doubt).await {
                 Ok(link) => link,
                 Err(error) => return Err(introduction.explain(address, error).await),
             };
@@ -122,13 +131,14 @@ async fn beside_ssh(
     job: &Job,
     session: &Session,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
 ) -> anyhow::Result<Link> {
     let credentials = Credentials::from(&session.key);
     let mut link = Link::Ssh;
     let mut why = "no port is open there".to_owned();
     let wanted = job.options.transport != Transport::Ssh;
     for address in session.addresses().await.into_iter().filter(|_| wanted) {
-        let dialled = dial(job, address, &credentials, endpoint);
+        let dialled = dial(job, address, &credentials, endpoint, doubt);
         match tokio::time::timeout(BESIDE_SSH, dialled).await {
             Ok(Ok(dialled)) => {
                 link = dialled;
@@ -140,6 +150,12 @@ async fn beside_ssh(
         }
     }
     if matches!(link, Link::Ssh) {
+        if let Some(option) = job.options.sending.udp_alone().next() {
+            anyhow::bail!(
+                "nothing passes beside ssh ({why}), and over ssh itself there is no {option}: open \
+                 the way, or leave {option} out"
+            );
+        }
         let others = [Transport::Auto, Transport::Ssh];
         anyhow::ensure!(
             others.contains(&job.options.transport),
@@ -158,6 +174,7 @@ async fn dial(
     address: SocketAddr,
     credentials: &Credentials,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
 ) -> Result<Link, NetError> {
     let by_udp = by_udp(job, address, credentials, endpoint);
     let by_tcp = async {
@@ -168,6 +185,7 @@ async fn dial(
         Transport::Udp => by_udp.await,
         Transport::Tcp => by_tcp.await,
         Transport::Auto if !is_free(job) => by_udp.await,
+        Transport::Auto if doubt.avoids_udp => race(by_tcp, by_udp).await,
         Transport::Auto | Transport::Ssh => race(by_udp, by_tcp).await,
     }
 }
@@ -197,8 +215,35 @@ async fn by_udp(
 
 /// Whether the way may be chosen, and chosen anew.
 fn is_free(job: &Job) -> bool {
-    // What was asked for of the sender, only UDP can do.
-    job.options.transport == Transport::Auto && !job.options.sending.is_given()
+    // Some of what may be asked for of the sender, only UDP can do.
+    job.options.transport == Transport::Auto && !job.options.sending.wants_udp()
+}
+
+/// What was seen of UDP in this copy: its first packets may pass where its data does not.
+#[derive(Clone, Copy)]
+pub struct Doubt {
+    /// It was lost last, so that TCP goes first.
+    avoids_udp: bool,
+    /// Before it is tried again.
+    pause: Duration,
+}
+
+impl Default for Doubt {
+    fn default() -> Self {
+        Self { avoids_udp: false, pause: FIRST_LOOK }
+    }
+}
+
+impl Doubt {
+    /// A link was lost.
+    pub fn lost(&mut self, link: &Link) {
+        self.avoids_udp = matches!(link, Link::Udp(_));
+    }
+
+    /// Tried in vain, or for a trial that may be.
+    fn put_off(&mut self) {
+        self.pause = (self.pause * 2).min(LAST_LOOK);
+    }
 }
 
 /// Waits until UDP passes where it did not; for ever, where nothing better can be had.
@@ -206,19 +251,56 @@ pub async fn better(
     job: &Job,
     beside: Option<(SocketAddr, Credentials)>,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: &mut Doubt,
 ) -> Link {
     let Some((address, credentials)) = beside.filter(|_| is_free(job)) else {
         return std::future::pending().await;
     };
-    let mut pause = FIRST_LOOK;
     loop {
-        tokio::time::sleep(pause).await;
-        if let Ok(link) = by_udp(job, address, &credentials, endpoint).await {
+        tokio::time::sleep(doubt.pause).await;
+        // The next time after a longer pause, whether this one is in vain or lost again.
+        doubt.put_off();
+        if let Ok(link) = by_udp(job, address, &credentials, endpoint).await
+            && carries_data(&link).await
+        {
             show::started(job, &address.to_string(), &link, link.words());
             return link;
         }
-        pause = (pause * 2).min(LAST_LOOK);
     }
+}
+
+/// Whether data passes over UDP both ways, and not only the first packets of a connection.
+async fn carries_data(link: &Link) -> bool {
+    let Link::Udp(connection) = link else { return true };
+    let proof = async {
+        let mut stream = connection.open().await.ok()?;
+        transfer::probe(&mut stream, PROOF as u64).await.ok()?;
+        let (mut reading, mut writing) = tokio::io::split(stream);
+        let (sent, mut came) = (vec![0; PROOF], vec![0; PROOF]);
+        // Shutting down waits until all has arrived.
+        let sending = async {
+            writing.write_all(&sent).await?;
+            writing.shutdown().await
+        };
+        tokio::try_join!(sending, reading.read_exact(&mut came)).ok()
+    };
+    matches!(tokio::time::timeout(SILENCE, proof).await, Ok(Some(_)))
+}
+
+/// Waits until it shows that UDP carries no data, though it is not silent: packets get lost, and
+/// nothing arrives. For ever, where there is no other way to go.
+pub async fn starved(job: &Job, connection: &UdpConnection) {
+    let mut before = (u64::MAX, u64::MAX - STARVING);
+    while is_free(job) {
+        tokio::time::sleep(SILENCE).await;
+        let stats = connection.stats();
+        let now = (job.meter.sample().bytes, stats.lost.0 + stats.missing + stats.probes);
+        if now.0 == before.0 && now.1 >= before.1 + STARVING {
+            return;
+        }
+        before = now;
+    }
+    std::future::pending().await
 }
 
 /// Connects again after the connection was lost; silence is waited out.
@@ -226,10 +308,11 @@ pub async fn again(
     job: &Job,
     peer: &Peer,
     endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
 ) -> anyhow::Result<Link> {
     let begin = net::clock::now();
     loop {
-        match connect(job, peer, endpoint).await {
+        match connect(job, peer, endpoint, doubt).await {
             Err(error) if is_silence(&error) && net::clock::now().since(begin) < PATIENCE => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -238,8 +321,9 @@ pub async fn again(
     }
 }
 
-fn is_silence(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(NetError::is_silence)
+/// Whether nothing was heard, be it of the host's name, so that waiting may help.
+pub fn is_silence(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(NetError::is_silence) || error.is::<NotFound>()
 }
 
 /// TCP connections that are one stream.

@@ -1,8 +1,10 @@
 //! `longhaul cp`: files and trees to another host or from it. `plan` reads what was asked for, `link`
-//! finds a way to the far side, `carry` moves the data over it, `show` says how it went.
+//! finds a way to the far side, `carry` moves the data over it, `paced` no faster than it may, `show` says
+//! how it went.
 
 mod carry;
 mod link;
+mod paced;
 mod plan;
 mod show;
 
@@ -65,11 +67,13 @@ fn usage(message: &str) -> ! {
 }
 
 fn check_options(options: &Cp, far: &Far, requests: &[Request]) {
+    if matches!(options.transport, Transport::Tcp | Transport::Ssh)
+        && let Some(option) = options.sending.udp_alone().next()
+    {
+        let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
+        usage(&format!("{option} goes with --transport udp{instead}"));
+    }
     for option in options.sending.given() {
-        if matches!(options.transport, Transport::Tcp | Transport::Ssh) {
-            let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
-            usage(&format!("{option} goes with --transport udp{instead}"));
-        }
         if !requests.iter().all(Request::sends) {
             let message = "is about what this side sends: give it to `longhaul serve` instead";
             usage(&format!("{option} {message}"));
