@@ -3,8 +3,8 @@
 
 use ::transfer::TransferId;
 use ::transfer::wire::{
-    CONTROL_HEAD, CONTROL_MAX, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes, RelPath,
-    WireError, append_message, check_hello, data_head, hello, parse_message,
+    Attributes, CONTROL_HEAD, CONTROL_MAX, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes,
+    RelPath, Terms, WireError, append_message, check_hello, data_head, hello, parse_message,
 };
 use arbitrary::{Result, Unstructured};
 
@@ -66,7 +66,11 @@ fn items(input: &[u8], piece: usize) -> (Vec<Part>, Option<WireError>) {
 
 /// No path that was read leads elsewhere.
 fn check_paths(message: &Message) {
-    let (Message::Directory { path, .. } | Message::File { path, .. }) = message else { return };
+    let (Message::Directory { path, .. } | Message::File { path, .. } | Message::Link { path, .. }) =
+        message
+    else {
+        return;
+    };
     let text = path.as_bytes();
     assert!(!text.starts_with(b"/") && !text.contains(&0));
     assert!(text.split(|&byte| byte == b'/').all(|name| name != b".."));
@@ -103,7 +107,10 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
         Ok(input.bytes(len)?.to_vec())
     };
     Ok(match input.int_in_range(0..=5)? {
-        0 => Part::Message(Message::Get { source: RawBytes(raw(input)?) }),
+        0 => Part::Message(Message::Get {
+            source: RawBytes(raw(input)?),
+            terms: Terms { owner: input.arbitrary()? },
+        }),
         1 => Part::Message(Message::Put {
             destination: RawBytes(raw(input)?),
             into_directory: input.arbitrary()?,
@@ -115,10 +122,9 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
         }
         4 => match RelPath::new(raw(input)?) {
             Ok(path) => {
-                let modified = Default::default();
-                let (size, mode, tag) =
-                    (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
-                Part::Message(Message::File { path, size, mode, modified, tag })
+                let (size, tag) = (input.arbitrary()?, input.arbitrary()?);
+                let attributes = Attributes { mode: input.arbitrary()?, ..Attributes::default() };
+                Part::Message(Message::File { path, size, tag, attributes })
             }
             Err(_) => Part::Message(Message::Abandon),
         },
@@ -134,12 +140,15 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
 pub fn stream_seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![hello().to_vec()];
     let path = RelPath::new(b"a/b".to_vec()).expect("a path");
-    let modified = Default::default();
+    let attributes = Attributes { mode: 0o644, ..Attributes::default() };
+    let terms = Terms::default();
     for message in [
-        Message::Get { source: RawBytes(b"/srv/x".to_vec()) },
+        Message::Get { source: RawBytes(b"/srv/x".to_vec()), terms },
         Message::Totals { files: 3, bytes: 1 << 40 },
-        Message::Directory { path: path.clone(), mode: 0o755, modified },
-        Message::File { path, size: 5, mode: 0o644, modified, tag: [9; 16] },
+        Message::Directory { path: path.clone(), attributes: attributes.clone() },
+        Message::Link { path: path.clone(), to: path.clone() },
+        Message::File { path, size: Some(5), tag: [9; 16], attributes },
+        Message::Hole { length: 3 },
         Message::End { hash: [7; 32] },
         Message::fatal("enough"),
     ] {

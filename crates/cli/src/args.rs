@@ -73,16 +73,17 @@ pub enum Command {
 /// To HOST:PATH, ssh logs in and starts `longhaul` there for this one copy; the data goes beside ssh
 /// where anything passes. At lh://HOST/PATH, `longhaul serve` runs and lets this side's key in.
 /// Everything is encrypted, verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
-/// all that is in them; permissions and times are kept.
+/// all that is in them: permissions, times, hard links, holes and users' extended attributes are kept.
 #[derive(Args)]
 #[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
     /// What to copy: files or directories here, or `[USER@]HOST:PATH`, or `lh://HOST[:PORT]/PATH`,
-    /// or `ftp://[USER@]HOST[:PORT]/PATH`
+    /// or `ftp://[USER@]HOST[:PORT]/PATH`; `-` is standard input
     #[arg(required = true, value_name = "SRC",
           value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub sources: Vec<Location>,
-    /// Where to: `[USER@]HOST:PATH`, `lh://HOST[:PORT]/PATH`, or a file or directory here
+    /// Where to: `[USER@]HOST:PATH`, `lh://HOST[:PORT]/PATH`, or a file or directory here; `-` is
+    /// standard output
     ///
     /// Behind ssh, PATH counts from the home directory; at a server it is below its --root. IPv6
     /// addresses stand in brackets, as in `lh://[2001:db8::1]/data`.
@@ -105,6 +106,9 @@ pub struct Cp {
     pub memory: Memory,
     #[command(flatten)]
     pub logs: Logs,
+    /// Keep the numbers of users and groups, where the receiving side may set them
+    #[arg(long)]
+    pub owner: bool,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
@@ -123,6 +127,7 @@ Examples:
   longhaul cp data/ lh://server/incoming/
   longhaul cp lh://server/results/run7 lh://server/results/run8 .
   longhaul cp --transport tcp --streams 32 big.tar lh://[2001:db8::1]:7300/
+  tar c data | longhaul cp - server:data.tar
 
 Exit codes:
   0    done and verified

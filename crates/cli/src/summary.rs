@@ -37,7 +37,17 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
+fn by_rate_limit(rate: Rate) -> (&'static str, String) {
+    ("rate-limit", format!("--rate-limit {rate}"))
+}
+
 impl Figures {
+    /// With a rate that held the sender back, if one did.
+    #[must_use]
+    pub fn held_by(self, rate: Option<Rate>) -> Self {
+        Self { limit: rate.map(by_rate_limit).or(self.limit), ..self }
+    }
+
     /// Those of a UDP connection whose data leaves from this side.
     pub fn of_udp(stats: &transport::Stats, rate_limit: Option<Rate>) -> Self {
         let longest = Limit::ALL.into_iter().max_by_key(|&limit| stats.limits.of(limit));
@@ -48,7 +58,7 @@ impl Figures {
                 ("receiver", "the memory that the far side has for what arrives".into())
             }
             Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => {
-                ("rate-limit", format!("--rate-limit {rate}"))
+                by_rate_limit(rate)
             }
             Limit::Congestion => ("path", format!("the path, full at {rate}")),
             Limit::Pacing => ("path", format!("the path, paced at {rate}")),

@@ -60,6 +60,36 @@ fn what_held_the_sender_back_is_told() {
 }
 
 #[test]
+fn the_rate_is_kept_over_tcp_too() {
+    let home = Home::new();
+    home.file("file", 5_000_000);
+    let server = home.serve(&[]);
+    let tcp = ["--transport", "tcp", "--rate-limit", "40mbit"];
+    let copy = ["cp", "--no-remember", "--json", "file", &server.url("")];
+    let said = text(&home.succeed(&[&copy[..], &tcp].concat()).stdout);
+    let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(done["limited_by"]["what"], "rate-limit", "{done}");
+}
+
+#[test]
+fn standard_input_becomes_a_file_and_a_file_standard_output() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    let file = home.file("file", 700_000);
+    let mut copy = home.longhaul(&["cp", "-q", "-", &server.url("there")]);
+    copy.stdin(fs::File::open(file).unwrap());
+    let output = support::finish(support::start(&mut copy));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = home.succeed(&["cp", &server.url("there"), "-"]);
+    assert!(output.stdout == support::bytes(700_000));
+    assert!(text(&output.stderr).contains("1 file"));
+    home.fail(2, &["cp", "--json", &server.url("there"), "-"]);
+    home.fail(2, &["cp", "-", "file", &server.url("there")]);
+    let said = home.fail(1, &["cp", &server.url(""), "-"]);
+    assert!(said.contains("single file"), "{said}");
+}
+
+#[test]
 fn both_sides_must_ask_for_the_same_feedback() {
     let home = Home::new();
     home.file("file", 300_000);

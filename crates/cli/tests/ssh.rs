@@ -260,6 +260,17 @@ fn a_login_that_fails_is_told() {
 }
 
 #[test]
+fn the_rate_is_kept_over_ssh_itself() {
+    let Some(far) = Sshd::start("the_rate_is_kept_over_ssh_itself") else { return };
+    far.home.file("file", 5_000_000);
+    let ssh = ["cp", "--json", "--transport", "ssh", "--rate-limit", "40mbit", "file", "far:"];
+    let said = text(&far.succeed(&ssh).stdout);
+    let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(done["limited_by"]["what"], "rate-limit", "{done}");
+    assert_eq!(done["transport"], "ssh");
+}
+
+#[test]
 fn a_jump_host_is_no_hindrance() {
     let Some(far) = Sshd::start("a_jump_host_is_no_hindrance") else { return };
     far.home.file("file", 100_000);

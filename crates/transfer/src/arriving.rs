@@ -6,10 +6,11 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use crate::attributes::Attributes;
 use crate::commit::Checkpoint;
 use crate::hash::{BLOCK, Hasher, State};
 use crate::journal::Record;
-use crate::meta::{Meta, Modified, Tag};
+use crate::meta::{Meta, Tag};
 use crate::relpath::{RawBytes, RelPath};
 use crate::temp::Temp;
 use crate::wire::WireError;
@@ -20,11 +21,12 @@ use crate::wire::WireError;
 pub(crate) const CHECKPOINT: u64 = 16 << 20;
 
 /// What the sender says of an entry.
+#[derive(Default)]
 pub(crate) struct Header {
     pub path: RelPath,
-    pub size: u64,
-    pub mode: u32,
-    pub modified: Modified,
+    /// Nobody knows before its end without.
+    pub size: Option<u64>,
+    pub attributes: Attributes,
     pub tag: Tag,
 }
 
@@ -44,6 +46,8 @@ pub(crate) struct Incoming {
     position: u64,
     /// Of all that stands in the file, which may be further.
     hasher: Hasher,
+    /// It ends in a hole that the file does not reach over yet.
+    is_short: bool,
     inode: u64,
     /// Bytes that the journal claims; `None` when it does not know of the file.
     claimed: Option<u64>,
@@ -71,19 +75,46 @@ impl Incoming {
             temp,
             position: 0,
             hasher: Hasher::from(state),
+            is_short: false,
             inode,
             claimed: journal.then_some(claimed),
         }))
     }
 
+    /// The sender is so much further; gives how much of that was here already.
+    fn advance(&mut self, length: u64) -> Result<u64, WireError> {
+        let there = self.hasher.length().saturating_sub(self.position);
+        let (end, size) = (self.position.checked_add(length), self.header.size.unwrap_or(u64::MAX));
+        self.position = end.filter(|&end| end <= size).ok_or(WireError::Unexpected)?;
+        Ok(there.min(length))
+    }
+
     /// Takes the sender's next bytes; gives how many of them were new, and whether they are written.
     pub fn take(&mut self, data: &[u8]) -> Result<(u64, io::Result<()>), WireError> {
-        let there = self.hasher.length().saturating_sub(self.position);
-        let end = self.position.checked_add(data.len() as u64);
-        self.position = end.filter(|&end| end <= self.header.size).ok_or(WireError::Unexpected)?;
-        let new = &data[data.len().min(usize::try_from(there).unwrap_or(usize::MAX))..];
+        let new = &data[self.advance(data.len() as u64)? as usize..];
         self.hasher.update(new);
+        self.is_short &= new.is_empty();
         Ok((new.len() as u64, (&*self.file).write_all(new)))
+    }
+
+    /// Takes zeros that need no place on the disk.
+    pub fn take_hole(&mut self, length: u64) -> Result<(u64, io::Result<()>), WireError> {
+        let new = length - self.advance(length)?;
+        self.hasher.update_zeros(new);
+        self.is_short |= new > 0;
+        // Checked where the sizes are: it is less than the largest.
+        let sought = (&*self.file).seek(SeekFrom::Current(new as i64));
+        Ok((new, sought.map(|_| ())))
+    }
+
+    /// Lets the file reach over the hole at its end.
+    fn lengthen(&mut self) -> io::Result<()> {
+        let reaches = Meta::of(&self.file)?.size >= self.hasher.length();
+        if self.is_short && !reaches {
+            self.file.set_len(self.hasher.length())?;
+        }
+        self.is_short = false;
+        Ok(())
     }
 
     /// The sender leaves out what is there.
@@ -93,23 +124,33 @@ impl Incoming {
         Ok(())
     }
 
+    /// Bytes that are here.
+    pub fn length(&self) -> u64 {
+        self.hasher.length()
+    }
+
     /// Whether every byte is here.
     pub fn is_whole(&self) -> bool {
-        (self.position, self.hasher.length()) == (self.header.size, self.header.size)
+        let size = self.header.size.unwrap_or(self.position);
+        (self.position, self.hasher.length()) == (size, size)
     }
 
     /// Whether what is here is what the sender has read, and nobody has cut it or added to it.
-    pub fn is_as_read(&self, hash: &[u8; blake3::OUT_LEN]) -> bool {
-        let size = Meta::of(&self.file).map(|meta| meta.size);
-        self.hasher.finalize() == *hash && size == Ok(self.header.size)
+    pub fn is_as_read(&mut self, hash: &[u8; blake3::OUT_LEN]) -> io::Result<bool> {
+        self.lengthen()?;
+        let size = Meta::of(&self.file)?.size;
+        Ok(self.hasher.finalize() == *hash && size == self.hasher.length())
     }
 
     /// What the journal may claim once it is synced, if that is `more` than before.
     pub fn checkpoint(&mut self, more: u64) -> Option<Checkpoint> {
-        let claimed = self.claimed.as_mut()?;
-        if self.hasher.length() < *claimed + more.max(BLOCK) || self.position == self.header.size {
+        let length = self.hasher.length();
+        let claims = |claimed| length >= claimed + more.max(BLOCK);
+        if !self.claimed.is_some_and(claims) || Some(self.position) == self.header.size {
             return None;
         }
+        self.lengthen().ok()?;
+        let claimed = self.claimed.as_mut()?;
         let state = self.hasher.state();
         *claimed = state.length();
         self.temp.keep(true);

@@ -1,6 +1,7 @@
 //! The near side: puts files there, or gets them from there.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -8,15 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::exchange::{Hello, receive, send};
+use crate::exchange::{Hello, pour, receive, send};
 use crate::journal::TransferId;
 use crate::place::Place;
 use crate::progress::Progress;
-use crate::relpath::{PATH_MAX, PathError, RawBytes};
+use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
 use crate::source::Sources;
 use crate::summary::Summary;
 use crate::walk::Source;
-use crate::wire::{Message, append_message, hello};
+use crate::wire::{Message, Terms, append_message, hello};
 
 /// How to transfer.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Options {
     /// Names the transfer, so that it can go on after any end of either side: the receiver keeps a
     /// journal beside what it writes, and the next transfer of that name sends what is missing.
     pub id: Option<TransferId>,
+    /// What is asked of the side that sends.
+    pub terms: Terms,
 }
 
 /// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
@@ -46,7 +49,25 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     // Who goes on leaves out what was sent: of two files for one place, the first would win then.
     let id = options.id.filter(|_| are_apart(&list));
     let preamble = request(&Message::Put { destination, into_directory, id });
-    let sources = Sources::new(Place::Local, list, progress.clone());
+    let sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
+    send(stream, preamble, Hello::Expected, sources).await
+}
+
+/// Sends what comes from `input`, a pipe or a terminal, to become the far side's file `remote`.
+pub async fn put_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    input: OwnedFd,
+    remote: &Path,
+    progress: &Progress,
+) -> Result<Summary, TransferError> {
+    let near = |reason: String| TransferError::Near(format!("{remote:?}: {reason}"));
+    let name = remote.file_name().filter(|_| !remote.as_os_str().as_bytes().ends_with(b"/"));
+    let name = name.ok_or_else(|| near("name the file that standard input becomes".into()))?;
+    let name = RelPath::new(name.as_bytes().to_vec()).map_err(|error| near(error.to_string()))?;
+    let destination = typed(remote.parent().unwrap_or(Path::new("")))?;
+    let preamble = request(&Message::Put { destination, into_directory: true, id: None });
+    let list = vec![Source::stream(input, name)];
+    let sources = Sources::new(Place::Local, list, Terms::default(), progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
 }
 
@@ -59,11 +80,24 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     options: &Options,
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
-    let preamble = request(&Message::Get { source: typed(remote)? });
+    let terms = options.terms.clone();
+    let preamble = request(&Message::Get { source: typed(remote)?, terms });
     let destination = Destination::new(Place::Local, destination, options.into_directory)
         .with_journal(options.id)
         .expecting(Source::new(remote).name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
+}
+
+/// Fetches the far side's single file `remote` to `output`, a pipe or a terminal. What has come goes on
+/// before it is verified: only success tells that it was right.
+pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    remote: &Path,
+    output: OwnedFd,
+    progress: &Progress,
+) -> Result<Summary, TransferError> {
+    let preamble = request(&Message::Get { source: typed(remote)?, terms: Terms::default() });
+    pour(stream, preamble, output.into(), progress.clone()).await
 }
 
 /// Whether no two of them can send the same path.

@@ -4,22 +4,24 @@
 //! threads at once: a journalling file system answers all of them with one write to its journal, so
 //! ten thousand small files do not take ten thousand waits for the disk.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{Mode, fchmod, fdatasync, fsync, futimens};
+use rustix::fs::{Dir, FileType, fdatasync, fsync};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
+use crate::attributes::Attributes;
 use crate::error::{explain, is_fatal};
 use crate::journal::{Journal, Record};
-use crate::meta::{Meta, Modified, Tag};
+use crate::meta::{Meta, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
@@ -34,6 +36,9 @@ pub(crate) const BATCH_ENTRIES: usize = 128;
 /// Bytes in a batch: so much at most is written again after a cut.
 pub(crate) const BATCH_BYTES: u64 = 64 << 20;
 
+/// Permissions a directory takes over: set-group-ID only hands the group down.
+const DIRECTORY_MODE: u32 = 0o3777;
+
 /// Threads that sync the files of a batch.
 const SYNCERS: usize = 8;
 
@@ -45,6 +50,16 @@ pub(crate) struct Pending {
     pub file: Arc<File>,
     pub size: u64,
     pub tag: Tag,
+}
+
+/// One more name of a file that was sent.
+pub(crate) struct Linked {
+    pub temp: Temp,
+    pub name: OsString,
+    pub path: RelPath,
+    /// Where that file is.
+    pub directory: Arc<OwnedFd>,
+    pub to: OsString,
 }
 
 /// A file that is arriving, when it has come so far.
@@ -63,14 +78,14 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Finished {
     pub directory: Arc<OwnedFd>,
     pub path: RelPath,
-    pub mode: u32,
-    pub modified: Modified,
+    pub attributes: Attributes,
 }
 
 /// What is committed together.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub pending: Vec<Pending>,
+    pub linked: Vec<Linked>,
     pub finished: Vec<Finished>,
     /// Directories that got a new directory or link.
     pub touched: Vec<Arc<OwnedFd>>,
@@ -87,7 +102,7 @@ pub(crate) struct Batch {
 impl Batch {
     pub fn is_full(&self) -> bool {
         let entries = self.pending.len() + self.finished.len() + self.touched.len();
-        entries + self.discarded.len() >= BATCH_ENTRIES
+        entries + self.linked.len() + self.discarded.len() >= BATCH_ENTRIES
             || self.bytes >= BATCH_BYTES
             || self.checkpoint.is_some()
     }
@@ -102,6 +117,8 @@ pub(crate) struct Report {
     pub journal: Mutex<Option<Journal>>,
     /// Files that stood there since an earlier sitting.
     pub stood: AtomicU64,
+    /// Somebody was told that extended attributes are not kept.
+    pub told_extended: AtomicBool,
 }
 
 impl Report {
@@ -163,10 +180,19 @@ impl Report {
     }
 
     /// Permissions or times that a file system does not keep are noted; the file counts all the same.
-    pub fn attributes(&self, path: &RelPath, set: rustix::io::Result<()>) {
-        if let Err(error) = set {
-            let reason = format!("copied, but its permissions or time could not be set: {error}");
-            self.note(path, &reason);
+    /// That it does not keep extended attributes either, is told once.
+    pub fn attributes(&self, path: &RelPath, set: rustix::io::Result<bool>) {
+        match set {
+            Ok(false) if !self.told_extended.swap(true, Relaxed) => {
+                let reason = "copied without its extended attributes, which that file system does \
+                              not keep; others like it are not named";
+                self.tell(NoteKind::Skipped, path, reason);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let reason = format!("copied, but its permissions or time could not be set: {error}");
+                self.note(path, &reason);
+            }
         }
     }
 
@@ -200,9 +226,9 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
     drop(batch.discarded);
     counts.symlinks += batch.symlinks;
     for (mut entry, synced) in batch.pending.into_iter().zip(synced) {
-        let appeared = synced.and_then(|()| entry.temp.appear(&entry.file));
-        if let Err(error) = appeared.and_then(|()| entry.temp.rename(&entry.name)) {
-            report.judge(&entry.path, &error.into())?;
+        let appeared = synced.and_then(|()| entry.temp.appear(&entry.file)).map_err(Into::into);
+        if let Err(error) = appeared.and_then(|()| name(&mut entry.temp, &entry.name)) {
+            report.judge(&entry.path, &error)?;
             continue;
         }
         let Pending { path, size, tag, .. } = entry;
@@ -216,10 +242,15 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             touched.push(directory.clone());
         }
     }
-    for Finished { directory, path, mode, modified } in batch.finished {
-        let set = fchmod(&directory, Mode::from_raw_mode(mode))
-            .and_then(|()| futimens(&directory, &modified.timestamps()));
-        report.attributes(&path, set);
+    for mut linked in batch.linked {
+        match linked.make() {
+            Ok(()) => counts.files += 1,
+            Err(error) => report.judge(&linked.path, &error)?,
+        }
+        touched.push(linked.temp.directory().clone());
+    }
+    for Finished { directory, path, attributes } in batch.finished {
+        report.attributes(&path, attributes.set_on(&directory, DIRECTORY_MODE));
         counts.directories += 1;
         touched.push(directory);
     }
@@ -236,6 +267,44 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             report.journal(&records, false, batch.is_last);
             Ok(())
         }
+    }
+}
+
+/// Gives what is whole its final name.
+fn name(temp: &mut Temp, name: &OsStr) -> io::Result<()> {
+    if is_alias(temp.directory(), name) {
+        return Err(io::Error::other(
+            "that file system cannot tell its name from another one there, which differs in case \
+             alone: rename one of them at the source",
+        ));
+    }
+    Ok(temp.rename(name)?)
+}
+
+/// Whether what stands there under a name is called otherwise, in a directory that does not tell
+/// capitals from small letters.
+fn is_alias(directory: &OwnedFd, name: &OsStr) -> bool {
+    let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
+    let other: Vec<u8> = name.as_bytes().iter().map(swap).collect();
+    let inode = |name: &OsStr| Meta::at(directory, name).ok().map(|meta| meta.inode);
+    let Some(there) = inode(name) else { return false };
+    let same = || other != name.as_bytes() && inode(OsStr::from_bytes(&other)) == Some(there);
+    let names = || Dir::read_from(directory).into_iter().flatten().flatten();
+    same() && !names().any(|entry| entry.file_name().to_bytes() == name.as_bytes())
+}
+
+impl Linked {
+    fn make(&mut self) -> io::Result<()> {
+        let file = Meta::at(&self.directory, &self.to)?;
+        if file.kind != FileType::RegularFile {
+            return Err(io::Error::other("the file whose other name it is did not arrive"));
+        }
+        let there = Meta::at(self.temp.directory(), &self.name);
+        if there.is_ok_and(|there| there.shared() == file.shared() && file.shared().is_some()) {
+            return Ok(());
+        }
+        self.temp.link_to(&self.directory, &self.to)?;
+        name(&mut self.temp, &self.name)
     }
 }
 

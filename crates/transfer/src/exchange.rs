@@ -1,5 +1,6 @@
 //! The two roles on a stream, whoever asked: one side sends, the other receives.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::notes::Notes;
 use crate::pipe::{Occupancy, pipe};
+use crate::pour;
 use crate::progress::Progress;
 use crate::sink;
 use crate::source::{self, Sources};
@@ -204,6 +206,32 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
             Err(error)
         }
         (Err(error), _) => Err(error),
+    }
+}
+
+/// Receives one file, whose bytes go on to `output` as they come.
+pub(crate) async fn pour<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    preamble: Vec<u8>,
+    output: File,
+    progress: Progress,
+) -> Result<Summary, TransferError> {
+    let (mut reading, mut writing) = tokio::io::split(stream);
+    let (filler, emptier) = pipe();
+    let (replies, outgoing) = mpsc::channel(REPLIES);
+    let worker = spawn_blocking(move || pour::run(emptier, replies, output, progress));
+    let filling = async {
+        Hello::Expected.read(&mut reading).await?;
+        Ok(filler.fill_from(&mut reading).await?)
+    };
+    let answering = async { Ok(write_replies(&mut writing, preamble, outgoing).await?) };
+    let pumped: Result<_, TransferError> = async { tokio::try_join!(filling, answering) }.await;
+    let poured = finished(worker).await;
+    // So that closing our end does not cut off the last word.
+    drain(&mut reading).await;
+    match (poured, pumped) {
+        (Err(TransferError::Cut), Err(error)) => Err(error),
+        (poured, _) => poured,
     }
 }
 

@@ -91,6 +91,16 @@ impl Hasher {
         }
     }
 
+    /// Takes in so many zeros.
+    pub fn update_zeros(&mut self, mut length: u64) {
+        static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+        while length > 0 {
+            let now = length.min(BLOCK);
+            self.update(&ZEROS[..now as usize]);
+            length -= now;
+        }
+    }
+
     /// The state at the last whole block, when more than that is still to come.
     pub fn state(&self) -> State {
         let mut state = self.before.clone();

@@ -17,10 +17,11 @@
 //!
 //! # What is kept
 //!
-//! Names in any bytes, regular files, directories (empty ones too), symbolic links (as links, except
-//! that a link named as a source is followed), permissions, and times of modification. The set-user-ID
-//! bit is not carried, nor set-group-ID on files: the file has a new owner. Sockets, pipes and devices
-//! are skipped with a note.
+//! Names in any bytes, regular files with their holes, hard links among what is sent, directories
+//! (empty ones too), symbolic links (as links, except that a link named as a source is followed),
+//! permissions, times of modification, users' extended attributes, and on demand the numbers of user and
+//! group. The set-user-ID bit is not carried, nor set-group-ID on files: the file has a new owner.
+//! Sockets, pipes and devices are skipped with a note.
 //!
 //! # Where things land
 //!
@@ -45,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod arriving;
+mod attributes;
 mod client;
 mod commit;
 mod destination;
@@ -57,8 +59,10 @@ mod meta;
 mod notes;
 mod pipe;
 mod place;
+mod pour;
 mod probe;
 mod progress;
+mod reading;
 mod relpath;
 mod server;
 mod sink;
@@ -69,7 +73,7 @@ mod tree;
 mod walk;
 pub mod wire;
 
-pub use client::{Options, get, put};
+pub use client::{Options, get, get_stream, put, put_stream};
 pub use error::TransferError;
 pub use journal::TransferId;
 pub use notes::{NOTES_MAX, Note, NoteKind, Notes};

@@ -32,6 +32,9 @@ impl Modified {
 /// Names one state of one source file at one path.
 pub type Tag = [u8; 16];
 
+/// Names a file of this host, whatever its names.
+pub(crate) type Shared = ((u32, u32), u64);
+
 /// A file's kind, permissions, size and times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
@@ -40,8 +43,12 @@ pub(crate) struct Meta {
     pub size: u64,
     pub modified: Modified,
     pub inode: u64,
-    owner: u32,
+    /// User and group.
+    pub owner: (u32, u32),
+    device: (u32, u32),
     links: u32,
+    /// Pieces of 512 bytes on the disk.
+    blocks: u64,
     /// When anything about it changed, which nobody can set at will.
     changed: Modified,
 }
@@ -68,7 +75,17 @@ impl Meta {
 
     /// Whether it is a regular file that belongs to this user, under no other name.
     pub fn is_ours_alone(&self) -> bool {
-        (self.kind, self.owner, self.links) == (FileType::RegularFile, geteuid().as_raw(), 1)
+        (self.kind, self.owner.0, self.links) == (FileType::RegularFile, geteuid().as_raw(), 1)
+    }
+
+    /// The same for all names of a file that has several, as long as it stands.
+    pub fn shared(&self) -> Option<Shared> {
+        (self.links > 1).then_some((self.device, self.inode))
+    }
+
+    /// Whether there may be holes in it.
+    pub fn is_sparse(&self) -> bool {
+        self.blocks.saturating_mul(512) < self.size
     }
 
     pub fn of(file: impl AsFd) -> Result<Self> {
@@ -89,8 +106,10 @@ impl From<Statx> for Meta {
             size: stat.stx_size,
             modified: Modified { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
             inode: stat.stx_ino,
-            owner: stat.stx_uid,
+            owner: (stat.stx_uid, stat.stx_gid),
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
             links: stat.stx_nlink,
+            blocks: stat.stx_blocks,
             changed: Modified { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
         }
     }

@@ -97,6 +97,11 @@ impl Filler {
         }
     }
 
+    /// Whether the other end is gone.
+    pub fn is_closed(&self) -> bool {
+        self.blocks.is_closed()
+    }
+
     /// How the pipe was found so far.
     pub fn occupancy(&self) -> Occupancy {
         self.counters.sample()

@@ -152,14 +152,14 @@ async fn accept(
             let destination = Destination::new(place, &path, into_directory).with_journal(id);
             Ok(Request::Put(path, destination))
         }
-        Message::Get { source } => {
+        Message::Get { source, terms } => {
             let path = root.path(&source)?;
             // Told at once, rather than as a file that failed.
             place
                 .open(&path, OFlags::PATH)
                 .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))?;
             let list = vec![Source::new(&path)];
-            Ok(Request::Get(path, Sources::new(place, list, options.progress.clone())))
+            Ok(Request::Get(path, Sources::new(place, list, terms, options.progress.clone())))
         }
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),

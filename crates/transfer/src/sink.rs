@@ -3,22 +3,22 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{AtFlags, Mode, fchmod, futimens, mkdirat, openat, symlinkat, utimensat};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
-use crate::commit::{self, Batch, Finished, Pending, Report};
+use crate::commit::{self, Batch, Finished, Linked, Pending, Report};
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::hash::State;
 use crate::journal::{Journal, Part};
-use crate::meta::{Meta, Tag};
+use crate::meta::Meta;
 use crate::notes::{NoteKind, Notes};
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
@@ -26,13 +26,10 @@ use crate::relpath::RelPath;
 use crate::summary::{Kept, Summary};
 use crate::temp::{Names, Temp};
 use crate::tree::{DIRECTORY, Tree};
-use crate::wire::{Decoder, HAS_TAGS, Item, Message, WireError};
+use crate::wire::{Decoder, HAS_TAGS, HOLE_MAX, Item, Message, WireError};
 
 /// Permissions a file takes over: not set-user-ID and set-group-ID, for it has a new owner.
 const FILE_MODE: u32 = 0o777;
-
-/// Permissions a directory takes over: set-group-ID only hands the group down.
-const DIRECTORY_MODE: u32 = 0o3777;
 
 /// The sender hears about progress every so many bytes.
 const PROGRESS_BYTES: u64 = 256 << 10;
@@ -47,7 +44,7 @@ pub(crate) fn run(
     progress: Progress,
 ) -> Result<(Summary, Option<Journal>), TransferError> {
     let (notes, journal) = (Mutex::new(Notes::default()), Mutex::new(None));
-    let report = Report { replies, progress, notes, journal, stood: AtomicU64::new(0) };
+    let report = Report { replies, progress, notes, journal, stood: AtomicU64::new(0), told_extended: AtomicBool::new(false) };
     let (taken, committed) = thread::scope(|scope| {
         // No room in between: one batch is filled while one is committed.
         let (commits, batches) = sync_channel(0);
@@ -173,18 +170,23 @@ impl<'a> Sink<'a> {
                 Some(Arriving::Unwanted) => {}
                 None => return Err(WireError::Unexpected.into()),
             },
+            Message::Hole { length } if length <= HOLE_MAX => return self.hole(length),
             Message::Abandon if self.arriving.is_some() => self.abandon(None),
             _ if self.arriving.is_some() => return Err(WireError::Unexpected.into()),
-            Message::Directory { path, mode, modified } => {
-                let tag = Tag::default();
-                self.entry(Header { path, size: 0, mode, modified, tag }, Self::directory)?;
+            Message::Directory { path, attributes } => {
+                let header = Header { path, attributes, ..Header::default() };
+                self.entry(header, Self::directory)?;
             }
-            Message::Symlink { path, target, modified } => {
-                let header = Header { path, size: 0, mode: 0, modified, tag: Tag::default() };
+            Message::Symlink { path, target, attributes } => {
+                let header = Header { path, attributes, ..Header::default() };
                 self.entry(header, |sink, header| sink.symlink(header, &target.0))?;
             }
-            Message::File { path, size, mode, modified, tag } => {
-                let header = Header { path, size, mode, modified, tag };
+            Message::Link { path, to } => {
+                let header = Header { path, ..Header::default() };
+                self.entry(header, |sink, header| sink.link(header, &to))?;
+            }
+            Message::File { path, size, tag, attributes } => {
+                let header = Header { path, size, tag, attributes };
                 let began = self.entry(header, Self::file)?;
                 self.arriving = Some(began.unwrap_or(Arriving::Unwanted));
             }
@@ -290,11 +292,10 @@ impl<'a> Sink<'a> {
     fn leave(&mut self, next: Option<&RelPath>) -> Result<(), TransferError> {
         let is_left = |last: &mut Header| !next.is_some_and(|next| last.path.is_above(next));
         while let Some(done) = self.above.pop_if(is_left) {
-            let Header { path, mode, modified, .. } = done;
+            let Header { path, attributes, .. } = done;
             match self.tree().directory(path.as_bytes()) {
                 Ok(directory) => {
-                    let mode = mode & DIRECTORY_MODE;
-                    self.batch.finished.push(Finished { directory, path, mode, modified });
+                    self.batch.finished.push(Finished { directory, path, attributes });
                 }
                 Err(error) => self.report.judge(&path, &error).map_err(TransferError::Near)?,
             }
@@ -310,15 +311,33 @@ impl<'a> Sink<'a> {
         let parent = self.tree().directory(parent)?;
         let ((), mut temp) =
             self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
-        let times = header.modified.timestamps();
+        let times = header.attributes.modified.timestamps();
         let set = utimensat(&parent, temp.name(), &times, AtFlags::SYMLINK_NOFOLLOW);
-        self.report.attributes(&header.path, set);
+        if let Some((user, group)) = header.attributes.owner {
+            let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+            // Who may not give it away keeps it.
+            let _ = chownat(&parent, temp.name(), user, group, AtFlags::SYMLINK_NOFOLLOW);
+        }
+        self.report.attributes(&header.path, set.map(|()| true));
         // At once, for a killed receiver would leave a temporary link behind for ever.
         temp.rename(name)?;
         self.batch.symlinks += 1;
         if !self.batch.touched.last().is_some_and(|last| Arc::ptr_eq(last, &parent)) {
             self.batch.touched.push(parent);
         }
+        Ok(())
+    }
+
+    fn link(&mut self, header: Header, to: &RelPath) -> io::Result<()> {
+        let target = self.target.as_mut().expect("opened for the first entry");
+        let to = target.locate(to).map_err(io::Error::other)?;
+        let (directory, to) = to.split().ok_or(Errno::INVAL)?;
+        let directory = target.tree.directory(directory)?;
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = target.tree.directory(parent)?;
+        let temp = self.names.plan(&parent, name)?;
+        let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
+        self.batch.linked.push(Linked { temp, name, path, directory, to });
         Ok(())
     }
 
@@ -331,7 +350,7 @@ impl<'a> Sink<'a> {
             let opened = (file, Temp::found(parent, part.name));
             return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);
         }
-        let journal = self.destination.id.is_some() && header.size > CHECKPOINT;
+        let journal = self.destination.id.is_some() && header.size > Some(CHECKPOINT);
         let (file, temp) = self.names.create_file(&parent, &name)?;
         let opened = (File::from(file), temp);
         Incoming::new(header, name, opened, State::default(), journal).map(Arriving::File)
@@ -341,8 +360,10 @@ impl<'a> Sink<'a> {
     fn begun(&mut self, header: &Header, parent: &Arc<OwnedFd>) -> Option<(Part, File)> {
         let at = self.parts.iter().position(|part| part.path == header.path)?;
         let part = self.parts.remove(at);
-        if part.tag == header.tag && part.state.length() < header.size {
-            let opened = part.go_on(parent, header.size);
+        if let (true, Some(size)) = (part.tag == header.tag, header.size)
+            && part.state.length() < size
+        {
+            let opened = part.go_on(parent, size);
             if opened.is_none() {
                 part.remove(self.tree());
             }
@@ -355,12 +376,25 @@ impl<'a> Sink<'a> {
     }
 
     fn data(&mut self, data: &[u8]) -> Result<(), TransferError> {
+        self.arrived(data.len() as u64, |incoming| incoming.take(data))
+    }
+
+    fn hole(&mut self, length: u64) -> Result<(), TransferError> {
+        self.arrived(length, |incoming| incoming.take_hole(length))
+    }
+
+    /// The next bytes of the current file are taken in by it, if it is wanted.
+    fn arrived(
+        &mut self,
+        length: u64,
+        take: impl FnOnce(&mut Incoming) -> Result<(u64, io::Result<()>), WireError>,
+    ) -> Result<(), TransferError> {
         match &mut self.arriving {
             None => return Err(WireError::Unexpected.into()),
-            Some(Arriving::Unwanted) => self.written += data.len() as u64,
+            Some(Arriving::Unwanted) => self.written = self.written.saturating_add(length),
             Some(Arriving::File(incoming)) => {
-                let (new, written) = incoming.take(data)?;
-                self.written += new;
+                let (new, written) = take(incoming)?;
+                self.written = self.written.saturating_add(new);
                 if let Err(error) = written {
                     let path = &incoming.header.path;
                     self.report.judge(path, &error).map_err(TransferError::Near)?;
@@ -389,21 +423,23 @@ impl<'a> Sink<'a> {
 
     /// The file's last byte is here: if all are as the sender read them, it may be installed.
     fn end(&mut self, hash: &[u8; blake3::OUT_LEN]) -> Result<(), TransferError> {
-        let incoming = match self.arriving.take() {
+        let mut incoming = match self.arriving.take() {
             Some(Arriving::File(incoming)) if incoming.is_whole() => incoming,
             Some(Arriving::Unwanted) => return Ok(()),
             _ => return Err(WireError::Unexpected.into()),
         };
-        if !incoming.is_as_read(hash) {
-            self.report.note(&incoming.header.path, "it arrived damaged: copy it again");
+        let is_as_read = incoming.is_as_read(hash);
+        if !matches!(is_as_read, Ok(true)) {
+            let path = incoming.header.path.clone();
             self.discard(incoming);
-            return Ok(());
+            let damaged = io::Error::other("it arrived damaged: copy it again");
+            let error = is_as_read.err().unwrap_or(damaged);
+            return self.report.judge(&path, &error).map_err(TransferError::Near);
         }
+        let size = incoming.length();
         let Incoming { file, temp, name, header, .. } = *incoming;
-        let Header { path, size, mode, modified, tag } = header;
-        let mode = Mode::from_raw_mode(mode & FILE_MODE);
-        let set = fchmod(&file, mode).and_then(|()| futimens(&file, &modified.timestamps()));
-        self.report.attributes(&path, set);
+        let Header { path, tag, attributes, .. } = header;
+        self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
         self.batch.bytes += size;
         self.batch.pending.push(Pending { temp, name, path, file, size, tag });
         if self.batch.is_full() { self.commit() } else { Ok(()) }

@@ -1,26 +1,37 @@
 //! The sending side's disk: reads and hashes ahead of the network, and writes the frames.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Advice, FileType, SeekFrom, fadvise, seek};
-use rustix::io::{Errno, read};
+use rustix::fs::{Advice, FileType, fadvise};
+use rustix::io::{Errno, pread, read};
 
+use crate::attributes::{Attributes, extended};
 use crate::error::explain;
 use crate::had::Had;
 use crate::hash::{Hasher, State};
-use crate::meta::Meta;
+use crate::meta::{Meta, Modified, Shared, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
 use crate::place::Place;
 use crate::progress::Progress;
+use crate::reading::{Layout, Next, is_ready};
 use crate::relpath::{RawBytes, RelPath};
 use crate::summary::Kept;
 use crate::walk::{Count, Found, Source, Visitor};
-use crate::wire::{DATA_HEAD, DATA_MAX, Message, append_message, data_head};
+use crate::wire::{DATA_HEAD, DATA_MAX, Message, Terms, append_message, data_head};
+
+/// Files with several names that are remembered; of others each name is sent as a file of its own.
+const SHARED_MAX: usize = 1 << 20;
+
+const CHANGED: &str = "it changed while it was being read: copy it again when nothing writes it";
+
+/// Permissions of what was no file.
+const STREAM_MODE: u32 = 0o644;
 
 const _: () = assert!(BLOCK_ROOM <= DATA_MAX, "a block may be one data frame");
 
@@ -28,6 +39,7 @@ const _: () = assert!(BLOCK_ROOM <= DATA_MAX, "a block may be one data frame");
 pub(crate) struct Sources {
     pub place: Place,
     pub list: Vec<Source>,
+    pub terms: Terms,
     pub progress: Progress,
     /// Files and bytes, once they have been counted.
     totals: OnceLock<(u64, u64)>,
@@ -38,9 +50,9 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub fn new(place: Place, list: Vec<Source>, progress: Progress) -> Self {
+    pub fn new(place: Place, list: Vec<Source>, terms: Terms, progress: Progress) -> Self {
         let (totals, ended, had) = (OnceLock::new(), AtomicBool::new(false), Had::default());
-        Self { place, list, progress, totals, ended, had }
+        Self { place, list, terms, progress, totals, ended, had }
     }
 
     /// Counts on a thread of its own, so that the first byte does not wait for it.
@@ -87,6 +99,8 @@ struct Sender<'a> {
     told_totals: bool,
     notes: Notes,
     kept: Kept,
+    /// Where files with several names went.
+    shared: HashMap<Shared, RelPath>,
     pipe: Filler,
     block: Vec<u8>,
 }
@@ -95,8 +109,8 @@ impl<'a> Sender<'a> {
     fn new(sources: &'a Sources, preamble: &[u8], mut pipe: Filler) -> Self {
         let mut block = pipe.fresh();
         block.extend_from_slice(preamble);
-        let (notes, kept) = (Notes::default(), Kept::default());
-        Self { sources, source: None, told_totals: false, notes, kept, pipe, block }
+        let (notes, kept, shared) = <(Notes, Kept, HashMap<_, _>)>::default();
+        Self { sources, source: None, told_totals: false, notes, kept, shared, pipe, block }
     }
 
     fn send_all(&mut self) -> ControlFlow<(), Occupancy> {
@@ -131,49 +145,170 @@ impl<'a> Sender<'a> {
         self.message(&Message::Note(note))
     }
 
-    fn send_file(&mut self, path: &RelPath, file: &OwnedFd) -> ControlFlow<()> {
+    /// What it has besides its bytes; what cannot be taken along is noted.
+    fn attributes(
+        &mut self,
+        path: &RelPath,
+        file: &OwnedFd,
+        meta: &Meta,
+    ) -> ControlFlow<(), Attributes> {
+        let plain = Attributes::plain(meta, self.sources.terms.owner);
+        let extended = match extended(file) {
+            Ok(extended) => extended,
+            Err(reason) => {
+                self.note(NoteKind::Skipped, path, &reason)?;
+                Vec::new()
+            }
+        };
+        ControlFlow::Continue(Attributes { extended, ..plain })
+    }
+
+    /// Sends one of the names of a file.
+    fn send_name(
+        &mut self,
+        path: &RelPath,
+        open: &dyn Fn() -> std::io::Result<OwnedFd>,
+        meta: &Meta,
+    ) -> ControlFlow<()> {
+        let shared = meta.shared();
+        if let Some(to) = shared.and_then(|shared| self.shared.get(&shared)) {
+            let (path, to) = (path.clone(), to.clone());
+            return self.message(&Message::Link { path, to });
+        }
+        let is_there = if self.sources.had.holds(&meta.tag(path)) {
+            self.keep(meta.size);
+            true
+        } else {
+            self.sources.progress.set_current(path.as_bytes());
+            match open() {
+                Ok(file) => self.send_file(path, &file)?,
+                Err(error) => {
+                    self.note(NoteKind::Failed, path, &explain(&error))?;
+                    false
+                }
+            }
+        };
+        if let (true, Some(shared)) = (is_there && self.shared.len() < SHARED_MAX, shared) {
+            self.shared.insert(shared, path.clone());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether all of it went, or is there.
+    fn send_file(&mut self, path: &RelPath, file: &OwnedFd) -> ControlFlow<(), bool> {
         let before = match Meta::of(file) {
             Ok(meta) if meta.kind == FileType::RegularFile => meta,
-            Ok(_) => return self.note(NoteKind::Skipped, path, "it is no regular file any more"),
-            Err(error) => return self.note(NoteKind::Failed, path, &explain(&error.into())),
+            other => {
+                let (kind, reason) = match other {
+                    Ok(_) => (NoteKind::Skipped, "it is no regular file any more".to_owned()),
+                    Err(error) => (NoteKind::Failed, explain(&error.into())),
+                };
+                self.note(kind, path, &reason)?;
+                return ControlFlow::Continue(false);
+            }
         };
         if before.size > BLOCK as u64 {
             // Only advice: the file arrives without it too.
             let _ = fadvise(file, 0, None, Advice::Sequential);
         }
-        let (Meta { mode, size, modified, .. }, tag) = (before, before.tag(path));
-        self.message(&Message::File { path: path.clone(), size, mode, modified, tag })?;
+        let attributes = self.attributes(path, file, &before)?;
+        let (size, tag) = (Some(before.size), before.tag(path));
+        self.message(&Message::File { path: path.clone(), size, tag, attributes })?;
         let mut hasher = Hasher::default();
-        while hasher.length() < size {
-            if self.sources.had.holds(&tag) {
+        let failed = match self.send_bytes(file, &before, &tag, &mut hasher)? {
+            Ok(false) => {
                 // It was told on the way that all of it is there.
-                self.keep(size);
-                return self.message(&Message::Abandon);
+                self.keep(before.size);
+                self.message(&Message::Abandon)?;
+                return ControlFlow::Continue(true);
             }
-            let there = self.sources.had.part(&tag, hasher.length(), size);
-            let read = match there {
-                Some(state) => self.go_on(file, state, &mut hasher)?,
-                None => self.read(file, size - hasher.length(), &mut hasher),
-            };
-            match read {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) => {
-                    self.note(NoteKind::Failed, path, &explain(&error.into()))?;
-                    return self.message(&Message::Abandon);
+            Ok(true)
+                if hasher.length() == before.size
+                    && Meta::of(file).is_ok_and(|after| after.is_as(&before)) =>
+            {
+                None
+            }
+            Ok(true) => Some(CHANGED.to_owned()),
+            Err(error) => Some(explain(&error.into())),
+        };
+        match &failed {
+            None => self.message(&Message::End { hash: hasher.finalize() })?,
+            Some(reason) => {
+                self.note(NoteKind::Failed, path, reason)?;
+                self.message(&Message::Abandon)?;
+            }
+        }
+        ControlFlow::Continue(failed.is_none())
+    }
+
+    /// Sends what the receiver does not have; false when it turned out to have all. A file that ends
+    /// early has changed.
+    fn send_bytes(
+        &mut self,
+        file: &OwnedFd,
+        meta: &Meta,
+        tag: &Tag,
+        hasher: &mut Hasher,
+    ) -> ControlFlow<(), Result<bool, Errno>> {
+        let mut layout = Layout::of(meta);
+        while hasher.length() < meta.size {
+            if self.sources.had.holds(tag) {
+                return ControlFlow::Continue(Ok(false));
+            }
+            if let Some(state) = self.sources.had.part(tag, hasher.length(), meta.size) {
+                self.go_on(state, hasher)?;
+                continue;
+            }
+            match layout.next(file, hasher.length()) {
+                Next::Hole(length) => {
+                    hasher.update_zeros(length);
+                    self.message(&Message::Hole { length })?;
+                    if self.pipe.is_closed() {
+                        return ControlFlow::Break(());
+                    }
                 }
+                Next::Bytes(left) => match self.read(file, Some(hasher.length()), left, hasher) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => return ControlFlow::Continue(Err(error)),
+                },
             }
             if self.block.len() >= BLOCK {
                 self.hand_over()?;
             }
         }
-        let is_as_before = Meta::of(file).is_ok_and(|after| after.is_as(&before));
-        if hasher.length() < size || !is_as_before {
-            let reason = "it changed while it was being read: copy it again when nothing writes it";
-            self.note(NoteKind::Failed, path, reason)?;
-            return self.message(&Message::Abandon);
+        ControlFlow::Continue(Ok(true))
+    }
+
+    /// Sends what comes until it ends.
+    fn send_stream(&mut self, path: &RelPath, stream: &OwnedFd) -> ControlFlow<()> {
+        let now = net::clock::wall();
+        let modified = Modified { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() };
+        let attributes = Attributes { mode: STREAM_MODE, modified, ..Attributes::default() };
+        let (path, tag) = (path.clone(), Tag::default());
+        self.message(&Message::File { path: path.clone(), size: None, tag, attributes })?;
+        let mut hasher = Hasher::default();
+        loop {
+            let read = match is_ready(stream, self.block.is_empty()) {
+                Ok(true) => self.read(stream, None, u64::MAX, &mut hasher),
+                Ok(false) if self.pipe.is_closed() => return ControlFlow::Break(()),
+                Ok(false) if self.block.is_empty() => continue,
+                Ok(false) => {
+                    self.hand_over()?;
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(0) => return self.message(&Message::End { hash: hasher.finalize() }),
+                Ok(_) if self.block.len() >= BLOCK => self.hand_over()?,
+                Ok(_) => {}
+                Err(error) => {
+                    self.note(NoteKind::Failed, &path, &explain(&error.into()))?;
+                    return self.message(&Message::Abandon);
+                }
+            }
         }
-        self.message(&Message::End { hash: hasher.finalize() })
     }
 
     /// A file is there already.
@@ -182,30 +317,33 @@ impl<'a> Sender<'a> {
         self.kept.bytes += size;
     }
 
-    /// Goes on where the receiver has got to; gives how far that is.
-    fn go_on(
-        &mut self,
-        file: &OwnedFd,
-        state: State,
-        hasher: &mut Hasher,
-    ) -> ControlFlow<(), Result<u64, Errno>> {
+    /// Goes on where the receiver has got to.
+    fn go_on(&mut self, state: State, hasher: &mut Hasher) -> ControlFlow<()> {
         let offset = state.length();
-        if let Err(error) = seek(file, SeekFrom::Start(offset)) {
-            return ControlFlow::Continue(Err(error));
-        }
         self.kept.begun += offset - hasher.length();
         *hasher = Hasher::from(state);
-        self.message(&Message::From { offset })?;
-        ControlFlow::Continue(Ok(offset))
+        self.message(&Message::From { offset })
     }
 
-    /// Reads what fits into the block as one data frame, at most `left` bytes of it.
-    fn read(&mut self, file: impl AsFd, left: u64, hasher: &mut Hasher) -> Result<u64, Errno> {
+    /// Reads what fits into the block as one data frame, at most `left` bytes of it: of a file at an
+    /// offset, of a stream what comes next.
+    fn read(
+        &mut self,
+        file: impl AsFd,
+        offset: Option<u64>,
+        left: u64,
+        hasher: &mut Hasher,
+    ) -> Result<u64, Errno> {
         let head = self.block.len();
         let start = head + DATA_HEAD;
         self.block.extend_from_slice(&[0; DATA_HEAD]);
         let read = loop {
-            match read(&file, spare_capacity(&mut self.block)) {
+            let into = spare_capacity(&mut self.block);
+            let read = match offset {
+                Some(offset) => pread(&file, into, offset),
+                None => read(&file, into),
+            };
+            match read {
                 Err(Errno::INTR) => {}
                 done => break done,
             }
@@ -233,24 +371,17 @@ impl Visitor for Sender<'_> {
             self.message(&Message::Totals { files, bytes })?;
         }
         match found {
-            Found::Directory(Meta { mode, modified, .. }) => {
-                self.message(&Message::Directory { path: path.clone(), mode, modified })
+            Found::Directory(meta, directory) => {
+                let attributes = self.attributes(path, directory, &meta)?;
+                self.message(&Message::Directory { path: path.clone(), attributes })
             }
-            Found::Symlink(target, Meta { modified, .. }) => {
+            Found::Symlink(target, meta) => {
+                let attributes = Attributes::plain(&meta, self.sources.terms.owner);
                 let target = RawBytes(target);
-                self.message(&Message::Symlink { path: path.clone(), target, modified })
+                self.message(&Message::Symlink { path: path.clone(), target, attributes })
             }
-            Found::File(_, meta) if self.sources.had.holds(&meta.tag(path)) => {
-                self.keep(meta.size);
-                ControlFlow::Continue(())
-            }
-            Found::File(open, _) => {
-                self.sources.progress.set_current(path.as_bytes());
-                match open() {
-                    Ok(file) => self.send_file(path, &file),
-                    Err(error) => self.note(NoteKind::Failed, path, &explain(&error)),
-                }
-            }
+            Found::File(open, meta) => self.send_name(path, open, &meta),
+            Found::Stream(stream) => self.send_stream(path, stream),
             Found::Special => {
                 let reason = "sockets, pipes and devices are not copied";
                 self.note(NoteKind::Skipped, path, reason)

@@ -33,13 +33,17 @@ impl Names {
         directory: &Arc<OwnedFd>,
         name: &OsStr,
     ) -> io::Result<(OwnedFd, Temp)> {
-        if let Ok(file) = nameless(directory)
-            && let Ok(((), mut temp)) = self.create(directory, name, |_, _| Ok(()))
-        {
-            temp.state = State::Nameless;
-            return Ok((file, temp));
+        if let Ok(file) = nameless(directory) {
+            return Ok((file, self.plan(directory, name)?));
         }
         self.create_named(directory, name)
+    }
+
+    /// A name for what is made only when its turn has come, by [`Temp::link_to`].
+    pub(crate) fn plan(&mut self, directory: &Arc<OwnedFd>, name: &OsStr) -> io::Result<Temp> {
+        let ((), mut temp) = self.create(directory, name, |_, _| Ok(()))?;
+        temp.state = State::Nameless;
+        Ok(temp)
     }
 
     /// Makes a file that has its temporary name from the start.
@@ -151,6 +155,13 @@ impl Temp {
             },
             State::Named | State::Renamed => {}
         }
+        Ok(())
+    }
+
+    /// Makes it one more name of a file there.
+    pub(crate) fn link_to(&mut self, directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+        linkat(directory, name, &self.directory, &self.name, AtFlags::empty())?;
+        self.state = State::Named;
         Ok(())
     }
 

@@ -24,13 +24,17 @@ pub(crate) struct Source {
     path: PathBuf,
     /// What it is called at the destination; empty when its contents go there without it.
     pub name: RelPath,
+    /// It is no path, but this.
+    stream: Option<OwnedFd>,
 }
 
 /// What stands at a path.
 pub(crate) enum Found<'a> {
-    Directory(Meta),
+    Directory(Meta, &'a OwnedFd),
     File(&'a dyn Fn() -> io::Result<OwnedFd>, Meta),
     Symlink(Vec<u8>, Meta),
+    /// Standard input, or whatever has no end that is known.
+    Stream(&'a OwnedFd),
     Special,
     Failed(String),
 }
@@ -46,7 +50,12 @@ impl Source {
         let is_contents = bytes == b"." || bytes.ends_with(b"/.");
         let name = path.file_name().filter(|_| !is_contents).unwrap_or_default();
         let name = RelPath::new(name.as_bytes().to_vec()).unwrap_or_default();
-        Self { path: path.to_owned(), name }
+        Self { path: path.to_owned(), name, stream: None }
+    }
+
+    /// What comes from a pipe or terminal, to have this name.
+    pub fn stream(stream: OwnedFd, name: RelPath) -> Self {
+        Self { path: "-".into(), name, stream: Some(stream) }
     }
 
     /// A path below it, as the user would type it here.
@@ -58,6 +67,9 @@ impl Source {
 
     /// Shows everything to `visitor`. A link is followed only when it is the source itself.
     pub fn walk(&self, place: &Place, visitor: &mut impl Visitor) -> ControlFlow<()> {
+        if let Some(stream) = &self.stream {
+            return visitor.visit(&self.name, Found::Stream(stream));
+        }
         let meta = match place.open(&self.path, OFlags::PATH).and_then(|top| Ok(Meta::of(top)?)) {
             Ok(meta) => meta,
             Err(error) => return visitor.visit(&self.name, Found::Failed(explain(&error))),
@@ -91,7 +103,7 @@ impl Source {
                     continue;
                 }
             };
-            visitor.visit(&path, Found::Directory(meta))?;
+            visitor.visit(&path, Found::Directory(meta, &directory))?;
             for entry in entries {
                 let entry = match entry {
                     Ok(entry) => entry,

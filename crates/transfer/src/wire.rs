@@ -14,8 +14,9 @@
 //! keeps out damaged contents. Neither replaces the stream's own authentication.
 //!
 //! The client sends `Put` or `Get`. Then the side that has the files sends `Directory`, `Symlink`
-//! and `File` in such an order that a directory comes before what it holds and is never returned to;
-//! after each `File` its data, and `End` or `Abandon`; at last `Finish`. The other side sends
+//! and `File` in such an order that a directory comes before what it holds and is never returned to, and
+//! `Link` after the `File` that it is one more name of; after each `File` its data and `Hole`s, and `End`
+//! or `Abandon`; at last `Finish`. The other side sends
 //! `Has` and `HasPart` for what it kept of an earlier sitting, `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
 //! transfer from either side.
 //!
@@ -24,6 +25,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::attributes::Attributes;
 pub use crate::hash::State;
 pub use crate::journal::TransferId;
 pub use crate::meta::{Modified, Tag};
@@ -37,12 +39,12 @@ use crate::summary::{Counts, Kept};
 pub const MAGIC: [u8; 8] = *b"longhaul";
 
 /// The version of the protocol that this release speaks.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Length of the hello.
 pub const HELLO_LEN: usize = MAGIC.len() + 2;
 
-/// The longest encoded message: two paths, a reason and some numbers.
+/// The longest encoded message: two paths and a reason, or a path and extended attributes.
 pub const CONTROL_MAX: usize = 16 << 10;
 
 /// The most bytes that one `Probe` moves in each direction.
@@ -50,6 +52,9 @@ pub const PROBE_MAX: u64 = 1 << 40;
 
 /// The most bytes of a file in one frame.
 pub const DATA_MAX: usize = 1 << 20;
+
+/// The most bytes of one hole in one message: each side hashes them.
+pub const HOLE_MAX: u64 = 256 << 20;
 
 /// Tags in one [`Message::Has`].
 pub(crate) const HAS_TAGS: usize = 512;
@@ -62,6 +67,13 @@ pub const CONTROL_HEAD: usize = DATA_HEAD + CHECK_LEN;
 
 const CHECK_LEN: usize = 8;
 const DATA_BIT: u32 = 1 << 31;
+
+/// What a client asks of the side that sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Files keep the numbers of their users and groups, where the receiver may set them.
+    pub owner: bool,
+}
 
 /// What the two sides say to each other, besides the bytes of files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +91,8 @@ pub enum Message {
     Get {
         /// As the user typed it.
         source: RawBytes,
+        /// How.
+        terms: Terms,
     },
     /// How much there is to send, as far as it could be counted.
     Totals {
@@ -91,10 +105,8 @@ pub enum Message {
     Directory {
         /// Where, below the destination.
         path: RelPath,
-        /// Permission bits.
-        mode: u32,
         /// Set when everything in it is there.
-        modified: Modified,
+        attributes: Attributes,
     },
     /// A symbolic link.
     Symlink {
@@ -102,21 +114,31 @@ pub enum Message {
         path: RelPath,
         /// What it says, as it stands.
         target: RawBytes,
-        /// Of the link itself.
-        modified: Modified,
+        /// Of the link itself, which has a time and an owner alone.
+        attributes: Attributes,
+    },
+    /// One more name of a file that came before.
+    Link {
+        /// Where, below the destination.
+        path: RelPath,
+        /// The name under which it came.
+        to: RelPath,
     },
     /// A regular file. Its bytes follow.
     File {
         /// Where, below the destination.
         path: RelPath,
-        /// How many bytes follow, if it is not abandoned.
-        size: u64,
-        /// Permission bits.
-        mode: u32,
-        /// Its time.
-        modified: Modified,
+        /// How many bytes follow, if it is not abandoned; nobody knows yet without.
+        size: Option<u64>,
         /// Of the file as it is now.
         tag: Tag,
+        /// Set when it is whole.
+        attributes: Attributes,
+    },
+    /// The next bytes of the current file are zeros, and nowhere on the sender's disk.
+    Hole {
+        /// How many, [`HOLE_MAX`] at most.
+        length: u64,
     },
     /// The next bytes are those of the current file from here, for the receiver has what is before.
     From {
@@ -292,7 +314,7 @@ pub(crate) fn parse_frame<'a, T: Deserialize<'a>>(
 fn within_limits(message: &Message) -> bool {
     match message {
         Message::Put { destination: raw, .. }
-        | Message::Get { source: raw }
+        | Message::Get { source: raw, .. }
         | Message::Symlink { target: raw, .. } => raw.0.len() <= PATH_MAX,
         _ => true,
     }

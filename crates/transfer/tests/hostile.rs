@@ -9,13 +9,11 @@ use std::path::Path;
 use common::{get_from, look, put_to};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Message, Modified, append_message, data_head, hello};
+use transfer::wire::{Attributes, Message, append_message, data_head, hello};
 use transfer::{
     Kept, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome, Progress, RelPath, ServeOptions,
     Summary, TransferError, get, serve,
 };
-
-const AT: Modified = Modified { seconds: 0, nanos: 0 };
 
 fn path(path: &str) -> RelPath {
     RelPath::new(path.into()).unwrap()
@@ -23,14 +21,16 @@ fn path(path: &str) -> RelPath {
 
 fn file(at: &str, contents: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let size = contents.len() as u64;
-    let path = path(at);
-    let header = Message::File { path, size, mode: 0o7777, modified: AT, tag: [7; 16] };
-    append_message(&header, &mut bytes);
+    append_message(&header(at, contents.len() as u64, 0o7777), &mut bytes);
     bytes.extend_from_slice(&data_head(contents.len()));
     bytes.extend_from_slice(contents);
     append_message(&Message::End { hash: *blake3::hash(contents).as_bytes() }, &mut bytes);
     bytes
+}
+
+fn header(at: &str, size: u64, mode: u32) -> Message {
+    let attributes = Attributes { mode, ..Attributes::default() };
+    Message::File { path: path(at), size: Some(size), tag: [7; 16], attributes }
 }
 
 fn messages(messages: impl IntoIterator<Item = Message>) -> Vec<u8> {
@@ -41,11 +41,12 @@ fn messages(messages: impl IntoIterator<Item = Message>) -> Vec<u8> {
 
 fn link(at: &str, target: &Path) -> Message {
     let target = transfer::wire::RawBytes(target.to_str().unwrap().into());
-    Message::Symlink { path: path(at), target, modified: AT }
+    Message::Symlink { path: path(at), target, attributes: Attributes::default() }
 }
 
 fn directory(at: &str) -> Message {
-    Message::Directory { path: path(at), mode: 0o755, modified: AT }
+    let attributes = Attributes { mode: 0o755, ..Attributes::default() };
+    Message::Directory { path: path(at), attributes }
 }
 
 const FINISH: Message = Message::Finish {
@@ -110,10 +111,10 @@ async fn a_link_under_the_final_name_is_replaced_not_followed() {
 #[tokio::test]
 async fn messages_out_of_turn_and_impossible_sizes_end_the_transfer() {
     let half = &file("x", b"contents")[..];
-    let tag = [0; 16];
-    let long = Message::File { path: path("x"), size: 3, mode: 0, modified: AT, tag };
+    let long = header("x", 3, 0);
     let end = Message::End { hash: [0; 32] };
-    let empty = Message::File { path: path(""), size: 0, mode: 0o644, modified: AT, tag };
+    let empty = header("", 0, 0o644);
+    let hole = |length| messages([Message::Hole { length }]);
     let data = [data_head(8).to_vec(), b"contents".to_vec()].concat();
     let whole = file("x", b"contents");
     let bad = [
@@ -123,12 +124,15 @@ async fn messages_out_of_turn_and_impossible_sizes_end_the_transfer() {
         vec![messages([long.clone()]), data.clone()],
         vec![messages([long.clone(), end])],
         vec![messages([long.clone(), FINISH])],
-        vec![messages([long.clone(), long])],
+        vec![messages([long.clone(), long.clone()])],
         vec![messages([Message::Progress { files: 0, bytes: 0 }])],
         vec![whole.clone(), vec![0; 20]],
         vec![whole, vec![0xff; 20]],
         vec![half[..half.len() - 1].to_vec()],
         vec![messages([empty, FINISH])],
+        vec![hole(1)],
+        vec![messages([long.clone()]), hole(4)],
+        vec![messages([header("x", u64::MAX, 0)]), hole(u64::MAX)],
     ];
     for frames in bad {
         let root = TempDir::new().unwrap();
@@ -226,10 +230,9 @@ async fn a_hostile_server_that_never_stops_fills_no_memory() {
     let note = Message::Note(Note::new(NoteKind::Failed, b"x", &reason));
     let mut frames = vec![messages(std::iter::repeat_n(note, 3 * NOTES_MAX))];
     // Sizes that nobody has, of which nothing comes.
-    let (path, tag) = (path("x"), [0; 16]);
     frames.push(messages([
         Message::Totals { files: u64::MAX, bytes: u64::MAX },
-        Message::File { path, size: u64::MAX, mode: 0, modified: AT, tag },
+        header("x", u64::MAX, 0),
         Message::Abandon,
         FINISH,
     ]));

@@ -4,8 +4,10 @@ use anyhow::Context;
 use net::NetError;
 use net::udp::UdpEndpoint;
 use rustix::process::Signal;
+use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use transfer::wire::Terms;
 use transfer::{Kept, Summary, TransferError};
 
 use super::link::{self, Doubt, Link, Peer};
@@ -100,7 +102,7 @@ async fn connect_and_move(
             Peer::Ssh(session) => matches!(link, Link::Ssh) || session.ended().is_some(),
             Peer::Server(_) => false,
         };
-        if !is_cut(&lost) || is_over || in_vain > IN_VAIN_MAX {
+        if !job.may_go_on() || !is_cut(&lost) || is_over || in_vain > IN_VAIN_MAX {
             return Err(lost);
         }
         show::tell(job, &format!("{}; looking for a way to go on", crate::sentence(&lost)));
@@ -181,14 +183,15 @@ async fn over(
                 Some(stream) => *stream,
                 None => link::stripe(job, *address, credentials).await?,
             };
-            let summary =
-                request(job, index, Paced::new(&mut stream, rate), Figures::default).await?;
+            let mut paced = Paced::new(&mut stream, rate);
+            let summary = request(job, index, &mut paced, Figures::default).await?;
+            let held = paced.held_by();
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);
             if let (Some(paths), true) = (paths, job.options.striping.learns()) {
                 paths.learn_streams(address.ip(), stats.target as u16);
             }
-            let figures = Figures::of_tcp(&stats).known(sends);
+            let figures = Figures::of_tcp(&stats).held_by(held).known(sends);
             let _ = tokio::time::timeout(FAREWELL, stream.close()).await;
             (summary, figures)
         }
@@ -197,10 +200,11 @@ async fn over(
                 unreachable!("ssh is the way of its own far side")
             };
             let mut channel = session.channel().await;
-            let mut stream = Paced::new(channel.stream(), rate);
-            let summary = request(job, index, &mut stream, Figures::default).await?;
-            stream.into_inner().finish().await.context("ssh has ended")?;
-            (summary, Figures::default())
+            let mut paced = Paced::new(channel.stream(), rate);
+            let summary = request(job, index, &mut paced, Figures::default).await?;
+            let figures = Figures::default().held_by(paced.held_by());
+            paced.into_inner().finish().await.context("ssh has ended")?;
+            (summary, figures)
         }
     };
     Ok((summary, Figures { carrier: Some(name), ..figures }))
@@ -217,7 +221,8 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let options = transfer::Options {
         // Several things go into a directory.
         into_directory: job.requests.len() > 1,
-        id: Some(job.requests[index].id(&job.far)),
+        id: job.requests[index].id(&job.far),
+        terms: Terms { owner: job.options.owner },
     };
     let moving = async {
         match &job.requests[index] {
@@ -226,6 +231,14 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
             }
             Request::Get { source, destination } => {
                 transfer::get(stream, source, destination, &options, progress).await
+            }
+            Request::FromInput { destination } => {
+                let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+                transfer::put_stream(stream, input, destination, progress).await
+            }
+            Request::ToOutput { source } => {
+                let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+                transfer::get_stream(stream, source, output, progress).await
             }
         }
     };

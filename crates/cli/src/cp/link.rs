@@ -253,7 +253,7 @@ pub async fn better(
     endpoint: &mut Option<UdpEndpoint>,
     doubt: &mut Doubt,
 ) -> Link {
-    let Some((address, credentials)) = beside.filter(|_| is_free(job)) else {
+    let Some((address, credentials)) = beside.filter(|_| is_free(job) && job.may_go_on()) else {
         return std::future::pending().await;
     };
     loop {

@@ -31,6 +31,13 @@ struct Job {
     qlog: Qlog,
 }
 
+impl Job {
+    /// Whether the way may be changed in the middle.
+    fn may_go_on(&self) -> bool {
+        !self.requests.iter().any(Request::is_once)
+    }
+}
+
 /// `longhaul cp`.
 pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
@@ -89,6 +96,9 @@ fn check_options(options: &Cp, far: &Far, requests: &[Request]) {
     }
     if options.logs.qlog.is_some() && not_udp {
         usage("--qlog goes with --transport udp");
+    }
+    if options.output.json && requests.iter().any(|one| matches!(one, Request::ToOutput { .. })) {
+        usage("--json writes to standard output, which the file is to go to");
     }
     if options.transport == Transport::Ssh && !matches!(far, Far::Ssh(_)) {
         usage("--transport ssh goes with [USER@]HOST:PATH");

@@ -20,6 +20,9 @@ const CATCH_UP: Duration = Duration::from_millis(100);
 pub struct Paced<S> {
     stream: S,
     rate: Option<Rate>,
+    begun: Instant,
+    /// For how long bytes waited for their time.
+    held: Duration,
     /// When the next bytes may go.
     due: Instant,
     timer: Option<Pin<Box<Sleep>>>,
@@ -28,7 +31,13 @@ pub struct Paced<S> {
 impl<S> Paced<S> {
     /// No faster than `rate`, payload alone; as fast as it goes without.
     pub fn new(stream: S, rate: Option<Rate>) -> Self {
-        Self { stream, rate, due: net::clock::now(), timer: None }
+        let begun = net::clock::now();
+        Self { stream, rate, begun, held: Duration::ZERO, due: begun, timer: None }
+    }
+
+    /// The rate, if it held the stream back for most of the time.
+    pub fn held_by(&self) -> Option<Rate> {
+        self.rate.filter(|_| self.held * 2 > net::clock::now().since(self.begun))
     }
 
     /// The stream itself.
@@ -40,6 +49,7 @@ impl<S> Paced<S> {
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let wait = self.due.since(net::clock::now());
         if self.timer.is_none() && !wait.is_zero() {
+            self.held += wait;
             self.timer = Some(Box::pin(tokio::time::sleep(wait)));
         }
         if let Some(timer) = &mut self.timer {

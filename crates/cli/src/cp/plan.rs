@@ -12,15 +12,24 @@ use crate::address::{Location, Login, OverSsh, Remote, Server};
 pub enum Request {
     Put { sources: Vec<PathBuf>, destination: PathBuf },
     Get { source: PathBuf, destination: PathBuf },
+    /// What comes from standard input.
+    FromInput { destination: PathBuf },
+    /// One file, to standard output.
+    ToOutput { source: PathBuf },
 }
 
 impl Request {
     pub fn sends(&self) -> bool {
-        matches!(self, Self::Put { .. })
+        matches!(self, Self::Put { .. } | Self::FromInput { .. })
+    }
+
+    /// Whether what went over a connection that is lost cannot go again.
+    pub fn is_once(&self) -> bool {
+        matches!(self, Self::FromInput { .. } | Self::ToOutput { .. })
     }
 
     /// The same for the same command: by this the receiver knows what it has of it.
-    pub fn id(&self, far: &Far) -> TransferId {
+    pub fn id(&self, far: &Far) -> Option<TransferId> {
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
         let user = rustix::process::geteuid().as_raw().to_le_bytes().to_vec();
         // Where an absolute path cannot be had, nothing can be read or written either.
@@ -31,11 +40,12 @@ impl Request {
                 sources.iter().map(here).chain([there(destination)]).collect()
             }
             Self::Get { source, destination } => vec![there(source), here(destination)],
+            Self::FromInput { .. } | Self::ToOutput { .. } => return None,
         };
         let way = format!("{} {far:?}", self.sends()).into_bytes();
         let paths = paths.into_iter().map(OsString::into_encoded_bytes);
         let parts: Vec<_> = [host, user, way].into_iter().chain(paths).collect();
-        TransferId::of(parts.iter().map(Vec::as_slice))
+        Some(TransferId::of(parts.iter().map(Vec::as_slice)))
     }
 }
 
@@ -61,6 +71,9 @@ fn far(location: &Location) -> Result<Option<(Far, PathBuf)>, String> {
 const EXAMPLE: &str =
     "one side is [USER@]HOST:PATH or lh://HOST[:PORT]/PATH, the other one is here";
 
+/// Standard input or output.
+const DASH: &str = "-";
+
 /// Finds out which way to go: one request for all that is sent, or one for each thing to get.
 pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Request>), String> {
     let mut here = Vec::new();
@@ -71,7 +84,18 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
             (_, found) => there.extend(found),
         }
     }
+    let dash = Path::new(DASH);
+    let is_dash = |location: &Location| matches!(location, Location::Local(path) if path == dash);
+    if sources.len() > 1 && (sources.iter().any(is_dash) || is_dash(destination)) {
+        return Err("- is standard input or output: one file alone goes there or comes from it".into());
+    }
     match (destination, far(destination)?, there.first()) {
+        (_, Some((far, destination)), None) if here == [dash] => {
+            Ok((far, vec![Request::FromInput { destination }]))
+        }
+        (_, None, Some((far, source))) if is_dash(destination) => {
+            Ok((far.clone(), vec![Request::ToOutput { source: source.clone() }]))
+        }
         (_, Some((far, destination)), None) => {
             Ok((far, vec![Request::Put { sources: here, destination }]))
         }
@@ -110,6 +134,7 @@ pub fn check(requests: &[Request]) -> anyhow::Result<()> {
                     parent.display()
                 );
             }
+            Request::FromInput { .. } | Request::ToOutput { .. } => {}
         }
     }
     Ok(())
@@ -138,6 +163,15 @@ mod tests {
     }
 
     #[test]
+    fn a_dash_is_standard_input_or_output() {
+        let (_, from) = planned(&["-", "h:a"]).ok().unwrap();
+        assert!(from[0].is_once() && from[0].sends());
+        let (_, to) = planned(&["h:a", "-"]).ok().unwrap();
+        assert!(to[0].is_once() && !to[0].sends());
+        assert!(!planned(&["./-", "h:a"]).ok().unwrap().1[0].is_once());
+    }
+
+    #[test]
     fn what_goes_no_single_way_is_refused() {
         for paths in [
             &["a", "b"][..],
@@ -147,6 +181,9 @@ mod tests {
             &["h:a", "g:b", "c"],
             &["h:a", "h:b"],
             &["ftp://h/a", "g:b", "c"],
+            &["-", "a", "h:b"],
+            &["h:a", "h:b", "-"],
+            &["-", "-"],
         ] {
             assert!(planned(paths).is_err(), "{paths:?}");
         }

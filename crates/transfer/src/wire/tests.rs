@@ -9,9 +9,21 @@ fn any_path() -> impl Strategy<Value = RelPath> {
         .prop_filter_map("unclean", |names| RelPath::new(names.join(&b'/')).ok())
 }
 
+fn any_attributes() -> impl Strategy<Value = Attributes> + Clone {
+    let raw = vec(any::<u8>(), 0..20).prop_map(RawBytes);
+    let times = (any::<i64>(), 0..1_000_000_000_u32);
+    (any::<(u32, Option<(u32, u32)>)>(), times, vec((raw.clone(), raw), 0..3)).prop_map(
+        |((mode, owner), (seconds, nanos), extended)| Attributes {
+            mode,
+            modified: Modified { seconds, nanos },
+            owner,
+            extended,
+        },
+    )
+}
+
 fn any_message() -> impl Strategy<Value = Message> {
-    let modified = (any::<i64>(), 0..1_000_000_000_u32)
-        .prop_map(|(seconds, nanos)| Modified { seconds, nanos });
+    let attributes = any_attributes();
     let raw = vec(any::<u8>(), 0..200).prop_map(RawBytes);
     let occupancy =
         any::<[u64; 3]>().prop_map(|[blocks, full, empty]| Occupancy { blocks, full, empty });
@@ -29,14 +41,17 @@ fn any_message() -> impl Strategy<Value = Message> {
             Message::HasPart { tag, state: postcard::from_bytes(&state).unwrap() }
         }),
         any::<u64>().prop_map(|offset| Message::From { offset }),
-        raw.clone().prop_map(|source| Message::Get { source }),
+        (raw.clone(), any::<bool>())
+            .prop_map(|(source, owner)| Message::Get { source, terms: Terms { owner } }),
+        (any_path(), any_path()).prop_map(|(path, to)| Message::Link { path, to }),
+        (0..=HOLE_MAX).prop_map(|length| Message::Hole { length }),
         any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Totals { files, bytes }),
-        (any_path(), any::<u32>(), modified.clone())
-            .prop_map(|(path, mode, modified)| Message::Directory { path, mode, modified }),
-        (any_path(), raw.clone(), modified.clone())
-            .prop_map(|(path, target, modified)| Message::Symlink { path, target, modified }),
-        (any_path(), any::<(u64, u32, Tag)>(), modified).prop_map(
-            |(path, (size, mode, tag), modified)| Message::File { path, size, mode, modified, tag }
+        (any_path(), attributes.clone())
+            .prop_map(|(path, attributes)| Message::Directory { path, attributes }),
+        (any_path(), raw.clone(), attributes.clone())
+            .prop_map(|(path, target, attributes)| Message::Symlink { path, target, attributes }),
+        (any_path(), any::<(Option<u64>, Tag)>(), attributes).prop_map(
+            |(path, (size, tag), attributes)| Message::File { path, size, tag, attributes }
         ),
         any::<[u8; 32]>().prop_map(|hash| Message::End { hash }),
         Just(Message::Abandon),
@@ -180,15 +195,22 @@ fn the_largest_messages_fit_their_frame() {
     let note = Note::new(NoteKind::Failed, &longest, &"x".repeat(5000));
     let mut bytes = Vec::new();
     let modified = Modified { seconds: i64::MIN, nanos: u32::MAX };
-    append_message(&Message::Symlink { path, target, modified }, &mut bytes);
+    let extended = vec![(RawBytes(vec![b'x'; 256]), RawBytes(vec![7; (8 << 10) - 256]))];
+    let owner = Some((u32::MAX, u32::MAX));
+    let attributes = Attributes { mode: u32::MAX, modified, owner, extended };
+    let (size, tag) = (Some(u64::MAX), Tag::default());
+    append_message(&Message::Link { path: path.clone(), to: path.clone() }, &mut bytes);
+    let link = Message::Symlink { path: path.clone(), target, attributes: Attributes::default() };
+    append_message(&link, &mut bytes);
+    append_message(&Message::File { path, size, tag, attributes }, &mut bytes);
     append_message(&Message::Note(note), &mut bytes);
 }
 
 #[test]
 fn a_path_that_leads_out_is_no_message() {
     let path = RelPath::new(b"aa/x".to_vec()).unwrap();
-    let (modified, tag) = (Modified::default(), Tag::default());
-    let message = Message::File { path, size: 0, mode: 0, modified, tag };
+    let (attributes, tag) = (Attributes::default(), Tag::default());
+    let message = Message::File { path, size: Some(0), tag, attributes };
     let mut body = postcard::to_stdvec(&message).unwrap();
     let at = body.windows(2).position(|two| two == b"aa").unwrap();
     body[at..at + 2].copy_from_slice(b"..");

@@ -1,0 +1,295 @@
+//! What is not plain in a tree: holes, several names of one file, extended attributes, owners, names
+//! that differ in case alone, and what comes from a pipe or goes to one.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use common::{get_from, look, put_to, skip};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::process::geteuid;
+use tempfile::TempDir;
+use tokio::io::duplex;
+use transfer::wire::Terms;
+use transfer::{
+    NoteKind, Options, Progress, ServeOptions, Summary, get, get_stream, put, put_stream, serve,
+};
+
+/// There and back again.
+async fn both_ways(tree: &Path, root: &Path, back: &Path, terms: Terms) {
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let options = Options { terms, ..Options::default() };
+    let (near, far) = duplex(10_000);
+    let sources = [tree.to_owned()];
+    let putting = put(near, &sources, Path::new("there"), &options, &progress);
+    let (near, far) = tokio::join!(putting, serve(far, root, &allowed));
+    assert!(!near.unwrap().is_partial() && !far.unwrap().summary.is_partial());
+    let (near, far) = duplex(10_000);
+    let getting = get(near, Path::new("there"), back, &options, &progress);
+    let (near, far) = tokio::join!(getting, serve(far, root, &allowed));
+    assert!(!near.unwrap().is_partial() && !far.unwrap().summary.is_partial());
+}
+
+fn folders() -> [TempDir; 3] {
+    [(); 3].map(|()| TempDir::new().unwrap())
+}
+
+#[tokio::test]
+async fn holes_stay_holes_wherever_they_are() {
+    let [source, root, back] = folders();
+    let tree = source.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for (name, size, at) in [
+        ("all", 5 << 20, &[][..]),
+        ("middle", 9 << 20, &[0, 8 << 20]),
+        ("ends", 600 << 20, &[300 << 20]),
+        ("odd", (3 << 20) + 7, &[(1 << 20) + 3]),
+    ] {
+        let mut file = fs::File::create(tree.join(name)).unwrap();
+        file.set_len(size).unwrap();
+        for &at in at {
+            file.seek(SeekFrom::Start(at)).unwrap();
+            file.write_all(b"bytes").unwrap();
+        }
+    }
+    if fs::metadata(tree.join("all")).unwrap().blocks() > 0 {
+        return skip("holes_stay_holes_wherever_they_are", "this file system keeps no holes");
+    }
+    both_ways(&tree, root.path(), &back.path().join("tree"), Terms::default()).await;
+    for name in ["all", "middle", "ends", "odd"] {
+        let (sent, came) = (tree.join(name), back.path().join("tree").join(name));
+        let (before, after) = (fs::metadata(&sent).unwrap(), fs::metadata(&came).unwrap());
+        assert_eq!(before.len(), after.len(), "{name}");
+        assert!(after.blocks() <= before.blocks() + 64, "{name}: {}", after.blocks());
+        if before.len() < 100 << 20 {
+            assert!(fs::read(sent).unwrap() == fs::read(came).unwrap(), "{name}");
+        } else {
+            let mut piece = [1; 20];
+            let mut came = fs::File::open(came).unwrap();
+            came.seek(SeekFrom::Start((300 << 20) - 5)).unwrap();
+            came.read_exact(&mut piece).unwrap();
+            assert_eq!(&piece, b"\0\0\0\0\0bytes\0\0\0\0\0\0\0\0\0\0");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_of_one_file_stay_names_of_one_file() {
+    let [source, root, back] = folders();
+    let tree = source.path().join("tree");
+    fs::create_dir_all(tree.join("deep/er")).unwrap();
+    fs::write(tree.join("deep/first"), vec![3; 3000]).unwrap();
+    fs::write(tree.join("other"), "other").unwrap();
+    for name in ["second", "deep/er/third"] {
+        fs::hard_link(tree.join("deep/first"), tree.join(name)).unwrap();
+    }
+    both_ways(&tree, root.path(), &back.path().join("tree"), Terms::default()).await;
+    // Once more over what is there: links are made anew, or found.
+    fs::remove_file(root.path().join("there/second")).unwrap();
+    fs::write(root.path().join("there/second"), "in the way").unwrap();
+    let (near, far) = duplex(10_000);
+    put_to(near, far, &[tree.join(".")], root.path(), "there").await.0.unwrap();
+    for top in [root.path().join("there"), back.path().join("tree")] {
+        let below = |top: &Path| {
+            let mut there = look(top);
+            // What was there before keeps its own time.
+            there.remove(Path::new(""));
+            there
+        };
+        assert_eq!(below(&top), below(&tree));
+        let of = |name: &str| fs::metadata(top.join(name)).unwrap();
+        assert_eq!(of("deep/first").nlink(), 3, "{top:?}");
+        assert_eq!(of("deep/first").ino(), of("second").ino());
+        assert_eq!(of("deep/first").ino(), of("deep/er/third").ino());
+        assert_eq!(of("other").nlink(), 1);
+    }
+    assert!(common::leftovers(root.path()).is_empty());
+}
+
+#[tokio::test]
+async fn extended_attributes_and_owners_come_along() {
+    let name = "extended_attributes_and_owners_come_along";
+    let [source, root, back] = folders();
+    let tree = source.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "bytes").unwrap();
+    fs::write(tree.join("huge"), "bytes").unwrap();
+    let set = |path: &Path, value: &[u8]| setxattr(path, "user.longhaul", value, XattrFlags::empty());
+    if set(&tree, b"of a directory").and_then(|()| set(&tree.join("file"), b"\0\xff")).is_err() {
+        return skip(name, "this file system keeps no extended attributes");
+    }
+    let root_user = geteuid().is_root();
+    if root_user {
+        chown(tree.join("file"), Some(12_345), Some(54_321)).unwrap();
+    }
+    both_ways(&tree, root.path(), &back.path().join("tree"), Terms { owner: true }).await;
+    let came = back.path().join("tree");
+    let get = |path: &Path| {
+        let mut value = [0; 100];
+        let length = getxattr(path, "user.longhaul", &mut value)?;
+        Ok::<_, rustix::io::Errno>(value[..length].to_vec())
+    };
+    assert_eq!(get(&came).unwrap(), b"of a directory");
+    assert_eq!(get(&came.join("file")).unwrap(), b"\0\xff");
+    let owner = fs::metadata(came.join("file")).unwrap();
+    if root_user {
+        assert_eq!((owner.uid(), owner.gid()), (12_345, 54_321));
+    }
+    // Without being asked for, owners are not kept.
+    let (near, far) = duplex(1000);
+    put_to(near, far, &[tree.join("file")], root.path(), "mine").await.0.unwrap();
+    let mine = fs::metadata(root.path().join("mine")).unwrap();
+    assert_eq!(mine.uid(), geteuid().as_raw());
+}
+
+/// A file system that does not tell capitals from small letters.
+struct Folding(TempDir);
+
+impl Folding {
+    fn new() -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let image = folder.path().join("image");
+        fs::File::create(&image).unwrap().set_len(20 << 20).unwrap();
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        let run = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
+        let made = run(Command::new("mkfs.ext4").args(["-q", "-O", "casefold"]).arg(&image));
+        let disk = folder.path().join("disk");
+        let folding = Self(folder);
+        if !(made && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk))) {
+            return None;
+        }
+        fs::create_dir(disk.join("root")).unwrap();
+        run(Command::new("chattr").arg("+F").arg(disk.join("root"))).then_some(folding)
+    }
+}
+
+impl Drop for Folding {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path().join("disk")).output();
+    }
+}
+
+#[tokio::test]
+async fn names_that_differ_in_case_alone_do_not_swallow_each_other() {
+    let name = "names_that_differ_in_case_alone_do_not_swallow_each_other";
+    let Some(folding) = Folding::new() else {
+        return skip(name, "no file system that ignores case can be mounted");
+    };
+    let root = folding.0.path().join("disk/root");
+    let source = TempDir::new().unwrap();
+    let tree = source.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["readme", "README", "Other", "1"] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    for round in 0..2 {
+        let (near, far) = duplex(10_000);
+        let summary = put_to(near, far, &[tree.join(".")], &root, "").await.0.unwrap();
+        assert_eq!((summary.counts.files, summary.notes.failed()), (3, 1), "{round}: {summary:?}");
+        let note = summary.notes.iter().next().unwrap().to_string();
+        assert!(note.to_lowercase().contains("readme") && note.contains("case"), "{note}");
+        let there = look(&root);
+        assert_eq!(there.len(), 4, "{there:?}");
+        for (path, entry) in there.into_iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
+            assert_eq!(entry.contents, path.into_os_string().into_encoded_bytes());
+        }
+    }
+}
+
+/// Puts what comes from a pipe.
+async fn from_pipe(bytes: Vec<u8>, root: &Path, remote: &str) -> Result<Summary, String> {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let writing = std::thread::spawn(move || {
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        let _ = writer.write_all(first);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let _ = writer.write_all(second);
+    });
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (near, far) = duplex(10_000);
+    let putting = put_stream(near, OwnedFd::from(reader), Path::new(remote), &progress);
+    let (near, _) = tokio::join!(putting, serve(far, root, &allowed));
+    writing.join().unwrap();
+    near.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_pipe_becomes_a_file_and_a_file_goes_into_a_pipe() {
+    let [root, ..] = folders();
+    for (name, size) in [("empty", 0), ("some", 12_345), ("deep/much", 3_000_000)] {
+        let bytes = common::Dice::new(size).bytes(size as usize);
+        let summary = from_pipe(bytes.clone(), root.path(), name).await.unwrap();
+        assert_eq!((summary.counts.files, summary.counts.bytes), (1, size));
+        assert!(fs::read(root.path().join(name)).unwrap() == bytes);
+
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let came = std::thread::spawn(move || {
+            let mut came = Vec::new();
+            reader.read_to_end(&mut came).unwrap();
+            came
+        });
+        let (allowed, progress) = <(ServeOptions, Progress)>::default();
+        let (near, far) = duplex(10_000);
+        let getting = get_stream(near, Path::new(name), OwnedFd::from(writer), &progress);
+        let (near, far) = tokio::join!(getting, serve(far, root.path(), &allowed));
+        assert_eq!(near.unwrap().counts.bytes, size);
+        assert_eq!(far.unwrap().summary.counts.bytes, size);
+        assert!(came.join().unwrap() == bytes);
+    }
+    assert!(from_pipe(vec![1], root.path(), "deep/").await.unwrap_err().contains("name the file"));
+    fs::create_dir(root.path().join("folder")).unwrap();
+    let summary = from_pipe(vec![1], root.path(), "folder").await.unwrap();
+    assert_eq!((summary.counts.files, summary.notes.failed()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_tree_does_not_go_into_a_pipe() {
+    let [root, ..] = folders();
+    fs::create_dir(root.path().join("folder")).unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (near, far) = duplex(10_000);
+    let getting = get_stream(near, Path::new("folder"), OwnedFd::from(writer), &progress);
+    let (near, far) = tokio::join!(getting, serve(far, root.path(), &allowed));
+    assert!(near.unwrap_err().to_string().contains("single file"));
+    far.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_read_error_names_the_file_and_the_rest_goes_on() {
+    let name = "a_read_error_names_the_file_and_the_rest_goes_on";
+    // It can be opened, says that it has bytes, and gives none: loopback has no speed.
+    let bad = Path::new("/sys/class/net/lo/speed");
+    let Some(error) = fs::read(bad).err().filter(|error| error.raw_os_error().is_some()) else {
+        return skip(name, "no file here fails to be read");
+    };
+    let [tree, root, _] = folders();
+    for name in ["before", "behind"] {
+        fs::write(tree.path().join(name), "good").unwrap();
+    }
+    let sources = [tree.path().join("before"), bad.to_owned(), tree.path().join("behind")];
+    let (near, far) = duplex(1000);
+    let (near, far) = put_to(near, far, &sources, root.path(), "into/").await;
+    let near = near.unwrap();
+    assert_eq!(near, far.unwrap().summary);
+    assert_eq!((near.counts.files, near.notes.failed()), (2, 1), "{error}");
+    let note = near.notes.iter().next().unwrap();
+    assert!(note.kind == NoteKind::Failed && note.to_string().contains("lo/speed"), "{note}");
+    assert_eq!(look(&root.path().join("into")).len(), 3);
+}
+
+#[tokio::test]
+async fn what_stands_elsewhere_is_got_whole() {
+    // Names of one file of which only one is asked for.
+    let [root, back, _] = folders();
+    fs::write(root.path().join("a"), "bytes").unwrap();
+    fs::hard_link(root.path().join("a"), root.path().join("b")).unwrap();
+    let (near, far) = duplex(1000);
+    get_from(near, far, root.path(), "b", back.path()).await.0.unwrap();
+    assert_eq!(fs::read(back.path().join("b")).unwrap(), b"bytes");
+}
