@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "streams", run: pair::streams, seeds: link::seeds },
     Target { name: "recovery", run: pair::recovery, seeds: link::seeds },
     Target { name: "transfer", run: transfer::stream, seeds: transfer::stream_seeds },
+    Target { name: "journal", run: transfer::journal, seeds: transfer::journal_seeds },
     Target { name: "messages", run: transfer::messages, seeds: link::seeds },
     Target { name: "ftp", run: session::session, seeds: link::seeds },
 ];

@@ -1,11 +1,12 @@
 //! The file transfer's messages: a stream in any pieces says the same, and what is read is written
 //! again as it was.
 
-use ::transfer::TransferId;
 use ::transfer::wire::{
-    Attributes, CONTROL_HEAD, CONTROL_MAX, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes,
-    RelPath, Terms, WireError, append_message, check_hello, data_head, hello, parse_message,
+    Attributes, CONTROL_HEAD, CONTROL_MAX, Compare, DATA_MAX, Decoder, HELLO_LEN, Item, Message,
+    RawBytes, RelPath, Standing, Terms, WireError, append_message, check_hello, data_head, hello,
+    packed_head, parse_message,
 };
+use ::transfer::{JOURNAL_MAGIC, TransferId, journal_example, journal_records};
 use arbitrary::{Result, Unstructured};
 
 /// Bytes from outside: a hello, then frames in pieces and as a whole.
@@ -31,13 +32,14 @@ pub fn stream(input: &[u8]) {
 enum Part {
     Message(Message),
     Data(Vec<u8>),
+    Packed(Vec<u8>),
 }
 
 impl Part {
     fn message(&self) -> Option<&Message> {
         match self {
             Self::Message(message) => Some(message),
-            Self::Data(_) => None,
+            Self::Data(_) | Self::Packed(_) => None,
         }
     }
 }
@@ -50,6 +52,10 @@ fn items(input: &[u8], piece: usize) -> (Vec<Part>, Option<WireError>) {
             match decoder.next(&mut piece) {
                 Ok(None) => break,
                 Ok(Some(Item::Message(message))) => parts.push(Part::Message(message)),
+                Ok(Some(Item::Packed(data))) => {
+                    assert!(!data.is_empty() && data.len() <= DATA_MAX);
+                    parts.push(Part::Packed(data));
+                }
                 Ok(Some(Item::Data(data))) => {
                     assert!(!data.is_empty() && data.len() <= DATA_MAX);
                     match parts.last_mut() {
@@ -87,6 +93,10 @@ fn round_trip(input: &mut Unstructured<'_>) -> Result<()> {
         let part = part(input)?;
         match &part {
             Part::Message(message) => append_message(message, &mut bytes),
+            Part::Packed(data) => {
+                bytes.extend_from_slice(&packed_head(data.len()));
+                bytes.extend_from_slice(data);
+            }
             Part::Data(data) => {
                 bytes.extend_from_slice(&data_head(data.len()));
                 bytes.extend_from_slice(data);
@@ -106,15 +116,21 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
         let len = input.int_in_range(0..=60)?;
         Ok(input.bytes(len)?.to_vec())
     };
-    Ok(match input.int_in_range(0..=5)? {
+    Ok(match input.int_in_range(0..=8)? {
         0 => Part::Message(Message::Get {
             source: RawBytes(raw(input)?),
-            terms: Terms { owner: input.arbitrary()? },
+            terms: Terms {
+                owner: input.arbitrary()?,
+                compare: input.arbitrary::<bool>()?.then_some(Compare::Content),
+                patterns: vec![input.arbitrary()?],
+                ..Terms::default()
+            },
         }),
         1 => Part::Message(Message::Put {
             destination: RawBytes(raw(input)?),
             into_directory: input.arbitrary()?,
             id: input.arbitrary::<Option<[u8; 16]>>()?.map(|id| TransferId::of([&id[..]])),
+            rehearses: input.arbitrary()?,
         }),
         2 => Part::Message(Message::Abandon),
         3 => {
@@ -128,12 +144,40 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
             }
             Err(_) => Part::Message(Message::Abandon),
         },
-        _ => {
+        5 => {
+            let name = raw(input)?;
+            let (names, is_last) = (vec![RawBytes(name)], input.arbitrary()?);
+            Part::Message(Message::Names { path: RelPath::default(), names, is_last })
+        }
+        6 => {
+            let (key, rest) = input.arbitrary()?;
+            Part::Message(Message::Stands { standing: vec![Standing { key, rest }; 3] })
+        }
+        kind => {
             let mut data = raw(input)?;
             data.push(0);
-            Part::Data(data)
+            if kind == 7 { Part::Packed(data) } else { Part::Data(data) }
         }
     })
+}
+
+/// A journal that anybody may have written: what is read of it is the same each time, and what is cut
+/// off takes only itself along.
+pub fn journal(input: &[u8]) {
+    let whole = [JOURNAL_MAGIC, input].concat();
+    let records = journal_records(&whole);
+    assert_eq!(records, journal_records(&whole));
+    assert!(records.iter().map(|&length| length as usize).sum::<usize>() <= input.len());
+    for cut in [whole.len() / 2, whole.len().saturating_sub(1)] {
+        let less = journal_records(&whole[..cut]);
+        assert!(records.starts_with(&less), "a cut changes what stood before it");
+    }
+    journal_records(input);
+}
+
+/// As the transfer writes it.
+pub fn journal_seeds() -> Vec<Vec<u8>> {
+    vec![journal_example()[JOURNAL_MAGIC.len()..].to_vec()]
 }
 
 /// One of each, as the transfer writes them.

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let result = match Cli::parse().command {
         Command::Cp(options) => cp::run(options),
+        Command::Sync(options) => cp::sync(options),
         Command::Serve(options) => serve::run(options),
         Command::Probe(options) => probe::run(&options),
         Command::Keygen(options) => keys::keygen(&options).map(|()| ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use net::tcp;
 use serde_json::{Value, json};
-use transfer::{Bottleneck, Kept, Summary};
+use transfer::{Bottleneck, Kept, Occupancy, Summary};
 use transport::{Limit, LimitTimes};
 use units::{Bytes, Rate};
 
@@ -57,9 +57,7 @@ impl Figures {
             Limit::Credit => {
                 ("receiver", "the memory that the far side has for what arrives".into())
             }
-            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => {
-                by_rate_limit(rate)
-            }
+            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => by_rate_limit(rate),
             Limit::Congestion => ("path", format!("the path, full at {rate}")),
             Limit::Pacing => ("path", format!("the path, paced at {rate}")),
             Limit::Cpu => ("sender", "the processor of this side".to_owned()),
@@ -123,6 +121,10 @@ impl Figures {
     }
 }
 
+fn percent(part: u64, whole: u64) -> u64 {
+    (share(part, whole).unwrap_or_default() * 100.0).round().min(100.0) as u64
+}
+
 /// What limited a transfer: a word for programs, and words for people.
 pub fn limited_by(summary: &Summary, figures: &Figures) -> (&'static str, String) {
     let network = |(what, words): (&'static str, &str)| {
@@ -136,9 +138,17 @@ pub fn limited_by(summary: &Summary, figures: &Figures) -> (&'static str, String
     // leaving it nothing to send, not by the path.
     let by_path = matches!(figures.limit, Some(("path" | "rate-limit", _)));
     match summary.bottleneck() {
-        Bottleneck::Source if !by_path => ("source", "reading the files at the source".to_owned()),
+        Bottleneck::Source if !by_path => {
+            let Occupancy { empty, blocks, .. } = summary.sending;
+            let waited = percent(empty, blocks);
+            let words = "reading the files at the source, for which the network waited at";
+            ("source", format!("{words} {waited}% of the hand-overs"))
+        }
         Bottleneck::Destination if !by_path => {
-            ("destination", "writing the files at the destination".to_owned())
+            let Occupancy { full, blocks, .. } = summary.receiving;
+            let waited = percent(full, blocks);
+            let words = "writing the files at the destination, which made the network wait at";
+            ("destination", format!("{words} {waited}% of the hand-overs"))
         }
         _ => network(("path", "the path (the server's line says more)")),
     }
@@ -160,6 +170,7 @@ impl Total {
         counts.directories += summary.counts.directories;
         counts.symlinks += summary.counts.symlinks;
         counts.bytes += summary.counts.bytes;
+        counts.removed += summary.counts.removed;
         for (sum, part) in [(sending, summary.sending), (receiving, summary.receiving)] {
             sum.blocks += part.blocks;
             sum.full += part.full;
@@ -193,6 +204,9 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
         let bytes = Bytes(kept.bytes.saturating_add(kept.begun));
         text += &format!(" ({} files and {bytes} of it were there from before)", kept.files);
     }
+    if counts.removed > 0 {
+        text += &format!(", {} removed", counts.removed);
+    }
     if counts.files > 0 {
         text += ", verified";
     }
@@ -210,6 +224,26 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
     text + &format!("; limited by {}", limited_by(summary, figures).1)
 }
 
+/// The closing line when nothing was to be done.
+pub fn rehearsal(summary: &Summary) -> String {
+    let (counts, kept) = (summary.counts, summary.kept);
+    let files = counts.files.saturating_sub(kept.files);
+    let (shown, would) = (summary.notes.iter().count() as u64, summary.notes.would());
+    let more = match would.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!(" ({more} more are not named)"),
+    };
+    format!(
+        "{} files are equal; {files} of {} are not{}{more}; nothing was changed",
+        kept.files,
+        Bytes(counts.bytes.saturating_sub(kept.bytes)),
+        match counts.removed {
+            0 => String::new(),
+            removed => format!(", and {removed} are at the destination alone"),
+        },
+    )
+}
+
 /// The same for programs.
 pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
     let counts = summary.counts;
@@ -224,6 +258,8 @@ pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value 
         "directories": counts.directories,
         "symlinks": counts.symlinks,
         "bytes": counts.bytes,
+        "removed": counts.removed,
+        "would": summary.notes.would(),
         "kept_files": summary.kept.files,
         "kept_bytes": summary.kept.bytes.saturating_add(summary.kept.begun),
         "rate_bps": Rate::of(moved(summary), elapsed).map(Rate::as_bits_per_sec),
@@ -257,8 +293,6 @@ pub fn details(summary: &Summary, figures: &Figures) -> String {
 
 #[cfg(test)]
 mod tests {
-    use transfer::Occupancy;
-
     use super::*;
 
     fn moved(sending: (u64, u64), receiving: (u64, u64)) -> Summary {

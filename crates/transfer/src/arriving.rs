@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, openat};
 
 use crate::attributes::Attributes;
 use crate::commit::Checkpoint;
@@ -21,13 +24,20 @@ use crate::wire::WireError;
 pub(crate) const CHECKPOINT: u64 = 16 << 20;
 
 /// What the sender says of an entry.
-#[derive(Default)]
 pub(crate) struct Header {
+    pub kind: FileType,
     pub path: RelPath,
     /// Nobody knows before its end without.
     pub size: Option<u64>,
     pub attributes: Attributes,
     pub tag: Tag,
+}
+
+impl Header {
+    /// Of what has neither bytes nor a tag.
+    pub fn plain(kind: FileType, path: RelPath, attributes: Attributes) -> Self {
+        Self { kind, path, size: None, attributes, tag: Tag::default() }
+    }
 }
 
 pub(crate) enum Arriving {
@@ -48,6 +58,8 @@ pub(crate) struct Incoming {
     hasher: Hasher,
     /// It ends in a hole that the file does not reach over yet.
     is_short: bool,
+    /// The version that stands under the final name, once it was needed.
+    version: Option<File>,
     inode: u64,
     /// Bytes that the journal claims; `None` when it does not know of the file.
     claimed: Option<u64>,
@@ -76,6 +88,7 @@ impl Incoming {
             position: 0,
             hasher: Hasher::from(state),
             is_short: false,
+            version: None,
             inode,
             claimed: journal.then_some(claimed),
         }))
@@ -105,6 +118,45 @@ impl Incoming {
         // Checked where the sizes are: it is less than the largest.
         let sought = (&*self.file).seek(SeekFrom::Current(new as i64));
         Ok((new, sought.map(|_| ())))
+    }
+
+    /// Takes bytes from the version that stands there.
+    pub fn take_copy(
+        &mut self,
+        offset: u64,
+        length: u64,
+    ) -> Result<(u64, io::Result<()>), WireError> {
+        let new = length - self.advance(length)?;
+        // What is here already is at its beginning.
+        let Some(offset) = offset.checked_add(length - new) else {
+            return Err(WireError::Unexpected);
+        };
+        Ok((new, self.copy(offset, new)))
+    }
+
+    fn copy(&mut self, mut offset: u64, mut length: u64) -> io::Result<()> {
+        if self.version.is_none() {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let version = openat(self.temp.directory(), &self.name, flags, Mode::empty())?;
+            self.version = Some(version.into());
+        }
+        let version = self.version.as_ref().expect("opened");
+        let mut piece = vec![0; BLOCK.min(length) as usize];
+        while length > 0 {
+            let part = &mut piece[..BLOCK.min(length) as usize];
+            version.read_exact_at(part, offset)?;
+            self.hasher.update(part);
+            // Where it has a hole, or might have one.
+            if part.iter().all(|&byte| byte == 0) {
+                self.is_short = true;
+                (&*self.file).seek(SeekFrom::Current(part.len() as i64))?;
+            } else {
+                self.is_short = false;
+                (&*self.file).write_all(part)?;
+            }
+            (offset, length) = (offset + part.len() as u64, length - part.len() as u64);
+        }
+        Ok(())
     }
 
     /// Lets the file reach over the hole at its end.

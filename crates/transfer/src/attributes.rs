@@ -16,6 +16,9 @@ const EXTENDED_MAX: usize = 8 << 10;
 /// Those of users; the others mean nothing on another host, or are not for everybody to set.
 const OF_USERS: &[u8] = b"user.";
 
+/// Permissions a file takes over: not set-user-ID and set-group-ID, for it has a new owner.
+pub(crate) const FILE_MODE: u32 = 0o777;
+
 /// As they travel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
@@ -88,7 +91,9 @@ pub(crate) fn extended(file: impl AsFd) -> std::result::Result<Vec<(RawBytes, Ra
 fn left_out(error: Errno) -> String {
     match error {
         Errno::RANGE => {
-            format!("copied without its extended attributes: more than {EXTENDED_MAX} bytes of them")
+            format!(
+                "copied without its extended attributes: more than {EXTENDED_MAX} bytes of them"
+            )
         }
         error => format!("copied without its extended attributes: {error}"),
     }

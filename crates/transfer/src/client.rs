@@ -10,11 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::exchange::{Hello, pour, receive, send};
+use crate::filter::Filter;
 use crate::journal::TransferId;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
-use crate::source::Sources;
+use crate::sources::Sources;
 use crate::summary::Summary;
 use crate::walk::Source;
 use crate::wire::{Message, Terms, append_message, hello};
@@ -45,10 +46,14 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) -> Result<Summary, TransferError> {
     let destination = typed(remote)?;
     let into_directory = options.into_directory || sources.len() > 1;
-    let list: Vec<_> = sources.iter().map(|path| Source::new(path)).collect();
+    let filter = Filter::new(&options.terms.patterns).map_err(TransferError::Near)?;
+    let Terms { compare, rehearses, .. } = options.terms;
+    let source =
+        |path: &PathBuf| Source::new(path).mirrored(compare.is_some()).filtered(filter.clone());
+    let list: Vec<_> = sources.iter().map(source).collect();
     // Who goes on leaves out what was sent: of two files for one place, the first would win then.
-    let id = options.id.filter(|_| are_apart(&list));
-    let preamble = request(&Message::Put { destination, into_directory, id });
+    let id = options.id.filter(|_| are_apart(&list) && !rehearses);
+    let preamble = request(&Message::Put { destination, into_directory, id, rehearses });
     let sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
 }
@@ -65,7 +70,8 @@ pub async fn put_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let name = name.ok_or_else(|| near("name the file that standard input becomes".into()))?;
     let name = RelPath::new(name.as_bytes().to_vec()).map_err(|error| near(error.to_string()))?;
     let destination = typed(remote.parent().unwrap_or(Path::new("")))?;
-    let preamble = request(&Message::Put { destination, into_directory: true, id: None });
+    let put = Message::Put { destination, into_directory: true, id: None, rehearses: false };
+    let preamble = request(&put);
     let list = vec![Source::stream(input, name)];
     let sources = Sources::new(Place::Local, list, Terms::default(), progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
@@ -81,10 +87,19 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
     let terms = options.terms.clone();
+    let Terms { compare, removes, rehearses, .. } = terms;
+    let patterns: usize = terms.patterns.iter().map(|pattern| pattern.len() + 2).sum();
+    if patterns > PATTERNS_MAX {
+        return Err(TransferError::Near("too many patterns to be told to the far side".into()));
+    }
     let preamble = request(&Message::Get { source: typed(remote)?, terms });
+    // What a mirrored directory holds has no name in common.
+    let name = if compare.is_some() { RelPath::default() } else { Source::new(remote).name };
     let destination = Destination::new(Place::Local, destination, options.into_directory)
-        .with_journal(options.id)
-        .expecting(Source::new(remote).name);
+        .with_journal(options.id.filter(|_| !rehearses))
+        .telling(compare.is_some(), removes)
+        .rehearsed(rehearses)
+        .expecting(name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }
 
@@ -99,6 +114,9 @@ pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let preamble = request(&Message::Get { source: typed(remote)?, terms: Terms::default() });
     pour(stream, preamble, output.into(), progress.clone()).await
 }
+
+/// Bytes of patterns that fit into a request beside a path.
+const PATTERNS_MAX: usize = 8 << 10;
 
 /// Whether no two of them can send the same path.
 fn are_apart(sources: &[Source]) -> bool {

@@ -190,7 +190,8 @@ impl Report {
             }
             Ok(_) => {}
             Err(error) => {
-                let reason = format!("copied, but its permissions or time could not be set: {error}");
+                let reason =
+                    format!("copied, but its permissions or time could not be set: {error}");
                 self.note(path, &reason);
             }
         }

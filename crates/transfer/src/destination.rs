@@ -23,6 +23,11 @@ pub(crate) struct Destination {
     must_be_directory: bool,
     /// Which transfer a journal is kept of.
     pub id: Option<TransferId>,
+    /// What stands there may be told, and removed.
+    pub tells: bool,
+    pub removes: bool,
+    /// Nothing is to be changed.
+    pub rehearses: bool,
     /// The first name of all that may come, when only one was asked for.
     pub expected: Option<RelPath>,
 }
@@ -33,7 +38,26 @@ impl Destination {
         let is_empty = path.as_os_str().is_empty();
         let path = if is_empty { Path::new(".") } else { path };
         let must_be_directory = into_directory || path.as_os_str().as_bytes().ends_with(b"/");
-        Self { place, path: path.to_owned(), must_be_directory, id: None, expected: None }
+        Self {
+            place,
+            path: path.to_owned(),
+            must_be_directory,
+            id: None,
+            tells: false,
+            removes: false,
+            rehearses: false,
+            expected: None,
+        }
+    }
+
+    /// What stands there may be told to the sender, and removed when it has none of it.
+    pub fn telling(self, tells: bool, removes: bool) -> Self {
+        Self { tells, removes, ..self }
+    }
+
+    /// Only to be looked at.
+    pub fn rehearsed(self, rehearses: bool) -> Self {
+        Self { rehearses, ..self }
     }
 
     /// With a journal.
@@ -49,6 +73,12 @@ impl Destination {
     /// Whether somebody who was asked for one thing may send this.
     pub fn expects(&self, path: &RelPath) -> bool {
         self.expected.as_ref().is_none_or(|name| name == path || name.is_above(path))
+    }
+
+    /// Whether there is nothing yet, nor a place for it.
+    pub fn is_missing(&self) -> bool {
+        let missing = |error| Errno::from_io_error(&error) == Some(Errno::NOENT);
+        self.open().err().is_some_and(missing)
     }
 
     /// Opens it for a first entry of this path, or says what is wrong with it and what to do.
@@ -75,7 +105,7 @@ impl Destination {
             Err(error) => error,
         };
         match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) if self.must_be_directory => {
+            Some(Errno::NOENT) if self.must_be_directory && !self.rehearses => {
                 Ok((self.place.make_directory(&self.path)?, None))
             }
             Some(Errno::NOENT | Errno::NOTDIR) if !self.must_be_directory => {

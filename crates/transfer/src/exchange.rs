@@ -18,7 +18,8 @@ use crate::pipe::{Occupancy, pipe};
 use crate::pour;
 use crate::progress::Progress;
 use crate::sink;
-use crate::source::{self, Sources};
+use crate::source;
+use crate::sources::Sources;
 use crate::summary::{Counts, Summary};
 use crate::wire::{
     CONTROL_HEAD, HELLO_LEN, Message, WireError, append_message, check_hello, control_length,
@@ -151,6 +152,11 @@ async fn confirmation(
             }
             Message::Has { tags } => sources.had.add(tags),
             Message::HasPart { tag, state } => sources.had.add_part(tag, state),
+            Message::Stands { standing } => sources.had.add_standing(standing),
+            Message::Told => sources.had.add_told(),
+            Message::Pieces { path, average, pieces, is_last } => {
+                sources.versions.add(&path, average, &pieces, is_last);
+            }
             Message::Note(note) => notes.push(note),
             Message::Done { counts, occupancy } => {
                 progress.set_files(counts.files);

@@ -1,11 +1,16 @@
 //! What the sender has heard of the receiver's journal, while it is sending.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::hash::State;
 use crate::meta::Tag;
+use crate::standing::{Key, Standing};
+
+/// How often who waits sees whether there is still something to wait for.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Files whose sending again the sender may be spared; others it sends. Bounds its memory.
 const TAGS_MAX: usize = 4 << 20;
@@ -17,12 +22,17 @@ pub(crate) struct Had {
     /// So that a first sitting costs nothing.
     any: AtomicBool,
     heard: Mutex<Heard>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Heard {
     tags: HashSet<Tag>,
     parts: Vec<(Tag, State)>,
+    /// What stands there, and what of it may be mended.
+    standing: HashMap<Key, u32>,
+    /// How often all that stands there was told.
+    told: usize,
 }
 
 impl Had {
@@ -39,6 +49,38 @@ impl Had {
             heard.parts.push((tag, state));
         }
         self.any.store(true, Relaxed);
+    }
+
+    /// More stands there.
+    pub fn add_standing(&self, standing: Vec<Standing>) {
+        let mut heard = self.lock();
+        let room = TAGS_MAX.saturating_sub(heard.standing.len());
+        heard.standing.extend(standing.into_iter().take(room).map(|one| (one.key, one.rest)));
+    }
+
+    /// All that stands at one place was told.
+    pub fn add_told(&self) {
+        self.lock().told += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until what stands there was told for so many places; false when that is not `wanted` any
+    /// more.
+    pub fn wait_told(&self, places: usize, wanted: impl Fn() -> bool) -> bool {
+        let mut heard = self.lock();
+        while heard.told < places {
+            if !wanted() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(heard, GLANCE);
+            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Whether such a one stands there: what of it may be mended.
+    pub fn stands(&self, standing: &Standing) -> Option<u32> {
+        self.lock().standing.get(&standing.key).copied()
     }
 
     pub fn holds(&self, tag: &Tag) -> bool {

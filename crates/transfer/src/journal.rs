@@ -30,7 +30,7 @@ use crate::tree::Tree;
 use crate::wire::{CONTROL_HEAD, append_frame, control_length, parse_frame};
 
 /// A journal's first bytes.
-const MAGIC: &[u8] = b"longhaul journal 1\n";
+pub const MAGIC: &[u8] = b"longhaul journal 1\n";
 
 /// No journal that we wrote is longer: some ten million files.
 const JOURNAL_MAX: u64 = 2 << 30;
@@ -308,8 +308,33 @@ fn write(record: &Record, new: &mut BufWriter<File>) -> io::Result<()> {
     new.write_all(&frame)
 }
 
+/// The lengths of a journal's records, up to the first that is not whole.
+pub fn records(journal: &[u8]) -> Vec<u64> {
+    let mut lengths = Vec::new();
+    // What stands behind is not there.
+    let _ = read(journal, |record| {
+        let mut frame = Vec::new();
+        append_frame(&record, &mut frame);
+        lengths.push(frame.len() as u64);
+        Ok(())
+    });
+    lengths
+}
+
+/// A journal with a record of each kind.
+pub fn example() -> Vec<u8> {
+    let path = RelPath::new(b"folder/file".to_vec()).unwrap_or_default();
+    let (tag, modified, state) = <(Tag, Modified, State)>::default();
+    let mut journal = MAGIC.to_vec();
+    let installed = Record::Installed { tag, path: path.clone(), size: 5, modified, inode: 7 };
+    append_frame(&installed, &mut journal);
+    let name = RawBytes(b".file.longhaul-00.part".to_vec());
+    append_frame(&Record::Begun { tag, path, name, inode: 8, state }, &mut journal);
+    journal
+}
+
 /// Reads records up to the first that is not whole.
-fn read(file: File, mut each: impl FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+fn read(file: impl Read, mut each: impl FnMut(Record) -> io::Result<()>) -> io::Result<()> {
     let mut reader = BufReader::new(file.take(JOURNAL_MAX));
     let mut magic = [0; MAGIC.len()];
     reader.read_exact(&mut magic)?;
@@ -322,5 +347,38 @@ fn read(file: File, mut each: impl FnMut(Record) -> io::Result<()>) -> io::Resul
         let mut body = vec![0; control_length(&head).map_err(io::Error::other)?];
         reader.read_exact(&mut body)?;
         each(parse_frame(&head, &body).map_err(io::Error::other)?)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_or_damaged_record_takes_only_what_is_behind_it_along() {
+        let whole = example();
+        let lengths = records(&whole);
+        assert_eq!(lengths.len(), 2);
+        let first_ends = MAGIC.len() + lengths[0] as usize;
+        for cut in 0..whole.len() {
+            assert_eq!(records(&whole[..cut]).len(), usize::from(cut >= first_ends), "{cut}");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
+            let expected = if at < first_ends { 0 } else { 1 };
+            assert_eq!(records(&damaged).len(), expected, "{at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_behind_are_no_records(tail in vec(any::<u8>(), 0..300)) {
+            let journal = [example(), tail].concat();
+            prop_assert_eq!(records(&journal).len(), 2);
+        }
     }
 }

@@ -23,6 +23,8 @@ pub enum NoteKind {
     Skipped,
     /// It was begun earlier, and is another one since.
     Changed,
+    /// Nothing was done, for nothing was to be: it would be copied, mended or removed.
+    Would,
 }
 
 /// One thing that was left out.
@@ -57,6 +59,7 @@ pub struct Notes {
     kept: Vec<Note>,
     failed: u64,
     skipped: u64,
+    would: u64,
 }
 
 impl Notes {
@@ -66,6 +69,7 @@ impl Notes {
             NoteKind::Failed => self.failed += 1,
             NoteKind::Skipped => self.skipped += 1,
             NoteKind::Changed => {}
+            NoteKind::Would => self.would += 1,
         }
         if self.kept.len() < NOTES_MAX {
             self.kept.push(note);
@@ -87,10 +91,16 @@ impl Notes {
         self.skipped
     }
 
+    /// How much would be copied, mended or removed, each name counted.
+    pub fn would(&self) -> u64 {
+        self.would
+    }
+
     /// Adds another list behind this one.
     pub(crate) fn append(&mut self, other: Self) {
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.would += other.would;
         let room = NOTES_MAX - self.kept.len();
         self.kept.extend(other.kept.into_iter().take(room));
     }

@@ -22,6 +22,9 @@ pub(crate) const BLOCK_ROOM: usize = BLOCK + CONTROL_HEAD + CONTROL_MAX;
 /// Blocks in a pipe. 4 MiB carry a disk's hiccup of 30 ms at 1 Gbit/s.
 pub(crate) const BLOCKS: usize = 16;
 
+/// So many blocks that are not taken say that the other end is the slower one.
+const WAITING: usize = 2;
+
 /// How a pipe was found at its hand-overs. It tells which side of it was the slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupancy {
@@ -95,6 +98,11 @@ impl Filler {
                 self.blocks.blocking_send(block).map_err(|_| Closed)
             }
         }
+    }
+
+    /// Whether blocks wait for the other end.
+    pub fn is_waiting(&self) -> bool {
+        self.blocks.capacity() + WAITING <= BLOCKS
     }
 
     /// Whether the other end is gone.

@@ -64,6 +64,8 @@ impl Pourer {
             while let Some(item) = decoder.next(&mut input)? {
                 match item {
                     Item::Data(data) => self.data(data)?,
+                    // It was asked not to.
+                    Item::Packed(_) => return Err(WireError::Unasked.into()),
                     Item::Message(Message::Finish { occupancy, kept })
                         if self.current.is_none() =>
                     {

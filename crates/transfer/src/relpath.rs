@@ -16,7 +16,7 @@ pub const NAME_MAX: usize = 255;
 /// path is the directory itself.
 ///
 /// Every path from the network is parsed into this type before anything else sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawBytes", into = "RawBytes")]
 pub struct RelPath(Vec<u8>);
 

@@ -10,11 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::destination::Destination;
 use crate::error::{TransferError, explain};
 use crate::exchange::{self, Hello, read_message, receive, send};
+use crate::filter::Filter;
 use crate::place::Place;
 use crate::probe;
 use crate::progress::Progress;
 use crate::relpath::{RawBytes, RelPath};
-use crate::source::Sources;
+use crate::sources::Sources;
 use crate::summary::Summary;
 use crate::walk::Source;
 use crate::wire::{Message, WireError, hello};
@@ -147,9 +148,13 @@ async fn accept(
         Message::Put { .. } if options.read_only => Err(TransferError::Near(
             "this server only gives files and takes none: choose another destination".into(),
         )),
-        Message::Put { destination, into_directory, id } => {
+        Message::Put { destination, into_directory, id, rehearses } => {
             let path = root.path(&destination)?;
-            let destination = Destination::new(place, &path, into_directory).with_journal(id);
+            let id = id.filter(|_| !rehearses);
+            let destination = Destination::new(place, &path, into_directory)
+                .with_journal(id)
+                .telling(true, true)
+                .rehearsed(rehearses);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source, terms } => {
@@ -158,7 +163,9 @@ async fn accept(
             place
                 .open(&path, OFlags::PATH)
                 .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))?;
-            let list = vec![Source::new(&path)];
+            let filter = Filter::new(&terms.patterns).map_err(TransferError::Near)?;
+            let mirrors = terms.compare.is_some();
+            let list = vec![Source::new(&path).mirrored(mirrors).filtered(filter)];
             Ok(Request::Get(path, Sources::new(place, list, terms, options.progress.clone())))
         }
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),

@@ -4,32 +4,40 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat,
+};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
+use crate::attributes::{Attributes, FILE_MODE};
 use crate::commit::{self, Batch, Finished, Linked, Pending, Report};
+use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::hash::State;
 use crate::journal::{Journal, Part};
 use crate::meta::Meta;
 use crate::notes::{NoteKind, Notes};
+use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
-use crate::summary::{Kept, Summary};
+use crate::removal::Removal;
+use crate::summary::{Counts, Kept, Summary};
 use crate::temp::{Names, Temp};
 use crate::tree::{DIRECTORY, Tree};
-use crate::wire::{Decoder, HAS_TAGS, HOLE_MAX, Item, Message, WireError};
+use crate::wire::{COPY_MAX, Decoder, HAS_TAGS, HOLE_MAX, Item, Message, WireError};
 
-/// Permissions a file takes over: not set-user-ID and set-group-ID, for it has a new owner.
-const FILE_MODE: u32 = 0o777;
+mod syncing;
+
+/// Versions that the sender may ask for ahead of their turn.
+const ASKED_MAX: usize = 16;
 
 /// The sender hears about progress every so many bytes.
 const PROGRESS_BYTES: u64 = 256 << 10;
@@ -44,19 +52,33 @@ pub(crate) fn run(
     progress: Progress,
 ) -> Result<(Summary, Option<Journal>), TransferError> {
     let (notes, journal) = (Mutex::new(Notes::default()), Mutex::new(None));
-    let report = Report { replies, progress, notes, journal, stood: AtomicU64::new(0), told_extended: AtomicBool::new(false) };
+    let rehearses = destination.rehearses;
+    let report = Report {
+        replies,
+        progress,
+        notes,
+        journal,
+        stood: AtomicU64::new(0),
+        told_extended: AtomicBool::new(false),
+    };
     let (taken, committed) = thread::scope(|scope| {
         // No room in between: one batch is filled while one is committed.
         let (commits, batches) = sync_channel(0);
         let committer = scope.spawn(|| commit::run(batches, &report));
+        let (ask, asked) = sync_channel(ASKED_MAX);
+        scope.spawn(|| tell_pieces(asked, &report));
         let taken = Names::new()
             .map_err(|error| TransferError::Near(error.to_string()))
-            .and_then(|names| Sink::new(&destination, &report, commits, names).run(&mut pipe));
+            .and_then(|names| Sink::new(&destination, &report, commits, ask, names).run(&mut pipe));
         (taken, committer.join().expect("the committer does not panic"))
     });
     // The committer's reason comes first: without it, the sink only knows that it is gone.
     let ended = committed.map_err(TransferError::Near).and_then(|mut counts| {
-        let (sending, kept) = taken?;
+        let (sending, kept, other) = taken?;
+        if rehearses {
+            counts = other;
+        }
+        counts.removed = other.removed;
         counts.files = counts.files.saturating_add(kept.files);
         counts.bytes = counts.bytes.saturating_add(kept.bytes);
         Ok((counts, kept, sending))
@@ -77,11 +99,26 @@ pub(crate) fn run(
     Ok((summary, journal))
 }
 
+/// Tells the pieces of versions, one after another, while others arrive.
+fn tell_pieces(asked: Receiver<Asked>, report: &Report) {
+    for (path, file) in asked {
+        delta::tell(&path, file.as_ref(), &report.replies);
+    }
+}
+
+/// A file whose pieces the sender wants to know; none when there is no such file.
+type Asked = (RelPath, Option<OwnedFd>);
+
 struct Sink<'a> {
     destination: &'a Destination,
     report: &'a Report,
     commits: SyncSender<Batch>,
+    ask: SyncSender<Asked>,
     names: Names,
+    unpacker: Option<Unpacker>,
+    removal: Removal,
+    /// What was removed, or would be there if this were more than a rehearsal.
+    other: Counts,
     /// Opened for the first entry, so that nothing is made when the sender has nothing.
     target: Option<Target>,
     arriving: Option<Arriving>,
@@ -101,13 +138,18 @@ impl<'a> Sink<'a> {
         destination: &'a Destination,
         report: &'a Report,
         commits: SyncSender<Batch>,
+        ask: SyncSender<Asked>,
         names: Names,
     ) -> Self {
         Self {
             destination,
             report,
             commits,
+            ask,
             names,
+            unpacker: None,
+            removal: Removal::default(),
+            other: Counts::default(),
             target: None,
             arriving: None,
             parts: Vec::new(),
@@ -120,7 +162,7 @@ impl<'a> Sink<'a> {
     }
 
     /// What is whole by then is committed, however the stream ends.
-    fn run(mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
+    fn run(mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept, Counts), TransferError> {
         let taken = self.take(pipe);
         let left = if taken.is_ok() { self.leave(None) } else { Ok(()) };
         if let Some(Arriving::File(mut incoming)) = self.arriving.take() {
@@ -128,14 +170,15 @@ impl<'a> Sink<'a> {
         }
         self.batch.is_last = taken.is_ok();
         let committed = self.commit();
-        let told = taken?;
+        let (occupancy, kept) = taken?;
+        committed.and_then(|()| self.remove())?;
         // After a copy that has left something out, the same command goes on.
         if !self.report.is_partial() {
             for part in std::mem::take(&mut self.parts) {
                 part.remove(self.tree());
             }
         }
-        left.and(committed).map(|()| told)
+        left.map(|()| (occupancy, kept, self.other))
     }
 
     fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
@@ -145,6 +188,7 @@ impl<'a> Sink<'a> {
             while let Some(item) = decoder.next(&mut input)? {
                 match item {
                     Item::Data(data) => self.data(data)?,
+                    Item::Packed(packed) => self.packed(&packed)?,
                     Item::Message(Message::Finish { occupancy, kept })
                         if self.arriving.is_none() =>
                     {
@@ -171,22 +215,41 @@ impl<'a> Sink<'a> {
                 None => return Err(WireError::Unexpected.into()),
             },
             Message::Hole { length } if length <= HOLE_MAX => return self.hole(length),
+            Message::Copy { offset, length } if length <= COPY_MAX && self.destination.tells => {
+                return self.arrived(length, |incoming| incoming.take_copy(offset, length));
+            }
+            // Also while a file arrives: the sender looks ahead.
+            Message::Ask { path } if self.destination.tells => return self.asked(path),
             Message::Abandon if self.arriving.is_some() => self.abandon(None),
             _ if self.arriving.is_some() => return Err(WireError::Unexpected.into()),
             Message::Directory { path, attributes } => {
-                let header = Header { path, attributes, ..Header::default() };
+                let header = Header::plain(FileType::Directory, path, attributes);
                 self.entry(header, Self::directory)?;
             }
             Message::Symlink { path, target, attributes } => {
-                let header = Header { path, attributes, ..Header::default() };
+                let header = Header::plain(FileType::Symlink, path, attributes);
                 self.entry(header, |sink, header| sink.symlink(header, &target.0))?;
             }
             Message::Link { path, to } => {
-                let header = Header { path, ..Header::default() };
+                let header = Header::plain(FileType::RegularFile, path, Attributes::default());
                 self.entry(header, |sink, header| sink.link(header, &to))?;
             }
+            Message::Mend { path, attributes } if self.destination.tells => {
+                let header = Header::plain(FileType::RegularFile, path, attributes);
+                self.entry(header, Self::mend)?;
+            }
+            Message::Compare { path, by, owner } if self.destination.tells => {
+                self.tell_standing(&path, by, owner)?;
+            }
+            Message::Names { path, names, is_last } if self.destination.removes => {
+                return self.keep_names(&path, names, is_last);
+            }
+            Message::Mend { .. } | Message::Compare { .. } | Message::Names { .. } => {
+                return Err(WireError::Unasked.into());
+            }
             Message::File { path, size, tag, attributes } => {
-                let header = Header { path, size, tag, attributes };
+                let kind = FileType::RegularFile;
+                let header = Header { kind, path, size, tag, attributes };
                 let began = self.entry(header, Self::file)?;
                 self.arriving = Some(began.unwrap_or(Arriving::Unwanted));
             }
@@ -203,6 +266,10 @@ impl<'a> Sink<'a> {
     ) -> Result<Option<T>, TransferError> {
         if !self.destination.expects(&header.path) {
             return Err(WireError::Unasked.into());
+        }
+        if self.destination.rehearses {
+            self.rehearse(&header)?;
+            return Ok(None);
         }
         if self.target.is_none() {
             self.open(&header.path).map_err(TransferError::Near)?;
@@ -373,6 +440,16 @@ impl<'a> Sink<'a> {
         self.report.tell(NoteKind::Changed, &header.path, reason);
         part.remove(self.tree());
         None
+    }
+
+    fn packed(&mut self, packed: &[u8]) -> Result<(), TransferError> {
+        let mut unpacker = match self.unpacker.take() {
+            Some(unpacker) => unpacker,
+            None => Unpacker::new().map_err(|error| TransferError::Near(error.to_string()))?,
+        };
+        let taken = self.data(unpacker.unpack(packed).ok_or(WireError::Damaged)?);
+        self.unpacker = Some(unpacker);
+        taken
     }
 
     fn data(&mut self, data: &[u8]) -> Result<(), TransferError> {

@@ -1,10 +1,10 @@
 //! The sending side's disk: reads and hashes ahead of the network, and writes the frames.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FileType, fadvise};
@@ -12,66 +12,35 @@ use rustix::io::{Errno, pread, read};
 
 use crate::attributes::{Attributes, extended};
 use crate::error::explain;
-use crate::had::Had;
 use crate::hash::{Hasher, State};
 use crate::meta::{Meta, Modified, Shared, Tag};
 use crate::notes::{Note, NoteKind, Notes};
+use crate::pack::Packer;
 use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
-use crate::place::Place;
-use crate::progress::Progress;
 use crate::reading::{Layout, Next, is_ready};
 use crate::relpath::{RawBytes, RelPath};
+use crate::sources::Sources;
+use crate::standing::Standing;
 use crate::summary::Kept;
-use crate::walk::{Count, Found, Source, Visitor};
-use crate::wire::{DATA_HEAD, DATA_MAX, Message, Terms, append_message, data_head};
+use crate::walk::{Found, Source, Visitor};
+use crate::wire::{
+    DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
+};
 
 /// Files with several names that are remembered; of others each name is sent as a file of its own.
 const SHARED_MAX: usize = 1 << 20;
+
+/// Bytes in front of a name in a message, at most.
+const NAME_HEAD: usize = 2;
 
 const CHANGED: &str = "it changed while it was being read: copy it again when nothing writes it";
 
 /// Permissions of what was no file.
 const STREAM_MODE: u32 = 0o644;
 
+mod difference;
+
 const _: () = assert!(BLOCK_ROOM <= DATA_MAX, "a block may be one data frame");
-
-/// What the user named, and how much it holds.
-pub(crate) struct Sources {
-    pub place: Place,
-    pub list: Vec<Source>,
-    pub terms: Terms,
-    pub progress: Progress,
-    /// Files and bytes, once they have been counted.
-    totals: OnceLock<(u64, u64)>,
-    /// Nobody waits for the count any more.
-    ended: AtomicBool,
-    /// What need not be sent.
-    pub had: Had,
-}
-
-impl Sources {
-    pub fn new(place: Place, list: Vec<Source>, terms: Terms, progress: Progress) -> Self {
-        let (totals, ended, had) = (OnceLock::new(), AtomicBool::new(false), Had::default());
-        Self { place, list, terms, progress, totals, ended, had }
-    }
-
-    /// Counts on a thread of its own, so that the first byte does not wait for it.
-    pub fn count(&self) {
-        let wanted = || !self.ended.load(Relaxed);
-        let mut count = Count { files: 0, bytes: 0, wanted };
-        for source in &self.list {
-            if source.walk(&self.place, &mut count).is_break() {
-                return;
-            }
-        }
-        self.progress.set_totals(count.files, count.bytes);
-        let _ = self.totals.set((count.files, count.bytes));
-    }
-
-    pub fn end(&self) {
-        self.ended.store(true, Relaxed);
-    }
-}
 
 /// What the sending thread has to tell at its end.
 pub(crate) struct Sent {
@@ -101,6 +70,11 @@ struct Sender<'a> {
     kept: Kept,
     /// Where files with several names went.
     shared: HashMap<Shared, RelPath>,
+    /// Sources of which was asked what stands there.
+    compared: usize,
+    /// Names of the directory being walked that are still to be told, and their bytes.
+    names: (Vec<RawBytes>, usize),
+    packer: Option<Packer>,
     pipe: Filler,
     block: Vec<u8>,
 }
@@ -109,8 +83,20 @@ impl<'a> Sender<'a> {
     fn new(sources: &'a Sources, preamble: &[u8], mut pipe: Filler) -> Self {
         let mut block = pipe.fresh();
         block.extend_from_slice(preamble);
-        let (notes, kept, shared) = <(Notes, Kept, HashMap<_, _>)>::default();
-        Self { sources, source: None, told_totals: false, notes, kept, shared, pipe, block }
+        Self {
+            sources,
+            source: None,
+            told_totals: false,
+            notes: Notes::default(),
+            kept: Kept::default(),
+            shared: HashMap::new(),
+            compared: 0,
+            names: (Vec::new(), 0),
+            // Without memory for it, bytes go plain.
+            packer: sources.terms.packs.then(Packer::new).and_then(Result::ok),
+            pipe,
+            block,
+        }
     }
 
     fn send_all(&mut self) -> ControlFlow<(), Occupancy> {
@@ -178,6 +164,8 @@ impl<'a> Sender<'a> {
         let is_there = if self.sources.had.holds(&meta.tag(path)) {
             self.keep(meta.size);
             true
+        } else if self.stands(path, open, meta)? {
+            true
         } else {
             self.sources.progress.set_current(path.as_bytes());
             match open() {
@@ -213,9 +201,18 @@ impl<'a> Sender<'a> {
         }
         let attributes = self.attributes(path, file, &before)?;
         let (size, tag) = (Some(before.size), before.tag(path));
+        let version = self.version(path, &before)?;
         self.message(&Message::File { path: path.clone(), size, tag, attributes })?;
+        if self.sources.terms.rehearses {
+            self.message(&Message::Abandon)?;
+            return ControlFlow::Continue(true);
+        }
         let mut hasher = Hasher::default();
-        let failed = match self.send_bytes(file, &before, &tag, &mut hasher)? {
+        let sent = match version {
+            Some(version) => self.send_difference(file, &before, &tag, &version, &mut hasher)?,
+            None => self.send_bytes(file, &before, &tag, &mut hasher)?,
+        };
+        let failed = match sent {
             Ok(false) => {
                 // It was told on the way that all of it is there.
                 self.keep(before.size);
@@ -278,6 +275,23 @@ impl<'a> Sender<'a> {
             }
         }
         ControlFlow::Continue(Ok(true))
+    }
+
+    /// Packs the data frame at the block's end, if that pays: while the network is what is waited for.
+    fn pack(&mut self, head: usize) {
+        let Some(packer) = self.packer.as_mut().filter(|_| self.pipe.is_waiting()) else { return };
+        let start = head + DATA_HEAD;
+        if let Some(packed) = packer.pack(&self.block[start..]) {
+            self.block[head..start].copy_from_slice(&packed_head(packed.len()));
+            self.block[start..start + packed.len()].copy_from_slice(packed);
+            self.block.truncate(start + packed.len());
+        }
+    }
+
+    /// Tells names that are to stay.
+    fn tell_names(&mut self, path: &RelPath, is_last: bool) -> ControlFlow<()> {
+        let (names, _) = std::mem::take(&mut self.names);
+        self.message(&Message::Names { path: path.clone(), names, is_last })
     }
 
     /// Sends what comes until it ends.
@@ -357,12 +371,46 @@ impl<'a> Sender<'a> {
             self.block.truncate(start + length);
             self.block[head..start].copy_from_slice(&data_head(length));
             hasher.update(&self.block[start..]);
+            self.pack(head);
         }
         kept.map(|kept| kept as u64)
     }
 }
 
 impl Visitor for Sender<'_> {
+    fn begin(&mut self, top: &RelPath) -> ControlFlow<()> {
+        let Terms { compare: Some(by), owner, .. } = self.sources.terms else {
+            return ControlFlow::Continue(());
+        };
+        self.message(&Message::Compare { path: top.clone(), by, owner })?;
+        self.hand_over()?;
+        self.compared += 1;
+        let pipe = &self.pipe;
+        match self.sources.had.wait_told(self.compared, || !pipe.is_closed()) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    }
+
+    fn name(&mut self, directory: &RelPath, name: &OsStr) -> ControlFlow<()> {
+        if !self.sources.terms.removes {
+            return ControlFlow::Continue(());
+        }
+        self.names.1 += name.len() + NAME_HEAD;
+        self.names.0.push(RawBytes(name.as_bytes().to_vec()));
+        match self.names.1 >= NAMES_BYTES {
+            true => self.tell_names(directory, false),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn leave(&mut self, directory: &RelPath) -> ControlFlow<()> {
+        match self.sources.terms.removes {
+            true => self.tell_names(directory, true),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
         if !self.told_totals
             && let Some(&(files, bytes)) = self.sources.totals.get()
@@ -370,12 +418,17 @@ impl Visitor for Sender<'_> {
             self.told_totals = true;
             self.message(&Message::Totals { files, bytes })?;
         }
+        self.ask()?;
         match found {
             Found::Directory(meta, directory) => {
                 let attributes = self.attributes(path, directory, &meta)?;
                 self.message(&Message::Directory { path: path.clone(), attributes })
             }
             Found::Symlink(target, meta) => {
+                let compares = self.sources.terms.compare.is_some();
+                if compares && self.sources.had.stands(&Standing::link(path, &target)).is_some() {
+                    return ControlFlow::Continue(());
+                }
                 let attributes = Attributes::plain(&meta, self.sources.terms.owner);
                 let target = RawBytes(target);
                 self.message(&Message::Symlink { path: path.clone(), target, attributes })

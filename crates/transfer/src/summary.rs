@@ -17,16 +17,18 @@ pub struct Counts {
     pub symlinks: u64,
     /// Bytes of the files.
     pub bytes: u64,
+    /// What was removed, for the sender does not have it.
+    pub removed: u64,
 }
 
-/// What stood at the destination since an earlier sitting, and was not sent again.
+/// What stood at the destination before, and was not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Whole files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes of files that had been begun.
+    /// Bytes of other files: begun ones, and older versions.
     pub begun: u64,
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType, Mode, OFlags, openat, readlinkat};
 
 use crate::error::explain;
+use crate::filter::Filter;
 use crate::meta::Meta;
 use crate::place::Place;
 use crate::relpath::RelPath;
@@ -26,6 +27,9 @@ pub(crate) struct Source {
     pub name: RelPath,
     /// It is no path, but this.
     stream: Option<OwnedFd>,
+    /// A directory stands for what it holds.
+    mirrors: bool,
+    filter: Option<Filter>,
 }
 
 /// What stands at a path.
@@ -41,7 +45,22 @@ pub(crate) enum Found<'a> {
 
 /// Is shown everything below a source; it may end the walk.
 pub(crate) trait Visitor {
+    /// A source is about to be walked, whose top has this path.
+    fn begin(&mut self, _top: &RelPath) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()>;
+
+    /// A directory has this name, which is shown next, or left out by a pattern.
+    fn name(&mut self, _directory: &RelPath, _name: &OsStr) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// It has no other names.
+    fn leave(&mut self, _directory: &RelPath) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 impl Source {
@@ -50,17 +69,34 @@ impl Source {
         let is_contents = bytes == b"." || bytes.ends_with(b"/.");
         let name = path.file_name().filter(|_| !is_contents).unwrap_or_default();
         let name = RelPath::new(name.as_bytes().to_vec()).unwrap_or_default();
-        Self { path: path.to_owned(), name, stream: None }
+        Self { path: path.to_owned(), name, stream: None, mirrors: false, filter: None }
+    }
+
+    /// Whatever is at a path of the destination.
+    pub fn below(name: RelPath) -> Self {
+        Self { path: PathBuf::new(), name, stream: None, mirrors: false, filter: None }
+    }
+
+    /// To be the same there as here: a directory goes without its name.
+    pub fn mirrored(self, mirrors: bool) -> Self {
+        Self { mirrors, ..self }
+    }
+
+    /// Without what the filter excludes.
+    pub fn filtered(self, filter: Option<Filter>) -> Self {
+        Self { filter, ..self }
     }
 
     /// What comes from a pipe or terminal, to have this name.
     pub fn stream(stream: OwnedFd, name: RelPath) -> Self {
-        Self { path: "-".into(), name, stream: Some(stream) }
+        Self { stream: Some(stream), path: "-".into(), ..Self::below(name) }
     }
 
     /// A path below it, as the user would type it here.
     pub fn typed(&self, path: &RelPath) -> Vec<u8> {
-        let below = path.as_bytes().strip_prefix(self.name.as_bytes()).unwrap_or_default();
+        let path = path.as_bytes();
+        let inside = if self.mirrors { path } else { &[] };
+        let below = path.strip_prefix(self.name.as_bytes()).unwrap_or(inside);
         let below = below.strip_prefix(b"/").unwrap_or(below);
         self.path.join(OsStr::from_bytes(below)).into_os_string().into_encoded_bytes()
     }
@@ -74,9 +110,12 @@ impl Source {
             Ok(meta) => meta,
             Err(error) => return visitor.visit(&self.name, Found::Failed(explain(&error))),
         };
+        let is_mirror = self.mirrors && meta.kind == FileType::Directory;
+        let name = if is_mirror { RelPath::default() } else { self.name.clone() };
+        visitor.begin(&name)?;
         match meta.kind {
             FileType::Directory => match place.directory(&self.path) {
-                Ok(top) => self.walk_tree(Tree::new(top), visitor),
+                Ok(top) => self.walk_tree(&name, Tree::new(top), visitor),
                 Err(error) => visitor.visit(&self.name, Found::Failed(explain(&error))),
             },
             FileType::RegularFile => {
@@ -86,12 +125,18 @@ impl Source {
         }
     }
 
-    /// Keeps no more than the paths of the directories still to be seen.
-    fn walk_tree(&self, mut tree: Tree, visitor: &mut impl Visitor) -> ControlFlow<()> {
+    /// Shows everything in a directory, which is called `top`. Keeps no more than the paths of the
+    /// directories still to be seen.
+    pub fn walk_tree(
+        &self,
+        top: &RelPath,
+        mut tree: Tree,
+        visitor: &mut impl Visitor,
+    ) -> ControlFlow<()> {
         let mut ahead = vec![RelPath::default()];
         while let Some(below) = ahead.pop() {
             // Joined before, when it was put on the list.
-            let path = self.name.join(below.as_bytes()).unwrap_or_default();
+            let path = top.join(below.as_bytes()).unwrap_or_default();
             let opened = tree.directory(below.as_bytes());
             let opened = opened.and_then(|directory| {
                 Ok((Meta::of(&directory)?, Dir::read_from(&directory)?, directory))
@@ -116,12 +161,19 @@ impl Source {
                 if matches!(name, b"." | b"..") {
                     continue;
                 }
-                let is_directory = show(&path, &directory, OsStr::from_bytes(name), visitor)?;
+                visitor.name(&path, OsStr::from_bytes(name))?;
+                let leaves_out = |is_directory| match (&self.filter, below.join(name)) {
+                    (Some(filter), Ok(below)) => filter.excludes(&below, is_directory),
+                    _ => false,
+                };
+                let name = OsStr::from_bytes(name);
+                let is_directory = show(&path, &directory, name, &leaves_out, visitor)?;
                 if is_directory {
                     // Cannot fail: the longer path with the source's name in front was joined.
-                    ahead.extend(below.join(name));
+                    ahead.extend(below.join(name.as_bytes()));
                 }
             }
+            visitor.leave(&path)?;
         }
         ControlFlow::Continue(())
     }
@@ -132,6 +184,7 @@ fn show(
     parent: &RelPath,
     directory: &OwnedFd,
     name: &OsStr,
+    leaves_out: &dyn Fn(bool) -> bool,
     visitor: &mut impl Visitor,
 ) -> ControlFlow<(), bool> {
     let path = match parent.join(name.as_bytes()) {
@@ -143,6 +196,9 @@ fn show(
     };
     let open = || Ok(openat(directory, name, FILE | OFlags::NOFOLLOW, Mode::empty())?);
     let found = match Meta::at(directory, name) {
+        Ok(meta) if leaves_out(meta.kind == FileType::Directory) => {
+            return ControlFlow::Continue(false);
+        }
         Ok(meta) => match meta.kind {
             FileType::Directory => return ControlFlow::Continue(true),
             FileType::RegularFile => Found::File(&open, meta),
@@ -156,23 +212,4 @@ fn show(
     };
     visitor.visit(&path, found)?;
     ControlFlow::Continue(false)
-}
-
-/// Counts regular files and their bytes.
-#[derive(Default)]
-pub(crate) struct Count<F> {
-    pub files: u64,
-    pub bytes: u64,
-    /// Whether the count is still wanted.
-    pub wanted: F,
-}
-
-impl<F: Fn() -> bool> Visitor for Count<F> {
-    fn visit(&mut self, _: &RelPath, found: Found<'_>) -> ControlFlow<()> {
-        if let Found::File(_, meta) = found {
-            self.files += 1;
-            self.bytes += meta.size;
-        }
-        if (self.wanted)() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
 }

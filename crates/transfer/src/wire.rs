@@ -6,9 +6,11 @@
 //!
 //! | bytes | control frame | data frame |
 //! |---|---|---|
-//! | 0..4 | length of the message, 1 to [`CONTROL_MAX`] | length, 1 to [`DATA_MAX`], with bit 31 set |
+//! | 0..4 | length of the message, 1 to [`CONTROL_MAX`] | length, 1 to [`DATA_MAX`], with bit 31 set, and bit 30 when packed |
 //! | 4..12 | the first bytes of the message's BLAKE3 hash | the bytes begin here |
 //! | 12.. | a [`Message`] in postcard | |
+//!
+//! Packed bytes are one zstd frame of 1 to [`DATA_MAX`] bytes.
 //!
 //! The check of eight bytes keeps a damaged name or permission out of the tree, as a file's hash
 //! keeps out damaged contents. Neither replaces the stream's own authentication.
@@ -17,7 +19,8 @@
 //! and `File` in such an order that a directory comes before what it holds and is never returned to, and
 //! `Link` after the `File` that it is one more name of; after each `File` its data and `Hole`s, and `End`
 //! or `Abandon`; at last `Finish`. The other side sends
-//! `Has` and `HasPart` for what it kept of an earlier sitting, `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
+//! `Has` and `HasPart` for what it kept of an earlier sitting, what it is asked to tell, `Progress` and
+//! `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
 //! transfer from either side.
 //!
 //! A client that only measures the path sends `Probe`, which the server answers by the same. What
@@ -26,13 +29,15 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::attributes::Attributes;
+pub use crate::delta::{COPY_MAX, Piece};
 pub use crate::hash::State;
 pub use crate::journal::TransferId;
 pub use crate::meta::{Modified, Tag};
 use crate::notes::{Note, clip};
 use crate::pipe::Occupancy;
-use crate::relpath::PATH_MAX;
+use crate::relpath::{NAME_MAX, PATH_MAX};
 pub use crate::relpath::{RawBytes, RelPath};
+pub use crate::standing::{Compare, Standing};
 use crate::summary::{Counts, Kept};
 
 /// The first bytes of each side.
@@ -59,6 +64,9 @@ pub const HOLE_MAX: u64 = 256 << 20;
 /// Tags in one [`Message::Has`].
 pub(crate) const HAS_TAGS: usize = 512;
 
+/// Bytes of names in one [`Message::Names`].
+pub(crate) const NAMES_BYTES: usize = 8 << 10;
+
 /// Bytes in front of a data frame's bytes.
 pub const DATA_HEAD: usize = 4;
 
@@ -67,12 +75,23 @@ pub const CONTROL_HEAD: usize = DATA_HEAD + CHECK_LEN;
 
 const CHECK_LEN: usize = 8;
 const DATA_BIT: u32 = 1 << 31;
+const PACKED_BIT: u32 = 1 << 30;
 
 /// What a client asks of the side that sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Files keep the numbers of their users and groups, where the receiver may set them.
     pub owner: bool,
+    /// What stands there and is equal is left out.
+    pub compare: Option<Compare>,
+    /// What stands there and the sender does not have is removed.
+    pub removes: bool,
+    /// Nothing is changed.
+    pub rehearses: bool,
+    /// What the sender leaves out, as in a `.gitignore`.
+    pub patterns: Vec<String>,
+    /// Bytes are packed where that pays.
+    pub packs: bool,
 }
 
 /// What the two sides say to each other, besides the bytes of files.
@@ -86,6 +105,8 @@ pub enum Message {
         into_directory: bool,
         /// Which transfer a journal is kept of; none without.
         id: Option<TransferId>,
+        /// Nothing is to be changed: the sender only tells what it would send.
+        rehearses: bool,
     },
     /// Client: send me this.
     Get {
@@ -145,6 +166,44 @@ pub enum Message {
         /// As many bytes as its [`Message::HasPart`] said.
         offset: u64,
     },
+    /// The next bytes of the current file are to be copied from the version that stands there.
+    Copy {
+        /// Where they are in it.
+        offset: u64,
+        /// How many, [`COPY_MAX`] at most.
+        length: u64,
+    },
+    /// A file that stands there is equal but for these.
+    Mend {
+        /// Which.
+        path: RelPath,
+        /// To be set.
+        attributes: Attributes,
+    },
+    /// Tell what stands at this path and below it: many `Stands`, then `Told`.
+    Compare {
+        /// Below the destination.
+        path: RelPath,
+        /// What counts.
+        by: Compare,
+        /// Owners count too.
+        owner: bool,
+    },
+    /// Everything of these names in a directory is to stay; what has none of them is to be removed when
+    /// all has arrived. Each directory that was told ends in one that `is_last`.
+    Names {
+        /// The directory.
+        path: RelPath,
+        /// Some of its names.
+        names: Vec<RawBytes>,
+        /// There are no more.
+        is_last: bool,
+    },
+    /// Tell the pieces of the version of this file that stands there: many `Pieces`.
+    Ask {
+        /// Which.
+        path: RelPath,
+    },
     /// The file is complete.
     End {
         /// BLAKE3 of its bytes.
@@ -173,6 +232,24 @@ pub enum Message {
         tag: Tag,
         /// How much, and its hash so far.
         state: State,
+    },
+    /// Receiver: these stand there.
+    Stands {
+        /// In no order.
+        standing: Vec<Standing>,
+    },
+    /// Receiver: nothing else stands there.
+    Told,
+    /// Receiver: pieces of a file that stands there, behind those that came before.
+    Pieces {
+        /// Which file.
+        path: RelPath,
+        /// Their average length: by this the sender cuts its own version.
+        average: u32,
+        /// Each behind the one before.
+        pieces: Vec<Piece>,
+        /// There are no more.
+        is_last: bool,
     },
     /// Receiver: so much has arrived, in all.
     Progress {
@@ -271,6 +348,12 @@ pub(crate) fn append_frame(message: &impl Serialize, out: &mut Vec<u8>) {
     head[DATA_HEAD..].copy_from_slice(&check(body));
 }
 
+/// The head of a data frame of so many packed bytes, 1 to [`DATA_MAX`].
+pub fn packed_head(length: usize) -> [u8; DATA_HEAD] {
+    debug_assert!((1..=DATA_MAX).contains(&length));
+    (length as u32 | DATA_BIT | PACKED_BIT).to_le_bytes()
+}
+
 /// The head of a data frame with so many bytes, 1 to [`DATA_MAX`].
 pub fn data_head(length: usize) -> [u8; DATA_HEAD] {
     debug_assert!((1..=DATA_MAX).contains(&length));
@@ -286,7 +369,7 @@ fn check(body: &[u8]) -> [u8; CHECK_LEN] {
 pub fn control_length(head: &[u8; CONTROL_HEAD]) -> Result<usize, WireError> {
     match Head::parse(*head.first_chunk().expect("a head begins with its length"))? {
         Head::Control(length) => Ok(length),
-        Head::Data(_) => Err(WireError::Unexpected),
+        Head::Data(_) | Head::Packed(_) => Err(WireError::Unexpected),
     }
 }
 
@@ -316,6 +399,7 @@ fn within_limits(message: &Message) -> bool {
         Message::Put { destination: raw, .. }
         | Message::Get { source: raw, .. }
         | Message::Symlink { target: raw, .. } => raw.0.len() <= PATH_MAX,
+        Message::Names { names, .. } => names.iter().all(|name| name.0.len() <= NAME_MAX),
         _ => true,
     }
 }
@@ -323,15 +407,18 @@ fn within_limits(message: &Message) -> bool {
 enum Head {
     Control(usize),
     Data(usize),
+    Packed(usize),
 }
 
 impl Head {
     fn parse(bytes: [u8; DATA_HEAD]) -> Result<Self, WireError> {
         let word = u32::from_le_bytes(bytes);
-        let length = (word & !DATA_BIT) as usize;
-        let (limit, head) = match word & DATA_BIT {
-            0 => (CONTROL_MAX, Self::Control(length)),
-            _ => (DATA_MAX, Self::Data(length)),
+        let length = (word & !(DATA_BIT | PACKED_BIT)) as usize;
+        let (limit, head) = match (word & DATA_BIT, word & PACKED_BIT) {
+            (0, 0) => (CONTROL_MAX, Self::Control(length)),
+            (0, _) => return Err(WireError::Length),
+            (_, 0) => (DATA_MAX, Self::Data(length)),
+            (..) => (DATA_MAX, Self::Packed(length)),
         };
         if (1..=limit).contains(&length) { Ok(head) } else { Err(WireError::Length) }
     }
@@ -344,10 +431,12 @@ pub enum Item<'a> {
     Message(Message),
     /// Bytes of the current file: a data frame, or the part of it that is here.
     Data(&'a [u8]),
+    /// Packed bytes of it: a whole frame.
+    Packed(Vec<u8>),
 }
 
-/// Takes the stream apart, in whatever pieces it comes. Data passes through without a copy; of a
-/// message that is not whole yet, at most one frame is kept.
+/// Takes the stream apart, in whatever pieces it comes. Plain data passes through without a copy; of
+/// anything else that is not whole yet, at most one frame is kept.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Bytes of the data frame that are still to come.
@@ -375,6 +464,14 @@ impl Decoder {
                 Head::Data(length) => {
                     self.data_left = length;
                     self.partial.clear();
+                }
+                Head::Packed(length) => {
+                    if !self.gather(DATA_HEAD + length, input) {
+                        return Ok(None);
+                    }
+                    let packed = self.partial.split_off(DATA_HEAD);
+                    self.partial.clear();
+                    return Ok(Some(Item::Packed(packed)));
                 }
                 Head::Control(length) => {
                     if !self.gather(CONTROL_HEAD + length, input) {

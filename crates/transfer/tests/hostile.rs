@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{get_from, look, put_to};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Attributes, Message, append_message, data_head, hello};
+use transfer::wire::{Attributes, Compare, Message, append_message, data_head, hello};
 use transfer::{
     Kept, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome, Progress, RelPath, ServeOptions,
     Summary, TransferError, get, serve,
@@ -61,7 +61,8 @@ async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, Transfer
     let sending = async {
         let destination = transfer::wire::RawBytes::default();
         let mut bytes = hello().to_vec();
-        append_message(&Message::Put { destination, into_directory: false, id: None }, &mut bytes);
+        let put = Message::Put { destination, into_directory: false, id: None, rehearses: false };
+        append_message(&put, &mut bytes);
         bytes.extend(frames.concat());
         // The far side may have had enough of it.
         let _ = requests.write_all(&bytes).await;
@@ -221,6 +222,48 @@ async fn a_hostile_server_gives_no_other_name_than_was_asked_for() {
     let got = get_frames(&folder.path().join("mine"), &[file("x", b"1"), messages([FINISH])]).await;
     assert_eq!(got.unwrap().counts.files, 1);
     assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"1");
+}
+
+#[tokio::test]
+async fn a_hostile_server_learns_and_removes_nothing_unasked() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("x")).unwrap();
+    fs::write(folder.path().join("x/mine"), "mine").unwrap();
+    let by = Compare::Time;
+    for message in [
+        Message::Compare { path: path("x"), by, owner: false },
+        Message::Names { path: path("x"), names: Vec::new(), is_last: true },
+        Message::Mend { path: path("x/mine"), attributes: Attributes::default() },
+        Message::Ask { path: path("x/mine") },
+    ] {
+        let frames = [messages([directory("x"), message, FINISH])];
+        get_frames(folder.path(), &frames).await.unwrap_err();
+        assert_eq!(fs::read(folder.path().join("x/mine")).unwrap(), b"mine");
+    }
+    let copy = [header("x/new", 4, 0o644), Message::Copy { offset: 0, length: 4 }, FINISH];
+    get_frames(folder.path(), &[messages(copy)]).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_planted_link_leads_nowhere_in_a_sync_either() {
+    let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    symlink(outside.path(), root.path().join("there")).unwrap();
+    let frames = [
+        messages([
+            Message::Compare { path: path("there"), by: Compare::Content, owner: false },
+            Message::Ask { path: path("there/secret") },
+            Message::Names { path: path("there"), names: Vec::new(), is_last: true },
+            Message::Mend { path: path("there/secret"), attributes: Attributes::default() },
+        ]),
+        messages([header("there/new", 6, 0o644), Message::Copy { offset: 0, length: 6 }]),
+        messages([Message::Abandon, FINISH]),
+    ];
+    let outcome = put_frames(root.path(), &frames).await.unwrap();
+    assert!(outcome.summary.is_partial());
+    assert_eq!(look(outside.path()).len(), 2, "only what was there before");
+    assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
+    assert!(fs::symlink_metadata(root.path().join("there")).unwrap().is_symlink());
 }
 
 #[tokio::test]

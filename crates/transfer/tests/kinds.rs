@@ -119,7 +119,8 @@ async fn extended_attributes_and_owners_come_along() {
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("file"), "bytes").unwrap();
     fs::write(tree.join("huge"), "bytes").unwrap();
-    let set = |path: &Path, value: &[u8]| setxattr(path, "user.longhaul", value, XattrFlags::empty());
+    let set =
+        |path: &Path, value: &[u8]| setxattr(path, "user.longhaul", value, XattrFlags::empty());
     if set(&tree, b"of a directory").and_then(|()| set(&tree.join("file"), b"\0\xff")).is_err() {
         return skip(name, "this file system keeps no extended attributes");
     }
@@ -127,7 +128,13 @@ async fn extended_attributes_and_owners_come_along() {
     if root_user {
         chown(tree.join("file"), Some(12_345), Some(54_321)).unwrap();
     }
-    both_ways(&tree, root.path(), &back.path().join("tree"), Terms { owner: true }).await;
+    both_ways(
+        &tree,
+        root.path(),
+        &back.path().join("tree"),
+        Terms { owner: true, ..Terms::default() },
+    )
+    .await;
     let came = back.path().join("tree");
     let get = |path: &Path| {
         let mut value = [0; 100];

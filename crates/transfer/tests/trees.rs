@@ -167,7 +167,7 @@ async fn special_files_are_skipped_and_missing_ones_fail_alone() {
         let (name, kind) = match note.kind {
             NoteKind::Skipped => ("top/pipe", "not copied"),
             NoteKind::Failed => ("vanished", "moved or removed"),
-            NoteKind::Changed => panic!("nothing was begun before"),
+            NoteKind::Changed | NoteKind::Would => panic!("nothing was begun before"),
         };
         let note = note.to_string();
         assert!(note.contains(name) && note.contains(kind), "{note}");

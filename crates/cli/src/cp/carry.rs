@@ -7,7 +7,6 @@ use rustix::process::Signal;
 use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use transfer::wire::Terms;
 use transfer::{Kept, Summary, TransferError};
 
 use super::link::{self, Doubt, Link, Peer};
@@ -221,8 +220,8 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let options = transfer::Options {
         // Several things go into a directory.
         into_directory: job.requests.len() > 1,
-        id: job.requests[index].id(&job.far),
-        terms: Terms { owner: job.options.owner },
+        id: job.requests[index].id(&job.far, job.terms.compare.is_some()),
+        terms: job.terms.clone(),
     };
     let moving = async {
         match &job.requests[index] {

@@ -1,4 +1,4 @@
-//! `longhaul cp`: files and trees to another host or from it. `plan` reads what was asked for, `link`
+//! `longhaul cp` and `sync`: files and trees to another host or from it. `plan` reads what was asked for, `link`
 //! finds a way to the far side, `carry` moves the data over it, `paced` no faster than it may, `show` says
 //! how it went.
 
@@ -12,13 +12,15 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use transfer::wire::{Compare, Terms};
 use transport::FeedbackKind;
 
-use crate::args::{Cli, Cp, Transport};
+use crate::args::{Cli, Cp, Sync, Transport, Way};
 use crate::progress::Meter;
 use crate::qlog::Qlog;
 use carry::{End, carry};
 use plan::{Far, Request, check, plan};
+use show::Verdict;
 
 pub use link::is_absence;
 
@@ -26,7 +28,9 @@ pub use link::is_absence;
 struct Job {
     far: Far,
     requests: Vec<Request>,
-    options: Cp,
+    options: Way,
+    /// What is asked of the side that sends.
+    terms: Terms,
     meter: Meter,
     qlog: Qlog,
 }
@@ -43,20 +47,64 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
         return crate::ftp::copy(&options);
     }
-    let (far, requests) =
-        plan(&options.sources, &options.destination).unwrap_or_else(|message| usage(&message));
-    check_options(&options, &far, &requests);
+    let Cp { sources, destination, way } = options;
+    let planned = plan(&sources, &destination);
+    let (far, requests) = planned.unwrap_or_else(|message| usage("cp", &message));
+    let terms = terms(&way);
+    carry_out("cp", far, requests, way, terms, Verdict::Done)
+}
+
+/// `longhaul sync`.
+pub fn sync(options: Sync) -> anyhow::Result<ExitCode> {
+    let Sync { source, destination, delete, dry_run, checksum, verify_only, way } = options;
+    let planned = plan(std::slice::from_ref(&source), &destination);
+    let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
+    if !requests.iter().all(|request| !request.is_once()) {
+        usage("sync", "standard input and output cannot be compared: use cp");
+    }
+    let by_content = checksum || verify_only;
+    let terms = Terms {
+        compare: Some(if by_content { Compare::Content } else { Compare::Time }),
+        // What is there too much is a difference.
+        removes: delete || verify_only,
+        rehearses: dry_run || verify_only,
+        ..terms(&way)
+    };
+    let verdict = match (verify_only, dry_run) {
+        (true, _) => Verdict::Compared,
+        (_, true) => Verdict::DryRun,
+        _ => Verdict::Done,
+    };
+    carry_out("sync", far, requests, way, terms, verdict)
+}
+
+fn terms(way: &Way) -> Terms {
+    let (patterns, packs) = (way.filter.lines(), !way.no_compress);
+    Terms { owner: way.owner, patterns, packs, ..Terms::default() }
+}
+
+fn carry_out(
+    command: &str,
+    far: Far,
+    requests: Vec<Request>,
+    options: Way,
+    terms: Terms,
+    verdict: Verdict,
+) -> anyhow::Result<ExitCode> {
+    if let Err(message) = check_options(&options, &far, &requests) {
+        usage(command, &message);
+    }
     let (output, meter) = (options.output, Meter::new(requests.len()));
     let start = net::clock::now();
     let result = check(&requests).and_then(|()| {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
-        carry(&Job { far, requests, options, meter: meter.clone(), qlog })
+        carry(&Job { far, requests, options, terms, meter: meter.clone(), qlog })
     });
     let end = net::clock::now();
     match result {
         Ok(End::Done(moved)) => {
             let elapsed = moved.0.confirmed.unwrap_or(end).since(start);
-            Ok(show::report(output, &moved.0, elapsed, &moved.1))
+            Ok(show::report(output, verdict, &moved.0, elapsed, &moved.1))
         }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter)),
         Err(error) => {
@@ -66,41 +114,42 @@ pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn usage(message: &str) -> ! {
+fn usage(name: &str, message: &str) -> ! {
     let mut command = Cli::command();
     command.build();
-    let cp = command.find_subcommand_mut("cp").expect("cp is a command");
-    cp.error(ErrorKind::ValueValidation, message).exit()
+    let command = command.find_subcommand_mut(name).expect("it is a command");
+    command.error(ErrorKind::ValueValidation, message).exit()
 }
 
-fn check_options(options: &Cp, far: &Far, requests: &[Request]) {
-    if matches!(options.transport, Transport::Tcp | Transport::Ssh)
-        && let Some(option) = options.sending.udp_alone().next()
-    {
-        let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
-        usage(&format!("{option} goes with --transport udp{instead}"));
-    }
-    for option in options.sending.given() {
-        if !requests.iter().all(Request::sends) {
-            let message = "is about what this side sends: give it to `longhaul serve` instead";
-            usage(&format!("{option} {message}"));
-        }
-    }
+/// What goes with what.
+fn check_options(options: &Way, far: &Far, requests: &[Request]) -> Result<(), String> {
     let not_udp = matches!(options.transport, Transport::Tcp | Transport::Ssh);
-    if options.sending.feedback != FeedbackKind::default()
-        && (not_udp || matches!(far, Far::Ssh(_)))
+    if let (true, Some(option)) = (not_udp, options.sending.udp_alone().next()) {
+        let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
+        return Err(format!("{option} goes with --transport udp{instead}"));
+    }
+    if let (false, Some(option)) =
+        (requests.iter().all(Request::sends), options.sending.given().next())
     {
-        usage(
+        let message = "is about what this side sends: give it to `longhaul serve` instead";
+        return Err(format!("{option} {message}"));
+    }
+    let is_usual = options.sending.feedback == FeedbackKind::default();
+    let is_output = requests.iter().any(|one| matches!(one, Request::ToOutput { .. }));
+    let wrong = [
+        (
+            !is_usual && (not_udp || matches!(far, Far::Ssh(_))),
             "--feedback goes with --transport udp, and with lh://, whose server is told the same",
-        );
-    }
-    if options.logs.qlog.is_some() && not_udp {
-        usage("--qlog goes with --transport udp");
-    }
-    if options.output.json && requests.iter().any(|one| matches!(one, Request::ToOutput { .. })) {
-        usage("--json writes to standard output, which the file is to go to");
-    }
-    if options.transport == Transport::Ssh && !matches!(far, Far::Ssh(_)) {
-        usage("--transport ssh goes with [USER@]HOST:PATH");
-    }
+        ),
+        (options.logs.qlog.is_some() && not_udp, "--qlog goes with --transport udp"),
+        (
+            options.output.json && is_output,
+            "--json writes to standard output, which the file is to go to",
+        ),
+        (
+            options.transport == Transport::Ssh && !matches!(far, Far::Ssh(_)),
+            "--transport ssh goes with [USER@]HOST:PATH",
+        ),
+    ];
+    wrong.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }

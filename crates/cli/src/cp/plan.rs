@@ -10,12 +10,22 @@ use crate::address::{Location, Login, OverSsh, Remote, Server};
 
 /// One request to the far side.
 pub enum Request {
-    Put { sources: Vec<PathBuf>, destination: PathBuf },
-    Get { source: PathBuf, destination: PathBuf },
+    Put {
+        sources: Vec<PathBuf>,
+        destination: PathBuf,
+    },
+    Get {
+        source: PathBuf,
+        destination: PathBuf,
+    },
     /// What comes from standard input.
-    FromInput { destination: PathBuf },
+    FromInput {
+        destination: PathBuf,
+    },
     /// One file, to standard output.
-    ToOutput { source: PathBuf },
+    ToOutput {
+        source: PathBuf,
+    },
 }
 
 impl Request {
@@ -29,7 +39,7 @@ impl Request {
     }
 
     /// The same for the same command: by this the receiver knows what it has of it.
-    pub fn id(&self, far: &Far) -> Option<TransferId> {
+    pub fn id(&self, far: &Far, compares: bool) -> Option<TransferId> {
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
         let user = rustix::process::geteuid().as_raw().to_le_bytes().to_vec();
         // Where an absolute path cannot be had, nothing can be read or written either.
@@ -42,7 +52,7 @@ impl Request {
             Self::Get { source, destination } => vec![there(source), here(destination)],
             Self::FromInput { .. } | Self::ToOutput { .. } => return None,
         };
-        let way = format!("{} {far:?}", self.sends()).into_bytes();
+        let way = format!("{} {compares} {far:?}", self.sends()).into_bytes();
         let paths = paths.into_iter().map(OsString::into_encoded_bytes);
         let parts: Vec<_> = [host, user, way].into_iter().chain(paths).collect();
         Some(TransferId::of(parts.iter().map(Vec::as_slice)))
@@ -87,7 +97,9 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
     let dash = Path::new(DASH);
     let is_dash = |location: &Location| matches!(location, Location::Local(path) if path == dash);
     if sources.len() > 1 && (sources.iter().any(is_dash) || is_dash(destination)) {
-        return Err("- is standard input or output: one file alone goes there or comes from it".into());
+        return Err(
+            "- is standard input or output: one file alone goes there or comes from it".into()
+        );
     }
     match (destination, far(destination)?, there.first()) {
         (_, Some((far, destination)), None) if here == [dash] => {

@@ -52,20 +52,43 @@ pub fn stopped(output: Output, signal: Signal, meter: &Meter) -> ExitCode {
     ExitCode::from(signals::code(signal))
 }
 
+/// What the end is to be told as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was done.
+    Done,
+    /// Nothing was to be done.
+    DryRun,
+    /// Both were compared byte by byte.
+    Compared,
+}
+
 /// The closing words.
-pub fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Figures) -> ExitCode {
+pub fn report(
+    output: Output,
+    verdict: Verdict,
+    summary: &Summary,
+    elapsed: Duration,
+    figures: &Figures,
+) -> ExitCode {
     for note in summary.notes.iter() {
         let what = match note.kind {
-            transfer::NoteKind::Failed => "failed",
-            transfer::NoteKind::Skipped => "skipped",
-            transfer::NoteKind::Changed => "changed",
+            transfer::NoteKind::Failed => "longhaul: failed: ",
+            transfer::NoteKind::Skipped => "longhaul: skipped: ",
+            transfer::NoteKind::Changed => "longhaul: changed: ",
+            transfer::NoteKind::Would if output.json => continue,
+            transfer::NoteKind::Would => "",
         };
-        tell!("longhaul: {what}: {note}");
+        tell!("{what}{note}");
     }
     if output.json {
         emit(&summary::object(summary, elapsed, figures));
     } else if !output.quiet {
-        tell!("{}", summary::sentence(summary, elapsed, figures));
+        if verdict == Verdict::Done {
+            tell!("{}", summary::sentence(summary, elapsed, figures));
+        } else {
+            tell!("{}", summary::rehearsal(summary));
+        }
     }
     if output.verbose {
         tell!("{}", summary::details(summary, figures));
@@ -73,6 +96,7 @@ pub fn report(output: Output, summary: &Summary, elapsed: Duration, figures: &Fi
     let counts = summary.counts;
     let nothing = counts.files + counts.directories + counts.symlinks == 0;
     ExitCode::from(match summary.is_partial() {
+        _ if verdict == Verdict::Compared && summary.notes.would() > 0 => FAILED,
         false => 0,
         true if nothing => FAILED,
         true => PARTIAL,

@@ -59,7 +59,11 @@ fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
 
 /// `longhaul cp`, where an FTP server takes part.
 pub fn copy(options: &Cp) -> anyhow::Result<ExitCode> {
-    let output = options.output;
+    anyhow::ensure!(
+        options.way.filter.exclude.is_empty(),
+        "--exclude goes with [USER@]HOST:PATH and lh://"
+    );
+    let output = options.way.output;
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();
     let result = plan(&options.sources, &options.destination).and_then(|way| {
@@ -111,8 +115,8 @@ async fn carry(
         Way::Get(urls, _) => (&urls[0], Copied::default()),
         Way::Put(_, url) => (url, Copied::default()),
     };
-    let mut client = connect(url, None, &options.ftp, stop).await?;
-    if options.output.json {
+    let mut client = connect(url, None, &options.way.ftp, stop).await?;
+    if options.way.output.json {
         let streams = client.streams();
         emit(
             &json!({ "event": "start", "server": url.to_string(), "transport": "ftp", "streams": streams }),

@@ -31,7 +31,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         (raw.clone(), any::<(bool, Option<u64>)>()).prop_map(
             |(destination, (into_directory, id))| {
                 let id = id.map(|id| TransferId::of([&id.to_le_bytes()[..]]));
-                Message::Put { destination, into_directory, id }
+                Message::Put { destination, into_directory, id, rehearses: into_directory }
             }
         ),
         vec(any::<Tag>(), 0..HAS_TAGS).prop_map(|tags| Message::Has { tags }),
@@ -41,8 +41,16 @@ fn any_message() -> impl Strategy<Value = Message> {
             Message::HasPart { tag, state: postcard::from_bytes(&state).unwrap() }
         }),
         any::<u64>().prop_map(|offset| Message::From { offset }),
-        (raw.clone(), any::<bool>())
-            .prop_map(|(source, owner)| Message::Get { source, terms: Terms { owner } }),
+        (raw.clone(), any::<bool>()).prop_map(|(source, owner)| {
+            let terms = Terms {
+                owner,
+                compare: owner.then_some(Compare::Content),
+                patterns: vec!["*.o".into()],
+                ..Terms::default()
+            };
+            Message::Get { source, terms }
+        }),
+        any_syncing(),
         (any_path(), any_path()).prop_map(|(path, to)| Message::Link { path, to }),
         (0..=HOLE_MAX).prop_map(|length| Message::Hole { length }),
         any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Totals { files, bytes }),
@@ -67,10 +75,32 @@ fn any_message() -> impl Strategy<Value = Message> {
         any::<(u64, u64)>().prop_map(|(files, bytes)| Message::Progress { files, bytes }),
         (any::<[u64; 4]>(), occupancy).prop_map(
             |([files, directories, symlinks, bytes], occupancy)| {
-                Message::Done { counts: Counts { files, directories, symlinks, bytes }, occupancy }
+                let counts = Counts { files, directories, symlinks, bytes, removed: files };
+                Message::Done { counts, occupancy }
             }
         ),
         any::<String>().prop_map(|why| Message::fatal(&why)),
+    ]
+}
+
+fn any_syncing() -> impl Strategy<Value = Message> {
+    let standing = any::<([u8; 12], u32)>().prop_map(|(key, rest)| Standing { key, rest });
+    let piece = any::<(u32, [u8; 16])>().prop_map(|(length, hash)| Piece { length, hash });
+    let name = vec(any::<u8>(), 0..NAME_MAX).prop_map(RawBytes);
+    prop_oneof![
+        (any_path(), any::<bool>())
+            .prop_map(|(path, owner)| { Message::Compare { path, by: Compare::Time, owner } }),
+        vec(standing, 0..600).prop_map(|standing| Message::Stands { standing }),
+        Just(Message::Told),
+        (any_path(), any_attributes())
+            .prop_map(|(path, attributes)| Message::Mend { path, attributes }),
+        (any_path(), vec(name, 0..20), any::<bool>())
+            .prop_map(|(path, names, is_last)| Message::Names { path, names, is_last }),
+        any_path().prop_map(|path| Message::Ask { path }),
+        (any_path(), any::<u32>(), vec(piece, 0..513), any::<bool>()).prop_map(
+            |(path, average, pieces, is_last)| Message::Pieces { path, average, pieces, is_last }
+        ),
+        (any::<u64>(), 0..=COPY_MAX).prop_map(|(offset, length)| Message::Copy { offset, length }),
     ]
 }
 
@@ -105,6 +135,7 @@ fn flatten<'a>(items: impl Iterator<Item = Item<'a>>) -> Vec<Result<Message, u8>
         .flat_map(|item| match item {
             Item::Message(message) => vec![Ok(message)],
             Item::Data(data) => data.iter().map(|&byte| Err(byte)).collect(),
+            Item::Packed(_) => panic!("nothing was packed"),
         })
         .collect()
 }
@@ -202,8 +233,37 @@ fn the_largest_messages_fit_their_frame() {
     append_message(&Message::Link { path: path.clone(), to: path.clone() }, &mut bytes);
     let link = Message::Symlink { path: path.clone(), target, attributes: Attributes::default() };
     append_message(&link, &mut bytes);
-    append_message(&Message::File { path, size, tag, attributes }, &mut bytes);
+    let file = Message::File { path: path.clone(), size, tag, attributes };
+    append_message(&file, &mut bytes);
     append_message(&Message::Note(note), &mut bytes);
+    let pieces = vec![Piece { length: u32::MAX, hash: [0xff; 16] }; 512];
+    let average = u32::MAX;
+    append_message(
+        &Message::Pieces { path: path.clone(), average, pieces, is_last: true },
+        &mut bytes,
+    );
+    let standing = vec![Standing { key: [0xff; 12], rest: u32::MAX }; 512];
+    append_message(&Message::Stands { standing }, &mut bytes);
+    let names = vec![RawBytes(vec![b'x'; 1]); NAMES_BYTES / 3 + 1];
+    append_message(&Message::Names { path, names, is_last: false }, &mut bytes);
+}
+
+#[test]
+fn packed_frames_come_whole() {
+    let mut bytes = packed_head(5).to_vec();
+    bytes.extend_from_slice(b"bytes");
+    bytes.extend_from_slice(&data_head(1));
+    bytes.push(7);
+    let mut decoder = Decoder::default();
+    let mut came = Vec::new();
+    for byte in bytes {
+        came.extend(decoder.next(&mut &[byte][..]).unwrap().map(|item| match item {
+            Item::Packed(packed) => packed,
+            Item::Data(data) => data.to_vec(),
+            Item::Message(message) => panic!("{message:?}"),
+        }));
+    }
+    assert_eq!(came, [b"bytes".to_vec(), vec![7]]);
 }
 
 #[test]

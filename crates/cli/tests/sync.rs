@@ -1,0 +1,82 @@
+//! `longhaul sync` and the patterns of `cp`, by the real binary.
+
+mod support;
+
+use std::fs;
+
+use support::{Home, fingerprint, plant, text};
+
+fn last(said: &[u8]) -> serde_json::Value {
+    serde_json::from_str(text(said).lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn both_directions_come_to_rest() {
+    let home = Home::new();
+    plant(&home.folder("tree"));
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    for (from, to) in [("tree", &there[..]), (&there, "back")] {
+        home.succeed(&["sync", "--delete", from, to]);
+        let done = last(&home.succeed(&["sync", "--json", "--delete", from, to]).stdout);
+        assert_eq!((&done["kept_files"], &done["removed"]), (&done["files"], &0.into()), "{done}");
+    }
+    let expected = fingerprint(&home.path("tree"));
+    assert_eq!(fingerprint(&home.path("root/there")), expected);
+    assert_eq!(fingerprint(&home.path("back")), expected);
+    home.succeed(&["sync", "--verify-only", "tree", &there]);
+}
+
+#[test]
+fn a_dry_run_and_a_comparison_tell_and_touch_nothing() {
+    let home = Home::new();
+    for name in ["same", "changed", "new"] {
+        fs::write(home.folder("tree").join(name), name).unwrap();
+    }
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    home.succeed(&["sync", "tree", &there]);
+    fs::write(home.path("root/there/changed"), "CHANGED").unwrap();
+    fs::remove_file(home.path("root/there/new")).unwrap();
+    fs::write(home.path("root/there/extra"), "extra").unwrap();
+    let before = fingerprint(&home.path("root/there"));
+
+    let said = text(&home.succeed(&["sync", "-n", "--delete", "tree", &there]).stderr);
+    for word in ["\"changed\": would be changed", "\"new\": would be copied", "would be removed"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(said.contains("nothing was changed") && !said.contains("\"same\""), "{said}");
+    let said = home.fail(1, &["sync", "--verify-only", "tree", &there]);
+    assert!(
+        said.contains("1 files are equal") && said.contains("at the destination alone"),
+        "{said}"
+    );
+    assert_eq!(fingerprint(&home.path("root/there")), before);
+    home.fail(2, &["sync", "--verify-only", "--delete", "tree", &there]);
+    home.fail(2, &["sync", "-", &there]);
+    home.fail(2, &["sync", "tree", "elsewhere"]);
+
+    home.succeed(&["sync", "-c", "--delete", "tree", &there]);
+    assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
+}
+
+#[test]
+fn patterns_are_for_copies_too() {
+    let home = Home::new();
+    for name in ["a.c", "a.o", "keep.o"] {
+        fs::write(home.folder("tree").join(name), name).unwrap();
+    }
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    let patterns = ["--exclude", "*.o", "--include", "keep.o"];
+    home.succeed(&[&["cp", "tree", &there], &patterns[..]].concat());
+    home.succeed(&[&["cp", &there, "back"], &patterns[..]].concat());
+    for top in ["root/there", "back"] {
+        let mut names = support::names(&home.path(top));
+        names.sort();
+        assert_eq!(names, ["a.c", "keep.o"]);
+    }
+    let said = home.fail(1, &["cp", "--exclude", "[z-a]", "tree", &there]);
+    assert!(said.contains("pattern"), "{said}");
+    home.fail(2, &["cp", "--include", "x", "tree", &there]);
+}

@@ -1,0 +1,57 @@
+//! What is left out of a walk, by patterns as in a `.gitignore`.
+
+use std::path::Path;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::relpath::RelPath;
+
+/// Patterns, of which the last that fits decides; one with `!` in front takes what fits it in again.
+/// They count from the source: one with a slash in it stands for a path there.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter(Gitignore);
+
+impl Filter {
+    /// `None` for no patterns.
+    ///
+    /// # Errors
+    /// What is wrong with a pattern.
+    pub fn new(patterns: &[String]) -> Result<Option<Self>, String> {
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let mut builder = GitignoreBuilder::new("");
+        let wrong = |error: ignore::Error| format!("a pattern cannot be understood: {error}");
+        for pattern in patterns {
+            builder.add_line(None, pattern).map_err(wrong)?;
+        }
+        Ok(Some(Self(builder.build().map_err(wrong)?)))
+    }
+
+    /// Whether what is at this path below the source is left out, its directories not being.
+    pub fn excludes(&self, below: &RelPath, is_directory: bool) -> bool {
+        let path: &Path = below.as_path();
+        self.0.matched(path, is_directory).is_ignore()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_gitignore() {
+        let filter = ["*.o", "/build", "cache/", "!keep.o", "docs/*.pdf"].map(str::to_owned);
+        let filter = Filter::new(&filter).unwrap().unwrap();
+        let out = |path: &[u8], is_directory| {
+            filter.excludes(&RelPath::new(path.to_vec()).unwrap(), is_directory)
+        };
+        assert!(out(b"a.o", false) && out(b"deep/a.o", false) && !out(b"deep/keep.o", false));
+        assert!(out(b"build", true) && !out(b"deep/build", true));
+        assert!(out(b"deep/cache", true) && !out(b"deep/cache", false));
+        assert!(out(b"docs/x.pdf", false) && !out(b"docs/deep/x.pdf", false));
+        assert!(out(b"\xff.o", false) && !out(b"\xff", false));
+        assert!(Filter::new(&[]).unwrap().is_none());
+        assert!(Filter::new(&["[z-a]".to_owned()]).is_err());
+    }
+}

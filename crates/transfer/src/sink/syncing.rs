@@ -1,0 +1,194 @@
+//! What the receiver does for a sender that compares: tells what stands there, mends it, removes it, or
+//! only says what would be done.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use super::Sink;
+use crate::arriving::Header;
+use crate::attributes::FILE_MODE;
+use crate::commit::Batch;
+use crate::error::TransferError;
+use crate::meta::Meta;
+use crate::notes::NoteKind;
+use crate::relpath::{RawBytes, RelPath};
+use crate::standing::{Compare, Teller};
+use crate::tree::{DIRECTORY, Tree};
+use crate::walk::{Found, Source, Visitor};
+use crate::wire::WireError;
+
+/// How files are opened that may be anything.
+const FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+impl Sink<'_> {
+    /// Where a path of the sender's goes; `None` when nothing of it is there.
+    fn find(&mut self, path: &RelPath) -> Result<Option<RelPath>, TransferError> {
+        if !self.destination.expects(path) {
+            return Err(WireError::Unasked.into());
+        }
+        if self.target.is_none() {
+            if self.destination.rehearses && self.destination.is_missing() {
+                return Ok(None);
+            }
+            self.open(path).map_err(TransferError::Near)?;
+        }
+        Ok(self.target.as_ref().and_then(|target| target.locate(path).ok()))
+    }
+
+    /// Opens the directory that a located path is in.
+    fn parent(&mut self, path: &RelPath) -> io::Result<Arc<OwnedFd>> {
+        let (parent, _) = path.split().ok_or(Errno::INVAL)?;
+        self.tree().directory(parent)
+    }
+
+    /// Tells what stands at a path and below it.
+    pub(super) fn tell_standing(
+        &mut self,
+        path: &RelPath,
+        by: Compare,
+        owner: bool,
+    ) -> Result<(), TransferError> {
+        let found = self.find(path)?;
+        let mut teller = Teller::new(&self.report.replies, by, owner);
+        // What cannot be read is not there: it is sent, and why it cannot stand is told then.
+        let _ = found.map(|at| self.walk(path, &at, &mut teller));
+        teller.finish();
+        Ok(())
+    }
+
+    /// Shows what is at a place by the names that the sender has for it.
+    fn walk(&mut self, path: &RelPath, at: &RelPath, teller: &mut Teller<'_>) -> io::Result<()> {
+        let ended = match at.split() {
+            None => {
+                let top = self.tree().top().try_clone()?;
+                Source::below(path.clone()).walk_tree(path, Tree::new(top), teller)
+            }
+            Some((_, name)) => {
+                let parent = self.parent(at)?;
+                let meta = Meta::at(&parent, name)?;
+                match meta.kind {
+                    FileType::Directory => {
+                        let top = openat(&parent, name, DIRECTORY, Mode::empty())?;
+                        Source::below(path.clone()).walk_tree(path, Tree::new(top), teller)
+                    }
+                    FileType::RegularFile => {
+                        let open = || Ok(openat(&parent, name, FILE, Mode::empty())?);
+                        teller.visit(path, Found::File(&open, meta))
+                    }
+                    _ => ControlFlow::Continue(()),
+                }
+            }
+        };
+        // A sender that is gone is noticed where the stream is read.
+        let (ControlFlow::Continue(()) | ControlFlow::Break(())) = ended;
+        Ok(())
+    }
+
+    /// The sender wants to know the pieces of a file that stands there.
+    pub(super) fn asked(&mut self, path: RelPath) -> Result<(), TransferError> {
+        let file = match self.find(&path)? {
+            Some(at) => self.parent(&at).ok().and_then(|parent| {
+                let file = openat(&parent, at.split()?.1, FILE, Mode::empty()).ok()?;
+                let is_file = Meta::of(&file).is_ok_and(|meta| meta.kind == FileType::RegularFile);
+                is_file.then_some(file)
+            }),
+            None => None,
+        };
+        // Its reader lives as long as the sink.
+        self.ask.send((path, file)).map_err(|_| TransferError::Cut)
+    }
+
+    /// A file that is equal but for its attributes.
+    pub(super) fn mend(&mut self, header: Header) -> io::Result<()> {
+        let parent = self.parent(&header.path)?;
+        let (_, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let file = openat(&parent, name, FILE, Mode::empty())?;
+        if Meta::of(&file)?.kind != FileType::RegularFile {
+            return Err(io::Error::other("it is no regular file any more: run the command again"));
+        }
+        self.report.attributes(&header.path, header.attributes.set_on(&file, FILE_MODE));
+        Ok(())
+    }
+
+    /// Names that stay in a directory.
+    pub(super) fn keep_names(
+        &mut self,
+        path: &RelPath,
+        names: Vec<RawBytes>,
+        is_last: bool,
+    ) -> Result<(), TransferError> {
+        if !self.removal.add(names) {
+            return Err(TransferError::Near(format!("{:?}: too many names", path.as_path())));
+        }
+        if !is_last {
+            return Ok(());
+        }
+        let Some(at) = self.find(path)? else { return Ok(()) };
+        let tree = &mut self.target.as_mut().expect("found").tree;
+        match self.removal.close(tree, &at) {
+            Ok(extra) if self.destination.rehearses => {
+                for path in extra {
+                    self.report.tell(NoteKind::Would, path, "would be removed");
+                }
+                self.other.removed += extra.len() as u64;
+            }
+            Ok(_) => {}
+            // In a rehearsal it may only be missing.
+            Err(error) if self.destination.rehearses => drop(error),
+            Err(error) => self.report.judge(&at, &error).map_err(TransferError::Near)?,
+        }
+        Ok(())
+    }
+
+    /// Removes what the sender does not have, when all that it has is there.
+    pub(super) fn remove(&mut self) -> Result<(), TransferError> {
+        let removal = std::mem::take(&mut self.removal);
+        if self.destination.rehearses || self.target.is_none() {
+            return Ok(());
+        }
+        // When this one is taken, the batches before are committed.
+        self.commits.send(Batch::default()).map_err(|_| TransferError::Cut)?;
+        if self.report.is_partial() {
+            removal.give_up(self.report);
+        } else {
+            let report = self.report;
+            self.other.removed = removal.carry_out(self.tree(), report);
+        }
+        Ok(())
+    }
+
+    /// Says what would be done with an entry.
+    pub(super) fn rehearse(&mut self, header: &Header) -> Result<(), TransferError> {
+        if header.path.as_bytes().is_empty() {
+            // The destination itself: what comes into it says enough.
+            return Ok(());
+        }
+        let there = match self.find(&header.path)? {
+            Some(at) => self
+                .parent(&at)
+                .ok()
+                .zip(at.split())
+                .and_then(|(parent, (_, name))| Meta::at(&parent, name).ok()),
+            None => None,
+        };
+        let what = match there.map(|meta| meta.kind) {
+            Some(FileType::Directory) if header.kind == FileType::Directory => return Ok(()),
+            Some(_) => "would be changed",
+            None => "would be copied",
+        };
+        match header.kind {
+            FileType::Directory => self.other.directories += 1,
+            FileType::Symlink => self.other.symlinks += 1,
+            _ => self.other.files += 1,
+        }
+        self.other.bytes = self.other.bytes.saturating_add(header.size.unwrap_or(0));
+        self.report.tell(NoteKind::Would, &header.path, what);
+        Ok(())
+    }
+}

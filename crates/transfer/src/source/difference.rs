@@ -1,0 +1,137 @@
+//! What is sent of a file of which the receiver has something: nothing, its attributes, or the pieces
+//! that its version there does not have.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::Sender;
+use crate::attributes::Attributes;
+use crate::delta::{COPY_MAX, Cutter, Version};
+use crate::hash::Hasher;
+use crate::meta::{Meta, Tag};
+use crate::pipe::BLOCK;
+use crate::relpath::RelPath;
+use crate::standing::{Compare, Standing, contents};
+use crate::wire::{Message, Terms, data_head};
+
+/// Bytes of a piece that go in one frame.
+const PART: usize = 128 << 10;
+
+impl Sender<'_> {
+    /// Whether an equal file stands there; what else there is of it is mended.
+    pub(super) fn stands(
+        &mut self,
+        path: &RelPath,
+        open: &dyn Fn() -> std::io::Result<OwnedFd>,
+        meta: &Meta,
+    ) -> ControlFlow<(), bool> {
+        let Terms { compare: Some(by), owner, .. } = self.sources.terms else {
+            return ControlFlow::Continue(false);
+        };
+        let hash = match by {
+            Compare::Time => None,
+            Compare::Content => match open().map(contents) {
+                Ok(Ok(hash)) => Some(hash),
+                // Why it cannot be read is told when it is to be sent.
+                _ => return ControlFlow::Continue(false),
+            },
+        };
+        let ours = Standing::file(path, meta, hash.as_ref(), owner);
+        let Some(rest) = self.sources.had.stands(&ours) else {
+            return ControlFlow::Continue(false);
+        };
+        if rest != ours.rest {
+            let attributes = Attributes::plain(meta, owner);
+            self.message(&Message::Mend { path: path.clone(), attributes })?;
+        }
+        self.keep(meta.size);
+        ControlFlow::Continue(true)
+    }
+
+    /// The version of a large file that stands there, when its pieces were told.
+    pub(super) fn version(
+        &mut self,
+        path: &RelPath,
+        meta: &Meta,
+    ) -> ControlFlow<(), Option<Version>> {
+        if !self.sources.has_version(path, meta) {
+            return ControlFlow::Continue(None);
+        }
+        self.sources.versions.reach(path);
+        self.ask()?;
+        self.hand_over()?;
+        let pipe = &self.pipe;
+        ControlFlow::Continue(self.sources.versions.take(path, || !pipe.is_closed()))
+    }
+
+    /// Asks for the versions whose turn comes soon.
+    pub(super) fn ask(&mut self) -> ControlFlow<()> {
+        while let Some(path) = self.sources.versions.due() {
+            self.message(&Message::Ask { path })?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sends a file's pieces that the version there does not have, and where it has the others.
+    pub(super) fn send_difference(
+        &mut self,
+        file: &OwnedFd,
+        meta: &Meta,
+        tag: &Tag,
+        version: &Version,
+        hasher: &mut Hasher,
+    ) -> ControlFlow<(), Result<bool, Errno>> {
+        if let Some(state) = self.sources.had.part(tag, 0, meta.size) {
+            self.go_on(state, hasher)?;
+        }
+        let mut cutter = Cutter::new(file, hasher.length(), version.average);
+        // Pieces that follow each other there too.
+        let (mut from, mut length) = (0, 0);
+        loop {
+            let piece = match cutter.next() {
+                Ok(Some(piece)) if hasher.length() + piece.len() as u64 <= meta.size => piece,
+                Ok(_) => break,
+                Err(error) => return ControlFlow::Continue(Err(error)),
+            };
+            hasher.update(piece);
+            let found = version.find(piece);
+            let goes_on = found == Some(from + length) && length + piece.len() as u64 <= COPY_MAX;
+            if length > 0 && !goes_on {
+                self.copy(from, std::mem::take(&mut length))?;
+            }
+            match found {
+                Some(_) if length > 0 => length += piece.len() as u64,
+                Some(offset) => (from, length) = (offset, piece.len() as u64),
+                None => self.send_piece(piece)?,
+            }
+            if self.pipe.is_closed() {
+                return ControlFlow::Break(());
+            }
+        }
+        if length > 0 {
+            self.copy(from, length)?;
+        }
+        ControlFlow::Continue(Ok(true))
+    }
+
+    fn copy(&mut self, offset: u64, length: u64) -> ControlFlow<()> {
+        self.kept.begun += length;
+        self.message(&Message::Copy { offset, length })
+    }
+
+    /// Sends bytes that were read already.
+    fn send_piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        for part in piece.chunks(PART) {
+            let head = self.block.len();
+            self.block.extend_from_slice(&data_head(part.len()));
+            self.block.extend_from_slice(part);
+            self.pack(head);
+            if self.block.len() >= BLOCK {
+                self.hand_over()?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,106 @@
+//! What is to be sent, and a look ahead of whoever sends it.
+
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::delta::{DELTA_MIN, Versions};
+use crate::had::Had;
+use crate::meta::Meta;
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::relpath::RelPath;
+use crate::standing::{Compare, Standing};
+use crate::walk::{Found, Source, Visitor};
+use crate::wire::Terms;
+
+/// What the user named, and how much it holds.
+pub(crate) struct Sources {
+    pub place: Place,
+    pub list: Vec<Source>,
+    pub terms: Terms,
+    pub progress: Progress,
+    /// Files and bytes, once they have been counted.
+    pub totals: OnceLock<(u64, u64)>,
+    /// Nobody waits for the count any more.
+    ended: AtomicBool,
+    /// What need not be sent.
+    pub had: Had,
+    /// Of large files that stand there otherwise.
+    pub versions: Versions,
+}
+
+impl Sources {
+    pub fn new(place: Place, list: Vec<Source>, terms: Terms, progress: Progress) -> Self {
+        let (had, versions) = <(Had, Versions)>::default();
+        let (totals, ended) = (OnceLock::new(), AtomicBool::new(false));
+        Self { place, list, terms, progress, totals, ended, had, versions }
+    }
+
+    /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for
+    /// large files that stand there otherwise.
+    pub fn count(&self) {
+        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, told: 0 };
+        for source in &self.list {
+            if source.walk(&self.place, &mut ahead).is_break() {
+                return;
+            }
+        }
+        self.progress.set_totals(ahead.files, ahead.bytes);
+        let _ = self.totals.set((ahead.files, ahead.bytes));
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.ended.load(Relaxed)
+    }
+
+    /// Whether there is a version of this file there that is worth a delta, and it is not equal.
+    pub fn has_version(&self, path: &RelPath, meta: &Meta) -> bool {
+        let Terms { compare: Some(by), owner, rehearses: false, .. } = self.terms else {
+            return false;
+        };
+        let is_equal = || {
+            let ours = Standing::file(path, meta, None, owner);
+            by == Compare::Time && self.had.stands(&ours).is_some()
+        };
+        meta.size >= DELTA_MIN && self.had.stands(&Standing::version(path)).is_some() && !is_equal()
+    }
+
+    pub fn end(&self) {
+        self.ended.store(true, Relaxed);
+    }
+}
+
+/// Counts files and bytes, ahead of the sender.
+struct Ahead<'a> {
+    sources: &'a Sources,
+    files: u64,
+    bytes: u64,
+    told: usize,
+}
+
+impl Visitor for Ahead<'_> {
+    fn begin(&mut self, _: &RelPath) -> ControlFlow<()> {
+        self.told += 1;
+        let wanted = || self.sources.is_wanted();
+        match self.sources.terms.compare {
+            Some(_) if !self.sources.had.wait_told(self.told, wanted) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
+        if let Found::File(_, meta) = found {
+            self.files += 1;
+            self.bytes += meta.size;
+            // By content, only the sender finds out which differ.
+            if self.sources.terms.compare == Some(Compare::Time)
+                && self.sources.has_version(path, &meta)
+            {
+                self.sources.versions.foresee(path, || self.sources.is_wanted());
+            }
+        }
+        let goes_on = self.sources.is_wanted();
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}

@@ -1,0 +1,282 @@
+//! Two trees made the same: what is equal is not sent, what has changed only where it has, and what the
+//! source does not have goes, if asked for.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Dice, look, shared};
+use tempfile::TempDir;
+use tokio::io::duplex;
+use transfer::wire::{Compare, Terms};
+use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, get, put, serve};
+
+fn terms() -> Terms {
+    Terms { compare: Some(Compare::Time), ..Terms::default() }
+}
+
+fn removing() -> Terms {
+    Terms { removes: true, ..terms() }
+}
+
+/// Makes `there` the same as `here`, one way or the other; tells also how many bytes went to the
+/// receiver, and how many came back.
+async fn sync(here: &Path, there: &Path, terms: Terms, is_put: bool) -> (Summary, u64, u64) {
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let options = Options { terms, ..Options::default() };
+    let (near, mut near_end) = duplex(100_000);
+    let (mut far_end, far) = duplex(100_000);
+    let counting = tokio::spawn(async move {
+        tokio::io::copy_bidirectional(&mut near_end, &mut far_end).await.unwrap()
+    });
+    let (near, far) = if is_put {
+        let sources = [here.to_owned()];
+        let root = there.parent().unwrap();
+        let remote = Path::new(there.file_name().unwrap());
+        let putting = put(near, &sources, remote, &options, &progress);
+        tokio::join!(putting, serve(far, root, &allowed))
+    } else {
+        let root = here.parent().unwrap();
+        let remote = Path::new(here.file_name().unwrap());
+        let getting = get(near, remote, there, &options, &progress);
+        tokio::join!(getting, serve(far, root, &allowed))
+    };
+    let (near, far) = (shared(near.unwrap()), shared(far.unwrap().summary));
+    assert_eq!(near, far);
+    let (to_far, to_near) = counting.await.unwrap();
+    if is_put { (near, to_far, to_near) } else { (near, to_near, to_far) }
+}
+
+/// What is below a path; its own time does not count.
+fn below(top: &Path) -> std::collections::BTreeMap<PathBuf, common::Entry> {
+    let mut there = look(top);
+    there.remove(Path::new(""));
+    there
+}
+
+/// Lets a file seem older by a second.
+fn age(path: &Path) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let file = fs::File::open(path).unwrap();
+    file.set_modified(before - Duration::from_secs(1)).unwrap();
+}
+
+fn folders() -> (TempDir, PathBuf, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let (here, there) = (folder.path().join("here/tree"), folder.path().join("far/copy"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(there.parent().unwrap()).unwrap();
+    (folder, here, there)
+}
+
+#[tokio::test]
+async fn an_unchanged_tree_sends_next_to_nothing() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        for directory in 0..20 {
+            let directory = here.join(directory.to_string());
+            fs::create_dir(&directory).unwrap();
+            for file in 0..100 {
+                fs::write(directory.join(format!("file-{file}")), file.to_string()).unwrap();
+            }
+            symlink("file-1", directory.join("link")).unwrap();
+        }
+        let (first, ..) = sync(&here, &there, removing(), is_put).await;
+        assert_eq!((first.counts.files, first.kept.files), (2000, 0));
+        assert_eq!(below(&here), below(&there));
+        let before = fs::metadata(there.join("3/file-3")).unwrap().ino();
+        let (second, sent, told) = sync(&here, &there, removing(), is_put).await;
+        assert_eq!((second.counts.files, second.kept.files), (2000, 2000));
+        assert_eq!((second.counts.symlinks, second.notes.iter().count()), (0, 0));
+        // 5 MB for 100,000 files are 50 bytes each.
+        assert!(sent + told < 2000 * 50, "{sent} and {told}");
+        assert_eq!(fs::metadata(there.join("3/file-3")).unwrap().ino(), before);
+        assert_eq!(below(&here), below(&there));
+    }
+}
+
+#[tokio::test]
+async fn whatever_has_changed_is_the_same_again() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        common::plant(&here, &mut Dice::new(7), 3, 5000);
+        for name in ["grows", "older", "mode", "goes", "same"] {
+            fs::write(here.join(name), name).unwrap();
+        }
+        fs::create_dir_all(here.join("leaves/deep")).unwrap();
+        fs::write(here.join("leaves/deep/file"), "x").unwrap();
+        symlink("one", here.join("link")).unwrap();
+        sync(&here, &there, removing(), is_put).await;
+
+        fs::write(here.join("grows"), "longer than it was").unwrap();
+        age(&here.join("older"));
+        fs::set_permissions(here.join("mode"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::remove_file(here.join("goes")).unwrap();
+        fs::remove_dir_all(here.join("leaves")).unwrap();
+        fs::create_dir(here.join("new")).unwrap();
+        fs::write(here.join("new/file"), "new").unwrap();
+        fs::remove_file(here.join("link")).unwrap();
+        symlink("two", here.join("link")).unwrap();
+        let inode = |name: &str| fs::metadata(there.join(name)).unwrap().ino();
+        let (same, mode) = (inode("same"), inode("mode"));
+
+        let (kept, ..) = sync(&here, &there, terms(), is_put).await;
+        assert_eq!(kept.counts.removed, 0);
+        assert!(there.join("goes").exists() && there.join("leaves/deep/file").exists());
+        let (summary, ..) = sync(&here, &there, removing(), is_put).await;
+        assert_eq!(summary.counts.removed, 4, "a file, two directories and what was in them");
+        assert_eq!(below(&here), below(&there));
+        assert_eq!((inode("same"), inode("mode")), (same, mode), "neither was written anew");
+    }
+}
+
+#[tokio::test]
+async fn by_content_no_time_deceives() {
+    let (_folder, here, there) = folders();
+    for name in ["a", "b", "c"] {
+        fs::write(here.join(name), [name, "rest"].concat()).unwrap();
+    }
+    sync(&here, &there, terms(), true).await;
+    // Another content of the same size and time, and another time of the same content.
+    let time = fs::metadata(there.join("a")).unwrap().modified().unwrap();
+    fs::write(there.join("a"), "xrest").unwrap();
+    fs::File::open(there.join("a")).unwrap().set_modified(time).unwrap();
+    age(&here.join("b"));
+    let (by_time, ..) = sync(&here, &there, Terms { rehearses: true, ..terms() }, true).await;
+    assert_eq!((by_time.counts.files, by_time.kept.files), (3, 2));
+    let by_content = Terms { compare: Some(Compare::Content), ..terms() };
+    let (would, ..) =
+        sync(&here, &there, Terms { rehearses: true, ..by_content.clone() }, true).await;
+    assert_eq!(would.kept.files, 2, "{would:?}");
+    let (summary, ..) = sync(&here, &there, by_content, true).await;
+    assert_eq!(summary.kept.files, 2);
+    assert_eq!(below(&here), below(&there));
+}
+
+#[tokio::test]
+async fn a_rehearsal_tells_all_and_changes_nothing() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        fs::create_dir(here.join("folder")).unwrap();
+        for name in ["changed", "equal", "folder/new"] {
+            fs::write(here.join(name), "1").unwrap();
+        }
+        let rehearsal = Terms { rehearses: true, ..removing() };
+        let (first, sent, _) = sync(&here, &there, rehearsal.clone(), is_put).await;
+        assert!(!there.exists() && sent < 2000);
+        assert_eq!((first.counts.files, first.counts.directories), (3, 1), "{first:?}");
+        fs::create_dir(&there).unwrap();
+        fs::write(there.join("changed"), "old").unwrap();
+        fs::write(there.join("extra"), "old").unwrap();
+        fs::copy(here.join("equal"), there.join("equal")).unwrap();
+        let time = fs::metadata(here.join("equal")).unwrap().modified().unwrap();
+        fs::File::open(there.join("equal")).unwrap().set_modified(time).unwrap();
+        let before = look(&there);
+        let (summary, ..) = sync(&here, &there, rehearsal, is_put).await;
+        assert_eq!(before, look(&there));
+        let mut told: Vec<_> = summary.notes.iter().map(ToString::to_string).collect();
+        assert!(summary.notes.iter().all(|note| note.kind == NoteKind::Would));
+        told.sort();
+        let expected = [
+            "changed\": would be changed",
+            "extra\": would be removed",
+            "folder\": would be copied",
+            "folder/new\": would be copied",
+        ];
+        assert!(told.iter().zip(expected).all(|(told, end)| told.ends_with(end)), "{told:?}");
+        assert_eq!((told.len(), summary.counts.removed, summary.kept.files), (4, 1, 1));
+    }
+}
+
+#[tokio::test]
+async fn of_a_large_file_only_what_has_changed_is_sent() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        let mut bytes = Dice::new(5).bytes(12 << 20);
+        fs::write(here.join("large"), &bytes).unwrap();
+        fs::write(here.join("other"), &bytes[..3 << 20]).unwrap();
+        sync(&here, &there, terms(), is_put).await;
+        // 1% of it in four places, some bytes put in, some taken out.
+        let mut dice = Dice::new(6);
+        for _ in 0..4 {
+            let at = dice.below(11 << 20) as usize;
+            bytes[at..at + 30_000].copy_from_slice(&dice.bytes(30_000));
+        }
+        bytes.splice(3_000_000..3_000_000, *b"put in");
+        bytes.drain(9_000_000..9_000_100);
+        fs::write(here.join("large"), &bytes).unwrap();
+        fs::write(here.join("other"), &bytes[1 << 20..4 << 20]).unwrap();
+        let (summary, sent, told) = sync(&here, &there, terms(), is_put).await;
+        assert!(fs::read(there.join("large")).unwrap() == bytes);
+        assert!(fs::read(there.join("other")).unwrap() == bytes[1 << 20..4 << 20]);
+        let moved = sent + told;
+        assert!(moved < (12 << 20) * 3 / 100 + (3 << 20) / 2, "{sent} and {told}");
+        assert!(summary.kept.begun > 12 << 20, "{:?}", summary.kept);
+        assert_eq!(below(&here), below(&there));
+    }
+}
+
+#[tokio::test]
+async fn patterns_leave_out_and_protect_what_they_leave_out() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        for name in ["a.c", "a.o", "keep.o"] {
+            fs::write(here.join(name), name).unwrap();
+        }
+        fs::create_dir(here.join("build")).unwrap();
+        fs::write(here.join("build/x"), "x").unwrap();
+        fs::create_dir(&there).unwrap();
+        fs::write(there.join("a.o"), "theirs").unwrap();
+        fs::write(there.join("b.c"), "theirs").unwrap();
+        let patterns = ["*.o", "/build/", "!keep.o"].map(str::to_owned).to_vec();
+        let (summary, ..) = sync(&here, &there, Terms { patterns, ..removing() }, is_put).await;
+        assert_eq!((summary.counts.files, summary.counts.removed), (2, 1));
+        let names: Vec<_> = below(&there).into_keys().collect();
+        assert_eq!(names, ["a.c", "a.o", "keep.o"].map(PathBuf::from));
+        assert_eq!(fs::read(there.join("a.o")).unwrap(), b"theirs");
+    }
+}
+
+#[tokio::test]
+async fn after_any_failure_nothing_is_removed() {
+    let (_folder, here, there) = folders();
+    fs::write(here.join("stuck"), "a file").unwrap();
+    fs::create_dir_all(there.join("stuck/full")).unwrap();
+    fs::write(there.join("extra"), "stays").unwrap();
+    let (summary, ..) = sync(&here, &there, removing(), true).await;
+    assert_eq!((summary.notes.failed(), summary.counts.removed), (1, 0));
+    assert!(there.join("extra").exists());
+    assert!(summary.notes.iter().any(|note| note.to_string().contains("stays")));
+}
+
+#[tokio::test]
+async fn a_file_is_made_the_same_as_a_file() {
+    let (_folder, here, there) = folders();
+    fs::write(here.join("file"), "bytes").unwrap();
+    for (is_put, there) in [(true, there.clone()), (false, there.with_file_name("another"))] {
+        for kept in [0, 1] {
+            let (summary, ..) = sync(&here.join("file"), &there, removing(), is_put).await;
+            assert_eq!((summary.counts.files, summary.kept.files), (1, kept));
+            assert_eq!(fs::read(&there).unwrap(), b"bytes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn text_is_packed_where_the_way_is_the_slow_part() {
+    let (_folder, here, there) = folders();
+    let line = b"the same words again and again, with a number: ";
+    let text: Vec<u8> =
+        (0..300_000).flat_map(|n: u32| [&line[..], n.to_string().as_bytes()].concat()).collect();
+    fs::write(here.join("text"), &text).unwrap();
+    let noise = Dice::new(1).bytes(3 << 20);
+    fs::write(here.join("noise"), &noise).unwrap();
+    let packing = Terms { packs: true, ..Terms::default() };
+    let (_, sent, _) = sync(&here, &there, packing, true).await;
+    assert!(fs::read(there.join("text")).unwrap() == text);
+    assert!(fs::read(there.join("noise")).unwrap() == noise);
+    assert!(sent < (noise.len() + text.len() / 2) as u64, "{sent} of {}", text.len());
+}
