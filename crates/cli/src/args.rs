@@ -8,6 +8,7 @@ mod gateway;
 mod probe;
 mod simulate;
 mod striping;
+mod sync;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -27,6 +28,7 @@ pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
 pub use simulate::{Reproduce, Simulate};
 pub use striping::Striping;
+pub use sync::Sync;
 
 /// How every command ends; part of `--help` and of the man pages.
 const EXIT_CODES: &str = "\
@@ -94,51 +96,6 @@ pub struct Cp {
     #[command(flatten)]
     pub way: Way,
 }
-
-/// Make what is there the same as what is here, or the other way round
-///
-/// DST stands for the same thing as SRC: what the directory SRC holds comes into the directory DST,
-/// which is made if it is missing. Files of equal size and time of modification are not sent; of a
-/// large file that has changed, only the pieces that its version there does not have. Done again, it
-/// does nothing.
-#[derive(Args)]
-#[command(after_help = EXIT_CODES, after_long_help = SYNC_LONG_HELP)]
-pub struct Sync {
-    /// What is to be had: a file or directory, written as for `cp`
-    #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(Location::read))]
-    pub source: Location,
-    /// What is to be the same; one of both is on another host
-    #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(Location::read))]
-    pub destination: Location,
-    /// Remove what DST has and SRC has not, when all else has succeeded; what patterns leave out stays
-    #[arg(long)]
-    pub delete: bool,
-    /// Change nothing, and say what would be done
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-    /// Tell equal files by their BLAKE3 hashes, for which both sides read all of them
-    #[arg(short = 'c', long)]
-    pub checksum: bool,
-    /// Change nothing, compare every byte by BLAKE3, and say what differs (exit code 1)
-    #[arg(long, conflicts_with_all = ["dry_run", "delete"])]
-    pub verify_only: bool,
-    #[command(flatten)]
-    pub way: Way,
-}
-
-const SYNC_LONG_HELP: &str = "\
-Examples:
-  longhaul sync data me@server:backup/data
-  longhaul sync --delete --exclude '*.tmp' data lh://server/data
-  longhaul sync -n --delete server:results results
-  longhaul sync --verify-only data server:backup/data
-
-Exit codes:
-  0    done and verified; nothing differs
-  1    failed, or --verify-only found a difference
-  2    wrong usage
-  3    some files failed, the others are done and verified
-  130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); the same command goes on";
 
 /// What to leave out.
 #[derive(Args, Clone, Default)]

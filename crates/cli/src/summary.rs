@@ -196,7 +196,7 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
         Bytes(counts.bytes),
         elapsed.as_secs_f64(),
     );
-    if let Some(rate) = Rate::of(moved(summary), elapsed) {
+    if let Some(rate) = Rate::of(moved(summary), elapsed).filter(|rate| *rate > Rate::ZERO) {
         text += &format!(", {rate}");
     }
     let kept = summary.kept;

@@ -14,7 +14,7 @@ use crate::summary::{Counts, Kept, Summary};
 use crate::wire::{Decoder, HOLE_MAX, Item, Message, WireError};
 
 /// Zeros are written in pieces of this size.
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Takes one file from the pipe and writes it to `output`; the last reply is `Done`, or `Fatal`.
 /// Bytes that have gone on cannot be taken back: whether they were right, the result tells.

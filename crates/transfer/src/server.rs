@@ -104,7 +104,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
             Ok(Outcome { direction: Direction::Put, path, summary })
         }
         Ok(Request::Get(path, sources)) => {
-            let summary = send(stream, hello().to_vec(), Hello::Read, sources).await?;
+            let summary = send(stream, hello().to_vec(), Hello::Read, *sources).await?;
             Ok(Outcome { direction: Direction::Get, path, summary })
         }
         Ok(Request::Probe(bytes)) => {
@@ -132,7 +132,7 @@ pub async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin, reason: &str) {
 
 enum Request {
     Put(PathBuf, Destination),
-    Get(PathBuf, Sources),
+    Get(PathBuf, Box<Sources>),
     Probe(u64),
 }
 
@@ -165,8 +165,9 @@ async fn accept(
                 .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))?;
             let filter = Filter::new(&terms.patterns).map_err(TransferError::Near)?;
             let mirrors = terms.compare.is_some();
+            let progress = options.progress.clone();
             let list = vec![Source::new(&path).mirrored(mirrors).filtered(filter)];
-            Ok(Request::Get(path, Sources::new(place, list, terms, options.progress.clone())))
+            Ok(Request::Get(path, Box::new(Sources::new(place, list, terms, progress))))
         }
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),

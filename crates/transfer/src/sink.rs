@@ -1,39 +1,34 @@
 //! The receiving side's disk: takes the stream apart, writes and hashes under temporary names.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat,
-};
-use rustix::io::Errno;
+use rustix::fs::FileType;
 use tokio::sync::mpsc;
 
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::attributes::{Attributes, FILE_MODE};
-use crate::commit::{self, Batch, Finished, Linked, Pending, Report};
+use crate::commit::{self, Batch, Finished, Pending, Report};
 use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
-use crate::hash::State;
 use crate::journal::{Journal, Part};
-use crate::meta::Meta;
-use crate::notes::{NoteKind, Notes};
+use crate::notes::Notes;
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
 use crate::relpath::RelPath;
 use crate::removal::Removal;
 use crate::summary::{Counts, Kept, Summary};
-use crate::temp::{Names, Temp};
-use crate::tree::{DIRECTORY, Tree};
+use crate::temp::Names;
+use crate::tree::Tree;
 use crate::wire::{COPY_MAX, Decoder, HAS_TAGS, HOLE_MAX, Item, Message, WireError};
 
+mod making;
 mod syncing;
 
 /// Versions that the sender may ask for ahead of their turn.
@@ -333,28 +328,6 @@ impl<'a> Sink<'a> {
         &mut self.target.as_mut().expect("opened for the first entry").tree
     }
 
-    fn directory(&mut self, header: Header) -> io::Result<()> {
-        let Some((parent, name)) = header.path.split() else {
-            // The destination itself: it was there, and stays as it is.
-            return Ok(());
-        };
-        let parent = self.tree().directory(parent)?;
-        match mkdirat(&parent, name, Mode::RWXU) {
-            Ok(()) => self.batch.touched.push(parent),
-            Err(Errno::EXIST) => {
-                // While it is being filled, its owner must be able to write in it.
-                let directory = openat(&parent, name, DIRECTORY, Mode::empty())?;
-                let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
-                if !mode.contains(Mode::RWXU) {
-                    fchmod(&directory, mode | Mode::RWXU)?;
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.above.push(header);
-        Ok(())
-    }
-
     /// Finishes the directories that `next` is not in: nothing more comes into them.
     fn leave(&mut self, next: Option<&RelPath>) -> Result<(), TransferError> {
         let is_left = |last: &mut Header| !next.is_some_and(|next| last.path.is_above(next));
@@ -371,75 +344,6 @@ impl<'a> Sink<'a> {
             }
         }
         Ok(())
-    }
-
-    fn symlink(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
-        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
-        let parent = self.tree().directory(parent)?;
-        let ((), mut temp) =
-            self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
-        let times = header.attributes.modified.timestamps();
-        let set = utimensat(&parent, temp.name(), &times, AtFlags::SYMLINK_NOFOLLOW);
-        if let Some((user, group)) = header.attributes.owner {
-            let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-            // Who may not give it away keeps it.
-            let _ = chownat(&parent, temp.name(), user, group, AtFlags::SYMLINK_NOFOLLOW);
-        }
-        self.report.attributes(&header.path, set.map(|()| true));
-        // At once, for a killed receiver would leave a temporary link behind for ever.
-        temp.rename(name)?;
-        self.batch.symlinks += 1;
-        if !self.batch.touched.last().is_some_and(|last| Arc::ptr_eq(last, &parent)) {
-            self.batch.touched.push(parent);
-        }
-        Ok(())
-    }
-
-    fn link(&mut self, header: Header, to: &RelPath) -> io::Result<()> {
-        let target = self.target.as_mut().expect("opened for the first entry");
-        let to = target.locate(to).map_err(io::Error::other)?;
-        let (directory, to) = to.split().ok_or(Errno::INVAL)?;
-        let directory = target.tree.directory(directory)?;
-        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
-        let parent = target.tree.directory(parent)?;
-        let temp = self.names.plan(&parent, name)?;
-        let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
-        self.batch.linked.push(Linked { temp, name, path, directory, to });
-        Ok(())
-    }
-
-    fn file(&mut self, header: Header) -> io::Result<Arriving> {
-        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
-        let parent = self.tree().directory(parent)?;
-        let name = name.to_owned();
-        self.report.progress.set_current(header.path.as_bytes());
-        if let Some((part, file)) = self.begun(&header, &parent) {
-            let opened = (file, Temp::found(parent, part.name));
-            return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);
-        }
-        let journal = self.destination.id.is_some() && header.size > Some(CHECKPOINT);
-        let (file, temp) = self.names.create_file(&parent, &name)?;
-        let opened = (File::from(file), temp);
-        Incoming::new(header, name, opened, State::default(), journal).map(Arriving::File)
-    }
-
-    /// What an earlier sitting has begun of this very file.
-    fn begun(&mut self, header: &Header, parent: &Arc<OwnedFd>) -> Option<(Part, File)> {
-        let at = self.parts.iter().position(|part| part.path == header.path)?;
-        let part = self.parts.remove(at);
-        if let (true, Some(size)) = (part.tag == header.tag, header.size)
-            && part.state.length() < size
-        {
-            let opened = part.go_on(parent, size);
-            if opened.is_none() {
-                part.remove(self.tree());
-            }
-            return opened.map(|file| (part, file));
-        }
-        let reason = "it has changed since this copy was interrupted: all of it is copied anew";
-        self.report.tell(NoteKind::Changed, &header.path, reason);
-        part.remove(self.tree());
-        None
     }
 
     fn packed(&mut self, packed: &[u8]) -> Result<(), TransferError> {

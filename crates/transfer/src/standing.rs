@@ -5,7 +5,7 @@
 //! twenty bytes a file on the way, and no names.
 
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::io::{Errno, pread};
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ impl Visitor for Teller<'_> {
                 let hash = match self.compare {
                     Compare::Time => None,
                     // What cannot be read is not there.
-                    Compare::Content => match open().map(OwnedFd::from).map(contents) {
+                    Compare::Content => match open().map(contents) {
                         Ok(Ok(hash)) => Some(hash),
                         _ => return ControlFlow::Continue(()),
                     },

@@ -190,9 +190,14 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// So many bytes that differ everywhere.
+/// So many bytes that differ everywhere, and cannot be packed.
 pub fn bytes(size: usize) -> Vec<u8> {
-    (0..size as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
+    let mix = |i: u64| {
+        let i = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let i = (i ^ (i >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (i >> 40) as u8
+    };
+    (0..size as u64).map(mix).collect()
 }
 
 /// A tree with all that makes trees hard.

@@ -1,6 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::decoder::take;
 use super::*;
 use crate::notes::NoteKind;
 

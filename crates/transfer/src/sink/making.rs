@@ -1,0 +1,113 @@
+//! Makes what is announced: directories, links, and files for the bytes that follow.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat};
+use rustix::io::Errno;
+
+use super::Sink;
+use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
+use crate::commit::Linked;
+use crate::hash::State;
+use crate::journal::Part;
+use crate::meta::Meta;
+use crate::notes::NoteKind;
+use crate::relpath::RelPath;
+use crate::temp::Temp;
+use crate::tree::DIRECTORY;
+
+impl Sink<'_> {
+    pub(super) fn directory(&mut self, header: Header) -> io::Result<()> {
+        let Some((parent, name)) = header.path.split() else {
+            // The destination itself: it was there, and stays as it is.
+            return Ok(());
+        };
+        let parent = self.tree().directory(parent)?;
+        match mkdirat(&parent, name, Mode::RWXU) {
+            Ok(()) => self.batch.touched.push(parent),
+            Err(Errno::EXIST) => {
+                // While it is being filled, its owner must be able to write in it.
+                let directory = openat(&parent, name, DIRECTORY, Mode::empty())?;
+                let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
+                if !mode.contains(Mode::RWXU) {
+                    fchmod(&directory, mode | Mode::RWXU)?;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.above.push(header);
+        Ok(())
+    }
+
+    pub(super) fn symlink(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = self.tree().directory(parent)?;
+        let ((), mut temp) =
+            self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
+        let times = header.attributes.modified.timestamps();
+        let set = utimensat(&parent, temp.name(), &times, AtFlags::SYMLINK_NOFOLLOW);
+        if let Some((user, group)) = header.attributes.owner {
+            let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+            // Who may not give it away keeps it.
+            let _ = chownat(&parent, temp.name(), user, group, AtFlags::SYMLINK_NOFOLLOW);
+        }
+        self.report.attributes(&header.path, set.map(|()| true));
+        // At once, for a killed receiver would leave a temporary link behind for ever.
+        temp.rename(name)?;
+        self.batch.symlinks += 1;
+        if !self.batch.touched.last().is_some_and(|last| Arc::ptr_eq(last, &parent)) {
+            self.batch.touched.push(parent);
+        }
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self, header: Header, to: &RelPath) -> io::Result<()> {
+        let target = self.target.as_mut().expect("opened for the first entry");
+        let to = target.locate(to).map_err(io::Error::other)?;
+        let (directory, to) = to.split().ok_or(Errno::INVAL)?;
+        let directory = target.tree.directory(directory)?;
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = target.tree.directory(parent)?;
+        let temp = self.names.plan(&parent, name)?;
+        let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
+        self.batch.linked.push(Linked { temp, name, path, directory, to });
+        Ok(())
+    }
+
+    pub(super) fn file(&mut self, header: Header) -> io::Result<Arriving> {
+        let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        let parent = self.tree().directory(parent)?;
+        let name = name.to_owned();
+        self.report.progress.set_current(header.path.as_bytes());
+        if let Some((part, file)) = self.begun(&header, &parent) {
+            let opened = (file, Temp::found(parent, part.name));
+            return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);
+        }
+        let journal = self.destination.id.is_some() && header.size > Some(CHECKPOINT);
+        let (file, temp) = self.names.create_file(&parent, &name)?;
+        let opened = (File::from(file), temp);
+        Incoming::new(header, name, opened, State::default(), journal).map(Arriving::File)
+    }
+
+    /// What an earlier sitting has begun of this very file.
+    fn begun(&mut self, header: &Header, parent: &Arc<OwnedFd>) -> Option<(Part, File)> {
+        let at = self.parts.iter().position(|part| part.path == header.path)?;
+        let part = self.parts.remove(at);
+        if let (true, Some(size)) = (part.tag == header.tag, header.size)
+            && part.state.length() < size
+        {
+            let opened = part.go_on(parent, size);
+            if opened.is_none() {
+                part.remove(self.tree());
+            }
+            return opened.map(|file| (part, file));
+        }
+        let reason = "it has changed since this copy was interrupted: all of it is copied anew";
+        self.report.tell(NoteKind::Changed, &header.path, reason);
+        part.remove(self.tree());
+        None
+    }
+}
