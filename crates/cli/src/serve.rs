@@ -334,7 +334,10 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
             };
             let figures = figures(stream).known(outcome.direction == Direction::Get);
             let path = Path::new("/").join(&outcome.path);
-            let did = summary::sentence(&outcome.summary, elapsed, &figures);
+            let did = match outcome.rehearsed {
+                true => summary::rehearsal(&outcome.summary),
+                false => summary::sentence(&outcome.summary, elapsed, &figures),
+            };
             let failed = match outcome.summary.notes.failed() {
                 0 => String::new(),
                 failed => format!("; {failed} failed"),

@@ -24,16 +24,16 @@ pub const COPY_MAX: u64 = 64 << 20;
 /// A file is cut into about so many pieces, if they are no smaller than [`AVERAGE_MIN`].
 const PIECES: u64 = 128 << 10;
 const AVERAGE_MIN: u32 = 8 << 10;
-const AVERAGE_MAX: u32 = 1 << 20;
+const AVERAGE_MAX: u32 = 4 << 20;
 
-/// Pieces of one file that the sender keeps in mind: others it sends.
-const PIECES_MAX: usize = 4 << 20;
+/// Pieces of one file that the sender keeps in mind: others it sends. Enough for 2 TiB.
+const PIECES_MAX: usize = 512 << 10;
 
 /// Pieces in one message.
 const MANY: usize = 512;
 
 /// Versions that are asked for ahead of their turn.
-const AHEAD: usize = 8;
+const AHEAD: usize = 4;
 
 /// How often those who wait see whether there is still something to wait for.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -72,7 +72,7 @@ pub(crate) struct Cutter<'a> {
 impl<'a> Cutter<'a> {
     pub fn new(file: &'a OwnedFd, offset: u64, average: u32) -> Self {
         let average = average.next_power_of_two().clamp(AVERAGE_MIN, AVERAGE_MAX);
-        let buffer = vec![0; 16 * average as usize];
+        let buffer = vec![0; 8 * average as usize];
         Self { file, offset, average, buffer, start: 0, end: 0, is_over: false }
     }
 

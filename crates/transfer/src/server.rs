@@ -86,6 +86,8 @@ pub struct Outcome {
     pub path: PathBuf,
     /// What was done.
     pub summary: Summary,
+    /// Nothing was, for it was only to be told what would be.
+    pub rehearsed: bool,
 }
 
 /// Reads one request from the stream and fulfils it in `root`. An error was told to the client
@@ -98,19 +100,25 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let root = root.into();
     match accept(&mut stream, root, options).await {
         Ok(Request::Put(path, destination)) => {
-            let progress = options.progress.clone();
+            let (progress, rehearsed) = (options.progress.clone(), destination.rehearses);
             let summary =
                 receive(stream, hello().to_vec(), Hello::Read, destination, progress).await?;
-            Ok(Outcome { direction: Direction::Put, path, summary })
+            Ok(Outcome { direction: Direction::Put, path, summary, rehearsed })
         }
         Ok(Request::Get(path, sources)) => {
+            let rehearsed = sources.terms.rehearses;
             let summary = send(stream, hello().to_vec(), Hello::Read, *sources).await?;
-            Ok(Outcome { direction: Direction::Get, path, summary })
+            Ok(Outcome { direction: Direction::Get, path, summary, rehearsed })
         }
         Ok(Request::Probe(bytes)) => {
             let mut summary = Summary::default();
             summary.counts.bytes = probe::answer(stream, bytes).await?;
-            Ok(Outcome { direction: Direction::Probe, path: PathBuf::new(), summary })
+            Ok(Outcome {
+                direction: Direction::Probe,
+                path: PathBuf::new(),
+                summary,
+                rehearsed: false,
+            })
         }
         Err(error) => {
             match &error {

@@ -23,6 +23,12 @@
 //! `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
 //! transfer from either side.
 //!
+//! In a sync (`Terms::compare`, or `rehearses` of a `Put`), the sender begins with `Compare` and waits for
+//! `Told`; from then on it leaves out what stands there, or sends `Mend` for its attributes. It may
+//! `Ask` for `Pieces` at any time, also within a file, and send `Copy` for some of a file's bytes. When it removes,
+//! it tells the `Names` of each directory, before anything of the next one. When nothing is to be
+//! changed, each `File` is followed by `Abandon`, and the receiver notes what it would have done.
+//!
 //! A client that only measures the path sends `Probe`, which the server answers by the same. What
 //! follows it, either way, is in no frames and means nothing.
 

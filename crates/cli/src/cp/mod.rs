@@ -95,6 +95,7 @@ fn carry_out(
         usage(command, &message);
     }
     let (output, meter) = (options.output, Meter::new(requests.len()));
+    let goes_on = !requests.iter().any(Request::is_once);
     let start = net::clock::now();
     let result = check(&requests).and_then(|()| {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
@@ -106,7 +107,7 @@ fn carry_out(
             let elapsed = moved.0.confirmed.unwrap_or(end).since(start);
             Ok(show::report(output, verdict, &moved.0, elapsed, &moved.1))
         }
-        Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter)),
+        Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter, goes_on)),
         Err(error) => {
             show::fail(output, "error", &crate::sentence(&error), meter.sample().bytes);
             Err(error)

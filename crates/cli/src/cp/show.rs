@@ -39,14 +39,12 @@ pub fn fail(output: Output, event: &str, message: &str, bytes: u64) {
 }
 
 /// The user has had enough.
-pub fn stopped(output: Output, signal: Signal, meter: &Meter) -> ExitCode {
+pub fn stopped(output: Output, signal: Signal, meter: &Meter, goes_on: bool) -> ExitCode {
     let sample = meter.sample();
     let of = sample.files_total.map(|total| format!(" of {total}")).unwrap_or_default();
-    let message = format!(
-        "stopped after {}{of} files and {}; the same command goes on from there",
-        sample.files,
-        Bytes(sample.bytes),
-    );
+    let then = if goes_on { "; the same command goes on from there" } else { "" };
+    let message =
+        format!("stopped after {}{of} files and {}{then}", sample.files, Bytes(sample.bytes),);
     tell!("longhaul: {message}");
     fail(output, "stopped", &message, sample.bytes);
     ExitCode::from(signals::code(signal))
