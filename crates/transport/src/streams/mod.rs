@@ -1,7 +1,7 @@
 //! Streams: ordered bytes in both directions, many to a connection.
 //!
 //! `send` keeps what was written until the other end has it, `recv` what arrived until it is
-//! read; both in a `store`. `table` holds a connection's streams: `numbers` tells which may exist,
+//! read; both in a `store`. `stream` joins them, `table` holds a connection's streams: `numbers` tells which may exist,
 //! `outlet` which has what to send, `turns` whose turn it is. Credit is on two levels (paper 2):
 //! `window` is a stream's, `lender` the connection's.
 
@@ -12,6 +12,7 @@ mod outlet;
 mod recv;
 mod send;
 mod store;
+mod stream;
 mod table;
 mod turns;
 mod window;

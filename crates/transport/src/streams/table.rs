@@ -7,57 +7,15 @@ use units::Instant;
 
 use super::lender::Lender;
 use super::numbers::Numbers;
-use super::outlet::{Outlet, Places};
-use super::recv::{Progress, RecvHalf};
-use super::send::SendHalf;
+use super::outlet::Outlet;
+use super::recv::Progress;
 use super::store::Pool;
+use super::stream::Stream;
 use super::turns::Priority;
 use super::window::Window;
 use super::{Delivery, Grant, Limits, OpenError, Piece, ReadOutcome, StreamError, WriteOutcome};
 use crate::wire::{MAX_BLOCKED, MAX_CREDITS, StreamCredit};
 use crate::{Event, Side};
-
-/// Bytes that a stream takes beyond what it has credit for.
-const AHEAD: u64 = 64 << 10;
-
-#[derive(Debug)]
-struct Stream {
-    send: SendHalf,
-    recv: RecvHalf,
-    places: Places,
-    priority: Priority,
-    /// The application waits for room to write.
-    write_blocked: bool,
-    /// Stands in the list of streams whose credit must be told.
-    owed: bool,
-    /// The application has let go of it.
-    released: bool,
-}
-
-impl Stream {
-    /// How many bytes the stream may hold unsent: what it has credit for, and a little.
-    fn most_unsent(&self, limits: &Limits, outlet: &Outlet) -> u64 {
-        // What others have queued may use the loan before.
-        let loan = outlet.loan().saturating_sub(outlet.queued());
-        let ahead = (self.send.reach(loan) - self.send.sent()).saturating_add(AHEAD);
-        let most = if outlet.queued() < limits.queued { limits.unsent } else { AHEAD };
-        ahead.min(most)
-    }
-
-    /// Tells a waiting writer that there is room for a good deal again.
-    fn unblock_writer(
-        &mut self,
-        id: u64,
-        (limits, outlet): (&Limits, &Outlet),
-        events: &mut VecDeque<Event>,
-    ) {
-        let room = self.send.unsent() <= self.most_unsent(limits, outlet) / 2;
-        if self.write_blocked && room && self.send.held() < limits.held {
-            self.write_blocked = false;
-            events.push_back(Event::Writable(id));
-        }
-    }
-}
 
 /// All streams, and the credit in both directions.
 #[derive(Debug)]
@@ -120,16 +78,7 @@ impl Streams {
 
     fn insert(&mut self, id: u64) {
         let window = Window::new(self.limits.stream_credit, self.limits.receive_memory);
-        let stream = Stream {
-            send: SendHalf::new(self.remote_stream_credit),
-            recv: RecvHalf::new(window),
-            places: Places::default(),
-            priority: Priority::default(),
-            write_blocked: false,
-            owed: false,
-            released: false,
-        };
-        self.table.insert(id, stream);
+        self.table.insert(id, Stream::new(self.remote_stream_credit, window));
     }
 
     /// The stream that a packet names, opened if it is new. `None` when it is no more.

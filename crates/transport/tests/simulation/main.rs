@@ -229,7 +229,7 @@ fn who_no_longer_waits_to_open_a_stream_asks_for_none() {
     // The search for the largest datagram asks, too.
     world.run_until(ms(5000), |_| false);
     while world.hosts[0].connection().open().is_ok() {}
-    let mut probes = |world: &mut World| {
+    let probes = |world: &mut World| {
         let before = world.stats(0).probes;
         world.run_until(ms(6000), |_| false);
         world.stats(0).probes - before
