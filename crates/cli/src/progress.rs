@@ -143,6 +143,9 @@ impl Bar {
             let left = rate.time_for(Bytes(total) - Bytes(sample.bytes));
             message += &format!(", {} left", whole_seconds(left));
         }
+        if let Some(streams) = figures.streams {
+            message += &format!(", {streams} connections");
+        }
         if let Some(rtt) = figures.rtt {
             message += &format!(", RTT {:.0?}", rtt);
         }

@@ -14,6 +14,8 @@ use units::{Bytes, Rate};
 pub struct Figures {
     /// What carried the data, as `--transport` names it.
     pub carrier: Option<&'static str>,
+    /// TCP connections that share the load.
+    pub streams: Option<usize>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
     /// How fast packets go out; UDP only, `None` where the other side sends the data.
@@ -67,6 +69,7 @@ impl Figures {
         };
         Self {
             carrier: Some("udp"),
+            streams: None,
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
             pacing: Some(rate),
             resent: share(stats.lost.0, stats.sent.0),
@@ -93,6 +96,7 @@ impl Figures {
         };
         Self {
             carrier: Some("tcp"),
+            streams: Some(stats.connected),
             rtt: stats.rtt_smoothed,
             pacing: None,
             resent: share(stats.segments_resent, stats.segments_sent),
@@ -104,12 +108,14 @@ impl Figures {
     /// Leaves out what only the sender of the data knows, unless that is this side.
     #[must_use]
     pub fn known(self, sends: bool) -> Self {
-        if sends { self } else { Self { carrier: self.carrier, rtt: self.rtt, ..Self::default() } }
+        let Self { carrier, streams, rtt, .. } = self;
+        if sends { self } else { Self { carrier, streams, rtt, ..Self::default() } }
     }
 
     /// Adds them to a JSON object.
     pub fn add_to(&self, object: &mut Value) {
         object["transport"] = json!(self.carrier);
+        object["streams"] = json!(self.streams);
         object["rtt_ms"] = json!(self.rtt.map(|rtt| rtt.as_secs_f64() * 1e3));
         object["pacing_bps"] = json!(self.pacing.map(Rate::as_bits_per_sec));
         object["resent"] = json!(self.resent);

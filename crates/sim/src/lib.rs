@@ -42,6 +42,7 @@ pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;
 pub use study::{
-    Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample, Study, run_all,
+    Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample, Stand, Striped,
+    Study, run_all,
 };
 pub use world::{Faults, Struck, World, pattern};

@@ -6,6 +6,9 @@ use core::time::Duration;
 const UNKNOWN: Duration = Duration::from_secs(3);
 /// Nothing is late before, for threads may be slow to run.
 const LEAST: Duration = Duration::from_millis(100);
+/// Nor before so many smoothed delays: a connection that repairs a loss takes two of them for
+/// everything behind it, and on a lossy path that is one record in ten.
+const REPAIR: f64 = 2.5;
 
 /// Smoothed delay and its variation, as TCP has them for its timer (RFC 6298).
 #[derive(Clone, Debug, Default)]
@@ -28,6 +31,7 @@ impl Delay {
 
     /// What takes longer is late.
     pub fn patience(&self) -> Duration {
-        self.smoothed.map_or(UNKNOWN, |smoothed| (smoothed + self.variation * 4).max(LEAST))
+        let Some(smoothed) = self.smoothed else { return UNKNOWN };
+        (smoothed + self.variation * 4).max(smoothed.mul_f64(REPAIR)).max(LEAST)
     }
 }

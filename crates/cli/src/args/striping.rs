@@ -20,6 +20,10 @@ pub struct Striping {
     /// "rtt-bounded:700ms,1.1s".
     #[arg(long, value_name = "N", default_value = "auto")]
     pub streams: Streams,
+    /// Never more TCP connections than this, whatever --streams asks for
+    #[arg(long, value_name = "N", default_value_t = MAX_STREAMS as u16,
+          value_parser = clap::value_parser!(u16).range(1..=MAX_STREAMS as i64))]
+    pub streams_max: u16,
     /// The rate that "--streams equation" is to reach, as in 100mbit [default: what UDP was found to
     /// reach to this host]
     #[arg(long, value_name = "RATE")]
@@ -89,8 +93,8 @@ impl Striping {
             }
             Streams::RttBounded(alpha, beta) => Policy::RttBounded { alpha, beta },
         };
-        let congestion_control = self.tcp_cc.clone();
-        Ok((policy, tcp::Options { congestion_control, ..tcp::Options::default() }))
+        let (congestion_control, most) = (self.tcp_cc.clone(), self.streams_max.into());
+        Ok((policy, tcp::Options { congestion_control, most, ..tcp::Options::default() }))
     }
 }
 

@@ -182,8 +182,14 @@ async fn over(
                 Some(stream) => *stream,
                 None => link::stripe(job, *address, credentials).await?,
             };
+            let watch = stream.watch();
+            let figures = || {
+                watch
+                    .stats()
+                    .map_or_else(Figures::default, |stats| Figures::of_tcp(&stats).known(sends))
+            };
             let mut paced = Paced::new(&mut stream, rate);
-            let summary = request(job, index, &mut paced, Figures::default).await?;
+            let summary = request(job, index, &mut paced, figures).await?;
             let held = paced.held_by();
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);

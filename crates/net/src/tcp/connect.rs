@@ -41,7 +41,7 @@ pub async fn connect(
     }
     let hello = Hello { group: random(), joins: false, policy };
     let mut dialler = Dialler::new(address, credentials.into(), options.clone(), hello);
-    dialler.open(policy.first());
+    dialler.open(policy.first().min(options.most.max(1)));
     let mut failure = None;
     while let Some(dialled) = dialler.dials.join_next().await {
         match dialled.expect("a dial neither panics nor is aborted") {

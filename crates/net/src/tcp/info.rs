@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
+use stripe::count::Law;
 use tokio::net::TcpStream;
 use units::Bytes;
 
@@ -20,6 +22,8 @@ pub struct Stats {
     pub elapsed: Duration,
     /// The most TCP connections it had at a time.
     pub connections: usize,
+    /// How many it has now.
+    pub connected: usize,
     /// How many it should have, as its policy and the other side's saw it last.
     pub target: usize,
     /// The smallest round-trip time any connection saw; `None` before the first sample.
@@ -65,6 +69,21 @@ pub(super) struct Totals {
 }
 
 impl Totals {
+    /// What a controller is to know of the connections, and the segments that all there ever were
+    /// sent, and sent again.
+    pub fn with(mut self, sockets: &[Arc<TcpStream>]) -> (Condition, [u64; 2]) {
+        let infos = infos(sockets);
+        infos.iter().for_each(|info| self.add_info(info));
+        let name =
+            sockets.first().and_then(|socket| SockRef::from(&**socket).tcp_congestion().ok());
+        // The kernel fills up with zeros.
+        let law = name.map_or(Law::Unknown, |name| {
+            Law::of(name.split(|&byte| byte == 0).next().unwrap_or_default())
+        });
+        let condition = Condition { law, ..Condition::of_infos(&infos) };
+        (condition, [self.segments_sent, self.segments_resent])
+    }
+
     /// Adds one. A connection of which the kernel says nothing counts as idle.
     pub fn add(&mut self, socket: &TcpStream) {
         if let Ok(info) = tcp_info(socket.as_fd()) {
@@ -93,25 +112,28 @@ pub(super) struct Condition {
     pub rtt_min: Option<Duration>,
     /// What a connection may have on its way, in whole segments.
     pub window: Bytes,
+    /// Payload of a full segment.
+    pub segment: Bytes,
+    /// How they answer losses.
+    pub law: Law,
 }
 
 impl Condition {
-    pub fn of<'a>(sockets: impl Iterator<Item = &'a TcpStream>) -> Self {
-        let infos: Vec<_> = sockets.filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect();
-        Self::of_infos(&infos)
-    }
-
     fn of_infos(infos: &[TcpInfo]) -> Self {
         let known = |micros: u32| {
             (micros > 0 && micros < u32::MAX).then(|| Duration::from_micros(micros.into()))
         };
         let smoothed: Vec<_> = infos.iter().filter_map(|info| known(info.rtt)).collect();
-        let windows: u64 = infos.iter().map(TcpInfo::window).sum();
+        let mean = |of: fn(&TcpInfo) -> u64| {
+            Bytes(infos.iter().map(of).sum::<u64>() / infos.len().max(1) as u64)
+        };
         Self {
             rtt: (!smoothed.is_empty())
                 .then(|| smoothed.iter().sum::<Duration>() / smoothed.len() as u32),
             rtt_min: infos.iter().filter_map(|info| known(info.min_rtt)).min(),
-            window: Bytes(windows / infos.len().max(1) as u64),
+            window: mean(TcpInfo::window),
+            segment: mean(|info| info.snd_mss.into()),
+            law: Law::Unknown,
         }
     }
 }
@@ -119,8 +141,7 @@ impl Condition {
 impl Stats {
     /// Sums up what the kernel knows.
     pub(super) fn collect(sockets: &[Arc<TcpStream>], mut totals: Totals) -> Self {
-        let infos: Vec<_> =
-            sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect();
+        let infos = infos(sockets);
         infos.iter().for_each(|info| totals.add_info(info));
         let condition = Condition::of_infos(&infos);
         Self {
@@ -187,6 +208,11 @@ impl TcpInfo {
         let receiver = if self.snd_wnd > 0 { self.snd_wnd.into() } else { u64::MAX };
         congestion.min(receiver) / segment * segment
     }
+}
+
+/// Of those of which the kernel says something.
+fn infos(sockets: &[Arc<TcpStream>]) -> Vec<TcpInfo> {
+    sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect()
 }
 
 fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {

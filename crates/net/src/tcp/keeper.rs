@@ -163,15 +163,27 @@ impl Keeper {
     fn measure(&self, controller: &mut dyn Controller) -> Wish {
         let now = clock::now();
         let idle = self.shared.tick(now);
-        let sockets = self.shared.sockets();
-        let condition = Condition::of(sockets.iter().map(|socket| &**socket));
+        let (sockets, gone) = self.shared.sockets();
+        let (condition, [sent, resent]) = gone.with(&sockets);
+        let Condition { window, segment, law, .. } = condition;
         let (Some(rtt), Some(base_rtt)) = (condition.rtt, condition.rtt_min) else {
             return Wish::AsBefore;
         };
         sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
         let delivered = self.shared.delivered();
-        let (connections, window) = (sockets.len(), condition.window);
-        let sample = Sample { now, connections, delivered, rtt, base_rtt, window, idle };
+        let sample = Sample {
+            now,
+            connections: sockets.len(),
+            delivered,
+            rtt,
+            base_rtt,
+            window,
+            segment,
+            sent,
+            resent,
+            law,
+            idle,
+        };
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
         match self.policy {
             Policy::Fixed(_) => Wish::AsBefore,
@@ -185,7 +197,8 @@ impl Keeper {
         let Some(dialler) = &mut self.dialler else {
             return self.shared.wish(own.unwrap_or_default());
         };
-        let target = own.max(self.shared.their_wish()).unwrap_or(width).clamp(1, MAX_STREAMS);
+        let most = dialler.options.most.clamp(1, MAX_STREAMS);
+        let target = own.max(self.shared.their_wish()).unwrap_or(width).clamp(1, most);
         self.shared.aim(target);
         if width < target {
             dialler.open(target - width);

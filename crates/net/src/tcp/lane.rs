@@ -121,11 +121,7 @@ async fn send(shared: &Shared, socket: &TcpStream, id: LaneId, mut sealer: Seale
             }
             Next::Gone => return,
         }
-        let written = write_all(socket, &bytes).await;
-        if let Next::Data(_) = next {
-            shared.written();
-        }
-        if written.is_err() {
+        if write_all(socket, &bytes).await.is_err() {
             // The receiving task notices too, and may have something left to read.
             let _ = SockRef::from(socket).shutdown(Shutdown::Write);
             return;

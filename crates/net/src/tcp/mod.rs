@@ -26,5 +26,5 @@ pub use info::{Limit, Stats};
 pub use keeper::ORPHAN_TIME;
 pub use listener::{Listener, MAX_GROUPS, MAX_HALF_OPEN};
 pub use options::{DEFAULT_BUFFER, MAX_STREAMS, Options};
-pub use stream::StripedStream;
+pub use stream::{StripedStream, Watch};
 pub use stripe::count::Policy;

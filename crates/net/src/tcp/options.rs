@@ -12,16 +12,16 @@ use crate::error::NetError;
 /// The most connections one stream may have.
 pub const MAX_STREAMS: usize = stripe::count::MAX_CONNECTIONS;
 
-/// The default of [`Options::buffer`]: a second of 1 Gbit/s, so that some connections may wait for
+/// The default of [`Options::buffer`]: two seconds of 1 Gbit/s, so that some connections may wait for
 /// retransmissions over a 200 ms path while the others go on.
-pub const DEFAULT_BUFFER: Bytes = Bytes::mib(128);
+pub const DEFAULT_BUFFER: Bytes = Bytes::mib(256);
 
 /// Unsent bytes in the kernel, all connections of a stream together, above which they count as busy.
 /// What waits in the kernel can no longer go to a faster connection; a few milliseconds of a fast
 /// link keep them from running dry.
 const UNSENT: u32 = 1 << 20;
 /// What that is for one connection, at least and at most.
-const UNSENT_ONE: [u32; 2] = [16 << 10, 128 << 10];
+const UNSENT_ONE: [u32; 2] = [8 << 10, 128 << 10];
 
 /// A connection whose data nobody acknowledges for so long is given up; the kernel alone would try
 /// for a quarter of an hour.
@@ -47,11 +47,14 @@ pub struct Options {
     /// The most a stream holds of what came out of order or was not yet read, and the most of what
     /// it sent and the other side has not confirmed; but 1 MiB at least.
     pub buffer: Bytes,
+    /// The most connections that a client opens for a stream, whatever is asked for; 1 to
+    /// [`MAX_STREAMS`].
+    pub most: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { congestion_control: None, buffer: DEFAULT_BUFFER }
+        Self { congestion_control: None, buffer: DEFAULT_BUFFER, most: MAX_STREAMS }
     }
 }
 

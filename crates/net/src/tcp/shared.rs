@@ -53,7 +53,6 @@ impl Shared {
             lanes: BTreeMap::new(),
             joined: 0,
             gone: Totals::default(),
-            unwritten: 0,
             received: 0,
             most: 0,
             target: 0,
@@ -88,14 +87,10 @@ impl Shared {
         Poll::Ready(Ok(written))
     }
 
-    /// Ready when the kernel has all that was written.
-    pub fn poll_flush(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.lock();
-        self.check()?;
-        if state.is_flushed() {
-            return Poll::Ready(Ok(()));
-        }
-        wait(&mut state.writer, cx)
+    /// Ready at once, for whatever was written goes by itself as soon as a connection can take it.
+    /// Waiting until it has gone would wait for the slowest connection while all others are idle.
+    pub fn poll_flush(&self) -> Poll<io::Result<()>> {
+        Poll::Ready(self.check())
     }
 
     /// Ready when the other side has all that was written, and the end of it.
@@ -154,22 +149,24 @@ impl Shared {
 
     // The keeper's side.
 
-    /// The connections.
-    pub fn sockets(&self) -> Vec<Arc<TcpStream>> {
-        self.lock().lanes.values().map(|lane| lane.socket.clone()).collect()
+    /// The connections, and what those did that are gone.
+    pub fn sockets(&self) -> (Vec<Arc<TcpStream>>, Totals) {
+        let state = self.lock();
+        (state.lanes.values().map(|lane| lane.socket.clone()).collect(), state.gone.clone())
     }
 
     /// The stream's figures.
     pub fn stats(&self, elapsed: Duration) -> Stats {
-        let sockets = self.sockets();
+        let (sockets, gone) = self.sockets();
         let state = self.lock();
         Stats {
             sent: state.scatter.delivered(),
             received: units::Bytes(state.received),
             elapsed,
             connections: state.most,
+            connected: state.lanes.len(),
             target: state.target,
-            ..Stats::collect(&sockets, state.gone.clone())
+            ..Stats::collect(&sockets, gone)
         }
     }
 
@@ -292,15 +289,6 @@ impl Shared {
                 let lane = state.lanes.get_mut(&id).expect("there, or the next would be Gone");
                 wait(&mut lane.idle, cx)
             }
-        }
-    }
-
-    /// The kernel has taken a data record.
-    pub fn written(&self) {
-        let mut state = self.lock();
-        state.unwritten -= 1;
-        if state.is_flushed() {
-            wake(&mut state.writer);
         }
     }
 

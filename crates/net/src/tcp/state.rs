@@ -17,7 +17,7 @@ const LIMIT_STEPS: u64 = 4;
 pub(super) struct State {
     pub(super) scatter: Scatter,
     pub(super) gather: Gather,
-    /// The stream's user, waiting for room or for everything to be sent.
+    /// The stream's user, waiting for room or for everything to be confirmed.
     pub(super) writer: Option<Waker>,
     /// The stream's user, waiting for data.
     pub(super) reader: Option<Waker>,
@@ -26,8 +26,6 @@ pub(super) struct State {
     pub(super) joined: u32,
     /// What those did that are gone.
     pub(super) gone: Totals,
-    /// Records taken by lanes and not yet handed to the kernel.
-    pub(super) unwritten: usize,
     pub(super) received: u64,
     /// The most lanes there were at a time, and how many there should be.
     pub(super) most: usize,
@@ -80,10 +78,6 @@ pub(super) fn wake(waker: &mut Option<Waker>) {
 }
 
 impl State {
-    pub(super) fn is_flushed(&self) -> bool {
-        self.scatter.queued() == 0 && self.unwritten == 0
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.scatter.is_confirmed() && self.gather.is_complete()
     }
@@ -119,7 +113,6 @@ impl State {
             self.scatter.drain(id);
         }
         if let Some(record) = self.scatter.take(now, id) {
-            self.unwritten += 1;
             // Half a queue at a time, or user and lanes would wake each other at every record.
             if self.scatter.queued() <= MAX_QUEUED / 2 {
                 wake(&mut self.writer);

@@ -79,6 +79,25 @@ impl StripedStream {
     pub fn stats(&self) -> Stats {
         self.shared.stats(clock::now().since(self.since))
     }
+
+    /// The same for somebody else, while others read and write.
+    pub fn watch(&self) -> Watch {
+        Watch { shared: self.downgrade(), since: self.since }
+    }
+}
+
+/// Looks at a stream that others use.
+#[derive(Clone)]
+pub struct Watch {
+    shared: Weak<Shared>,
+    since: Instant,
+}
+
+impl Watch {
+    /// What the stream has done so far; `None` when it is gone.
+    pub fn stats(&self) -> Option<Stats> {
+        Some(self.shared.upgrade()?.stats(clock::now().since(self.since)))
+    }
 }
 
 impl AsyncRead for StripedStream {
@@ -101,8 +120,8 @@ impl AsyncWrite for StripedStream {
         self.shared.poll_write(cx, data)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.shared.poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.poll_flush()
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -23,6 +23,7 @@ mod flow;
 mod network;
 mod outcome;
 mod parallel;
+mod striped;
 mod tcp;
 mod udp;
 
@@ -35,6 +36,7 @@ pub use flow::{FlowConfig, Protocol};
 use network::Network;
 pub use outcome::{Documents, FlowReport, Outcome, QueueReport, Sample};
 pub use parallel::run_all;
+pub use striped::{Stand, Striped};
 
 /// How often a run looks at the queue.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -70,6 +70,8 @@ pub(super) struct Network {
     near: Vec<Access>,
     far: Vec<Access>,
     pub(super) flows: Vec<Line>,
+    mtu: Bytes,
+    seed: u64,
     /// Packets that any link took.
     pub(super) packets: u64,
     out: Vec<Body>,
@@ -87,21 +89,34 @@ impl Network {
             near: Vec::new(),
             far: Vec::new(),
             flows: Vec::new(),
+            mtu: study.mtu(),
+            seed: study.path.seed,
             packets: 0,
             out: Vec::new(),
         };
         network.near = network.access(study, &study.near, FORWARD);
         network.far = network.access(study, &study.far, BACK);
-        for (index, config) in study.flows.iter().enumerate() {
-            // Neighbouring seeds must not meet each other's flows.
-            let seed = study.path.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
-            network.flows.push(line(config, study.mtu(), seed));
-        }
-        network.planned = vec![Instant::FAR_FUTURE; network.links.len() + 2 * study.flows.len()];
-        for flow in 0..network.flows.len() {
-            network.plan_end(flow, End::Sender);
+        network.planned = vec![Instant::FAR_FUTURE; network.links.len()];
+        for config in &study.flows {
+            network.add(config);
         }
         network
+    }
+
+    /// Adds a flow; gives its number.
+    pub(super) fn add(&mut self, config: &FlowConfig) -> usize {
+        let index = self.flows.len();
+        // Neighbouring seeds must not meet each other's flows.
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+        self.flows.push(line(config, self.mtu, seed));
+        self.planned.extend([Instant::FAR_FUTURE; 2]);
+        self.plan_end(index, End::Sender);
+        index
+    }
+
+    /// Cuts a flow off at a time.
+    pub(super) fn stop(&mut self, flow: usize, at: Duration) {
+        self.flows[flow].stop = START + at;
     }
 
     /// Makes the links of a side's hosts, which lead to the bottleneck's link `to`.

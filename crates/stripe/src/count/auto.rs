@@ -1,19 +1,23 @@
 //! As many connections as help, without a parameter.
 //!
-//! The rate of payload is measured over windows of a few round trips. While it grows, TCP is still
-//! finding its way, and nothing is changed. When it stands still although nothing waits in the
-//! path's queue, each connection is held back by something of its own (losses, a window), so there
-//! are up to twice as many from then on; unless the last step had brought next to nothing, which is
-//! then taken back. The same when the rate falls short of what the path has carried before: slow
-//! start shows what that is long before losses have brought each connection down to its own rate.
-//! When the queue grows, the path is full, and the count stays; from time to time a few more are tried
-//! if the queue has gone, or a few less if it stands. Connections that do not come are not waited for
-//! for ever.
+//! The rate of payload is measured over windows of a few round trips. While nothing waits in the
+//! path's queue and the rate no longer grows, each connection is held back by something of its own.
+//!
+//! When that is losses, what they will leave of each connection's window is known before it has come
+//! to that ([`Law`](super::Law)): there are at once as many as carry the best rate seen with such
+//! windows, paper 1's equation (2)' with W' from the losses. Slow start shows what that rate is. Only
+//! losses count that were there without a queue, and with fewer connections.
+//!
+//! Otherwise there are up to twice as many from then on; unless the last step had brought next to
+//! nothing, which is then taken back. When the queue grows, the path is full, and the count stays;
+//! from time to time a few more are tried if the queue has gone, or a few less if it stands.
+//! Connections that do not come are not waited for for ever.
 
 use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
+use super::losses::Losses;
 use super::{Controller, MAX_CONNECTIONS, Sample};
 
 /// The first count is one for each of these in the round-trip time, for a long path takes each
@@ -38,11 +42,20 @@ const FADE: f64 = 0.99;
 /// So much of the base round-trip time in the queue, or the second, is a queue.
 const QUEUED: f64 = 1.0 / 16.0;
 const QUEUED_LEAST: Duration = Duration::from_millis(4);
+/// Half of the deepest queue of late is one whose end may have come, where segments are lost; but not
+/// less nor more than these parts of the base round-trip time, nor less than this. Before it has been
+/// filled once, its depth is not known, and bursts alone make queues: then it is the greater part.
+const CROWDED: [f64; 2] = [1.0 / 64.0, 3.0 / 16.0];
+const CROWDED_LEAST: Duration = Duration::from_millis(1);
 /// Windows to rest before something else is tried, doubled whenever that was in vain.
 const REST: [u32; 2] = [4, 64];
 /// Ticks for which another connection is waited for. Then there are no more to be had: the other
 /// side, or something between, allows fewer.
 const PATIENCE: u32 = 100;
+/// So many more than the losses ask for, because windows swing about their mean.
+const SPARE: f64 = 1.2;
+/// What is worth a step at once.
+const STEP: f64 = 1.1;
 
 /// See the module.
 #[derive(Debug)]
@@ -53,9 +66,15 @@ pub struct Auto {
     last: Option<f64>,
     /// The best of late.
     best: f64,
+    /// The deepest queue of late, and whether the rate ever stood still before one.
+    deepest: Duration,
+    filled: bool,
+    losses: Losses,
     state: State,
     rest: u32,
-    /// The most connections there were since the count was raised, and the ticks since then.
+    /// The most connections that can be had.
+    most: usize,
+    /// The most there were since one was missing, and the ticks since another came.
     arrived: usize,
     waited: u32,
 }
@@ -64,8 +83,20 @@ pub struct Auto {
 struct Window {
     start: Instant,
     delivered: Bytes,
-    /// The least mean round-trip time in it.
-    rtt: Duration,
+    /// The least and the greatest mean round-trip time in it.
+    rtt: [Duration; 2],
+}
+
+/// A window that has ended.
+struct Seen {
+    /// Bits a second.
+    rate: f64,
+    /// Whether there was a queue all the time.
+    queued: bool,
+    /// Whether the rate has not come to rest.
+    grows: bool,
+    /// How many connections the losses ask for; 0 for none in particular.
+    needed: usize,
 }
 
 /// What the count is doing.
@@ -79,64 +110,108 @@ enum State {
 
 impl Auto {
     /// Begins with so many connections; 0 for a number that suits the round-trip time.
-    pub const fn new(first: usize) -> Self {
-        let state = State::Tries { from: 0, rate: 0.0 };
-        let (window, last, best) = (None, None, 0.0);
-        Self { count: first, window, last, best, state, rest: REST[0], arrived: 0, waited: 0 }
+    pub fn new(first: usize) -> Self {
+        Self {
+            count: first,
+            window: None,
+            last: None,
+            best: 0.0,
+            deepest: Duration::ZERO,
+            filled: false,
+            losses: Losses::default(),
+            state: State::Tries { from: 0, rate: 0.0 },
+            rest: REST[0],
+            most: MAX_CONNECTIONS,
+            arrived: 0,
+            waited: 0,
+        }
     }
 
-    /// The rate of a window that has just ended, in bits a second, and whether there was a queue.
-    fn measure(&mut self, sample: &Sample) -> Option<(f64, bool)> {
+    /// What a window has shown, when it has just ended.
+    fn measure(&mut self, sample: &Sample) -> Option<Seen> {
         let Sample { now, delivered, rtt, base_rtt, .. } = *sample;
         let length = rtt.mul_f64(ROUND_TRIPS).clamp(WINDOW[0], WINDOW[1]);
-        let window = self.window.get_or_insert(Window { start: now, delivered, rtt });
-        window.rtt = window.rtt.min(rtt);
+        let fresh = Window { start: now, delivered, rtt: [rtt; 2] };
+        let window = self.window.get_or_insert(fresh);
+        window.rtt = [window.rtt[0].min(rtt), window.rtt[1].max(rtt)];
         if now.since(window.start) < length {
             return None;
         }
         let rate = Rate::of(delivered - window.delivered, now.since(window.start))?;
-        let queued = window.rtt > base_rtt + base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
+        let rate = rate.as_bits_per_sec() as f64;
+        let [least, most] = window.rtt.map(|rtt| rtt.saturating_sub(base_rtt));
+        let queued = least > base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
         self.window = None;
-        Some((rate.as_bits_per_sec() as f64, queued))
+        let grows = self.last.replace(rate).is_none_or(|last| rate > last * GROWS);
+        self.filled |= !grows;
+        let crowded = most > self.crowded(base_rtt);
+        self.deepest = most.max(self.deepest.mul_f64(FADE));
+        self.best = rate.max(self.best * FADE);
+        self.losses.note(sample.sent, sample.resent, crowded);
+        Some(Seen { rate, queued, grows, needed: self.needed(sample).unwrap_or(0) })
+    }
+
+    /// The queue from which on losses may be of its making.
+    fn crowded(&self, base_rtt: Duration) -> Duration {
+        let [least, most] = CROWDED.map(|share| base_rtt.mul_f64(share).max(CROWDED_LEAST));
+        if self.filled { (self.deepest / 2).clamp(least, most) } else { most }
+    }
+
+    /// As many as carry the best rate when losses have had their effect on each.
+    fn needed(&self, sample: &Sample) -> Option<usize> {
+        let window = self.losses.window(sample.law, sample.rtt)? * sample.segment.0 as f64 * 8.0;
+        let needed = self.best * sample.rtt.as_secs_f64() / window * SPARE;
+        Some((needed.ceil() as usize).clamp(1, MAX_CONNECTIONS))
     }
 
     fn try_other(&mut self, count: usize, rate: f64) {
         self.state = State::Tries { from: self.count, rate };
-        self.count = count;
+        self.count = count.min(self.most);
         self.last = None;
-        (self.arrived, self.waited) = (0, 0);
     }
 
     /// Waits for connections that are missing, and makes do with those there are when no more come.
     fn wait(&mut self, connections: usize) {
-        self.waited += 1;
-        if connections > self.arrived {
+        if connections >= self.count || connections > self.arrived {
             (self.arrived, self.waited) = (connections, 0);
         }
-        if self.waited >= PATIENCE {
-            self.count = connections.max(1);
-            self.rest = (self.rest * 2).min(REST[1]);
-            self.state = State::Rests(self.rest);
+        self.waited += 1;
+        if self.waited > PATIENCE {
+            (self.count, self.most) = (connections.max(1), connections.max(1));
+            (self.arrived, self.waited) = (0, 0);
+            self.rest_longer();
         }
+    }
+
+    fn rest_longer(&mut self) {
+        self.rest = (self.rest * 2).min(REST[1]);
+        self.state = State::Rests(self.rest);
     }
 
     /// As many more as the rate falls short by, but no more than twice as many.
     fn grow(&mut self, rate: f64, factor: f64) {
         let factor = (self.best / rate).clamp(factor, 2.0);
-        self.try_other(((self.count as f64 * factor).ceil() as usize).min(MAX_CONNECTIONS), rate);
+        self.try_other(((self.count as f64 * factor) as usize).max(self.count + 1), rate);
     }
 
     /// Back to the count before: the other brought nothing.
     fn take_back(&mut self, count: usize, rate: f64) {
         self.count = count;
         self.best = rate;
-        self.rest = (self.rest * 2).min(REST[1]);
-        self.state = State::Rests(self.rest);
+        self.rest_longer();
     }
 
-    /// What the rate of the last window, which no longer grows, means for the count.
-    fn decide(&mut self, rate: f64, queued: bool) {
+    /// What a window means for the count.
+    fn decide(&mut self, seen: &Seen) {
+        let Seen { rate, queued, grows, .. } = *seen;
+        let needed = seen.needed.min(self.most);
+        if !queued && needed as f64 > self.count as f64 * STEP {
+            self.count = needed;
+            self.state = State::Rests(REST[0]);
+            return;
+        }
         match self.state {
+            _ if grows => {}
             State::Tries { from, rate: before } if from < self.count => {
                 // What fell was not the rate of that count, but that of its beginning.
                 let settled = rate * GROWS >= before;
@@ -152,12 +227,17 @@ impl Auto {
                 self.take_back(from, before);
             }
             State::Tries { .. } => self.state = State::Rests(REST[0]),
-            State::Rests(_) if !queued && rate < self.best * SHORT => self.grow(rate, 1.25),
-            State::Rests(left) if left > 0 => self.state = State::Rests(left - 1),
-            State::Rests(_) if queued && self.count > 1 => {
-                self.try_other((self.count * 3 / 4).max(1), rate);
+            State::Rests(_) if !queued && needed == 0 && rate < self.best * SHORT => {
+                self.grow(rate, 1.25);
             }
-            State::Rests(_) if !queued => self.grow(rate, 1.5),
+            State::Rests(left) if left > 0 => self.state = State::Rests(left - 1),
+            State::Rests(_) if !queued => {
+                self.most = MAX_CONNECTIONS;
+                self.grow(rate, 1.5);
+            }
+            State::Rests(_) if self.count > needed.max(1) => {
+                self.try_other((self.count * 3 / 4).max(needed).max(1), rate);
+            }
             State::Rests(_) => {}
         }
     }
@@ -169,23 +249,22 @@ impl Controller for Auto {
             let count = sample.base_rtt.as_nanos() / FIRST_PER.as_nanos();
             self.count = (count as usize).clamp(FIRST[0], FIRST[1]);
         }
+        // Of a stream with nothing to send no connections are opened.
+        if sample.idle {
+            self.window = None;
+            return self.count;
+        }
+        self.wait(sample.connections);
         // Connections still on their way: nothing can be told of the count yet.
         let incomplete = sample.connections < self.count
             && matches!(self.state, State::Tries { from, .. } if from < self.count);
-        if sample.idle || incomplete {
+        if incomplete {
             self.window = None;
-            // Of a stream with nothing to send no connections are opened.
-            if !sample.idle {
-                self.wait(sample.connections);
-            }
-        } else if let Some((rate, queued)) = self.measure(sample) {
-            let grows = self.last.is_none_or(|last| rate > last * GROWS);
-            self.last = Some(rate);
-            self.best = rate.max(self.best * FADE);
+        } else if let Some(seen) = self.measure(sample)
+            && seen.rate > 0.0
+        {
             // Nothing at all is an outage, and no reason for anything.
-            if !grows && rate > 0.0 {
-                self.decide(rate, queued);
-            }
+            self.decide(&seen);
         }
         self.count
     }

@@ -3,6 +3,7 @@
 
 mod auto;
 mod equation;
+mod losses;
 mod rtt_bounded;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use units::{Bytes, Instant, Rate};
 
 pub use auto::Auto;
 pub use equation::Equation;
+pub use losses::Law;
 pub use rtt_bounded::RttBounded;
 
 /// Bytes of a policy on the wire.
@@ -34,6 +36,14 @@ pub struct Sample {
     pub base_rtt: Duration,
     /// How much a connection may have on its way, in whole segments, its mean over the connections.
     pub window: Bytes,
+    /// Payload of a full segment.
+    pub segment: Bytes,
+    /// Segments sent since the beginning.
+    pub sent: u64,
+    /// Of these, sent again.
+    pub resent: u64,
+    /// How the connections answer losses.
+    pub law: Law,
     /// Whether connections had nothing to send since the last sample: more would not help.
     pub idle: bool,
 }

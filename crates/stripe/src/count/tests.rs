@@ -2,6 +2,20 @@
 
 use super::*;
 
+const NOTHING: Sample = Sample {
+    now: Instant::ZERO,
+    connections: 1,
+    delivered: Bytes(0),
+    rtt: Duration::ZERO,
+    base_rtt: Duration::ZERO,
+    window: Bytes(0),
+    segment: Bytes(1448),
+    sent: 0,
+    resent: 0,
+    law: Law::Unknown,
+    idle: false,
+};
+
 /// Connections that each reach a rate of their own, over a link whose queue fills when they are too
 /// many.
 struct Path {
@@ -36,6 +50,7 @@ impl Path {
                 base_rtt: self.base,
                 window: self.window,
                 idle: false,
+                ..NOTHING
             };
             count = controller.connections(&sample).clamp(1, 512);
             counts.push(count);
@@ -81,8 +96,7 @@ fn auto_is_not_misled_by_the_passing_rates_of_slow_start() {
             delivered: Bytes((bits / 8.0) as u64),
             rtt: Duration::from_millis(200 + if offered > 1e9 { 50 } else { 0 }),
             base_rtt: Duration::from_millis(200),
-            window: Bytes(0),
-            idle: false,
+            ..NOTHING
         };
         let count = controller.connections(&sample).clamp(1, 512);
         ages.iter_mut().for_each(|age| *age += 1);
@@ -149,8 +163,7 @@ fn paper_3s_bounds_halve_above_beta_and_add_below_alpha() {
         delivered: Bytes(0),
         rtt: Duration::from_millis(1500),
         base_rtt: Duration::from_millis(560),
-        window: Bytes(0),
-        idle: false,
+        ..NOTHING
     };
     assert_eq!(crowded.connections(&sample), 16);
     assert_eq!(crowded.connections(&sample), 16, "one step at a time");
