@@ -430,10 +430,9 @@ pub struct Demo {
     /// Size of the generated tree
     #[arg(long, value_name = "BYTES", default_value = "256MiB", conflicts_with = "source")]
     pub size: Bytes,
-    /// TCP connections of the striped run
-    #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u16).range(1..=net::tcp::MAX_STREAMS as i64))]
-    pub streams: u16,
+    /// TCP connections of the striped run, as --streams of cp: auto, or a number
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = striping::checked)]
+    pub streams: String,
     /// The most seconds each of the TCP runs may take
     #[arg(long, value_name = "N", default_value_t = 15,
           value_parser = clap::value_parser!(u64).range(1..=3600))]

@@ -164,7 +164,7 @@ fn the_demo_compares_three_ways() {
         return;
     };
     let shown = demo(&home, &["--streams", "4"]);
-    for way in ["plain TCP (CUBIC)", "striped TCP x 4", "Longhaul UDP"] {
+    for way in ["plain TCP (CUBIC)", "striped TCP (4)", "Longhaul UDP"] {
         assert!(shown.contains(way), "{shown}");
     }
 }

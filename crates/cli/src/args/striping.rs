@@ -71,6 +71,11 @@ impl FromStr for Streams {
     }
 }
 
+/// What `--streams` says, to be handed on.
+pub fn checked(text: &str) -> Result<String, String> {
+    text.parse::<Streams>().map(|_| text.to_owned())
+}
+
 impl Striping {
     /// Whether the count that comes out is worth remembering.
     pub fn learns(&self) -> bool {

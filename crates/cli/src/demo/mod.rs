@@ -75,10 +75,10 @@ async fn show(options: &Demo, site: &Site, folder: &Path) -> anyhow::Result<()> 
     let mut rows = Vec::new();
     if let Site::Lab(lab) = site {
         rows.push(crossing.by_plain_tcp(lab, bound).await?);
-        let streams = options.streams.to_string();
+        let streams = &options.streams;
         let striped = Ride {
-            name: format!("striped TCP x {streams}"),
-            arguments: ["--transport", "tcp", "--streams", &streams].map(str::to_owned).to_vec(),
+            name: format!("striped TCP ({streams})"),
+            arguments: ["--transport", "tcp", "--streams", streams].map(str::to_owned).to_vec(),
             bound: Some(bound),
         };
         rows.push(crossing.by_cp(&striped, "striped").await?);
@@ -130,7 +130,7 @@ fn introduce(path: &PathOptions, site: &Site, files: u64, bytes: Bytes, folder: 
     );
     match site {
         Site::Lab(_) => say!(
-            "Two hosts in network namespaces, TCP with CUBIC and buffers of up to 256 MB; trees in \
+            "Two hosts in network namespaces, plain TCP with CUBIC, buffers of up to 256 MB; trees in \
              {}.\n",
             folder.display()
         ),
