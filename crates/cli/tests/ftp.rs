@@ -196,13 +196,15 @@ fn tnftp() {
         let server = FtpServer::start(host, &[]);
         server.home.file("file", SIZE);
         server.half_got("rest");
+        server.half_put("half");
+        server.home.file("half", SIZE);
         let script = format!(
             "user ann {PASSWORD}\nbinary\nprompt\nls\nget big got\nreget big rest\nput file\n\
-             rename file renamed\ncd dir/below\nmget o*\npassive\ncd /\nget big active\nbye\n"
+             restart {PART}\nput half\nrename file renamed\ncd dir/below\nmget o*\npassive\ncd /\nget big active\nbye\n"
         );
         let said = server.run("tnftp", &["-n", "-v", server.bare_host(), &server.port], &script);
         assert!(said.contains("226"), "{said}");
-        for name in ["got", "rest", "active", "root/renamed"] {
+        for name in ["got", "rest", "active", "root/renamed", "root/half"] {
             server.is_there(name, &bytes(SIZE));
         }
         server.is_there("one", b"1");
