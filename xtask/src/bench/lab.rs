@@ -109,6 +109,11 @@ impl Bed {
         self.folder.path()
     }
 
+    /// The release build.
+    pub fn build(&self) -> &Build {
+        &self.build
+    }
+
     /// The product.
     pub fn binary(&self) -> &Path {
         &self.build.binary

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 pub use self::crossing::Cell;
-pub use self::peer::{Count, Peer, build};
+pub use self::peer::{Count, Peer, build, require};
 pub use self::record::Records;
 use self::record::Row;
 use super::lab::{Bed, payload_limit};

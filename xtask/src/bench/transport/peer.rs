@@ -174,13 +174,19 @@ impl Peer {
     }
 }
 
-/// Checks for what the peers want, and builds what has to be built; gives the folder of it.
-pub fn build(peers: &[&Peer]) -> Result<PathBuf> {
-    for (program, source) in peers.iter().flat_map(|peer| peer.wants) {
+/// Checks for programs, and says where one comes from that is missing.
+pub fn require(programs: &[(&str, &str)]) -> Result<()> {
+    for (program, source) in programs {
         let look = ["-c", "command -v \"$0\" >/dev/null", program];
         let found = Command::new("sh").args(look).status().context("cannot start a shell")?;
         ensure!(found.success(), "{program} is missing: {source}");
     }
+    Ok(())
+}
+
+/// Checks for what the peers want, and builds what has to be built; gives the folder of it.
+pub fn build(peers: &[&Peer]) -> Result<PathBuf> {
+    peers.iter().try_for_each(|peer| require(peer.wants))?;
     let folder = target_directory()?.join("peers");
     std::fs::create_dir_all(&folder)?;
     let wanted = |start: &str| peers.iter().any(|peer| peer.name.starts_with(start));

@@ -1,4 +1,4 @@
-//! Striped TCP: our count of connections beside fixed ones, and beside programs that split a file.
+//! Our count of connections beside fixed ones, and beside programs that split a file.
 //!
 //! All get the same file from one `longhaul serve`: ours from itself, the others from its FTP, over the
 //! paths and with the records of `transport`.
@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::lab::Bed;
-use super::transport::{Cell, Count, Peer, Records, build};
-use super::{spread, verdict};
+use super::super::lab::Bed;
+use super::super::transport::{Cell, Count, Peer, Records, build};
+use super::super::{spread, verdict};
 
 /// What of the best fixed count's rate `auto` must reach.
 const GOAL: f64 = 0.95;
@@ -20,7 +20,7 @@ const RCLONE: &[(&str, &str)] = &[("rclone", "apt-get install rclone")];
 
 /// What to measure.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct Counts {
     /// Fixed counts of connections.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,512")]
     counts: Vec<u16>,
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 /// Measures what is not recorded yet, then prints the table; false when `auto` misses its goal.
-pub fn run(args: &Args) -> Result<bool> {
+pub fn run(args: &Counts) -> Result<bool> {
     let contenders = contenders(args)?;
     ensure!(args.seconds >= 4, "a run of less than 4 seconds has no second half to speak of");
     let bed = Bed::new()?;
@@ -115,7 +115,7 @@ fn print(cell: &Cell, cc: &str, contenders: &[Peer], records: &Records) -> bool 
     reached
 }
 
-fn contenders(args: &Args) -> Result<Vec<Peer>> {
+fn contenders(args: &Counts) -> Result<Vec<Peer>> {
     let mut all = Vec::new();
     for cc in &args.cc {
         let ours = |streams: &str| {

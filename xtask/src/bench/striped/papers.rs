@@ -1,0 +1,175 @@
+//! The set-ups of papers 1 and 3, with their windows and segments; and a path that needs no stripes.
+//!
+//! They need little of a machine, so several runs go side by side, each over a path of its own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Result;
+
+use super::super::lab::Bed;
+use super::super::verdict;
+use super::ride::{Ride, Told};
+
+/// Runs at a time.
+const TOGETHER: usize = 6;
+
+/// Paper 3's satellite (T1, 192,000 byte/s), with a second of queue.
+const SATELLITE: &str = "--rate 1.536mbit --rtt 560ms --loss 0 --queue 1s";
+const SATELLITE_BYTES: f64 = 192_000.0;
+/// Payload of a packet there: segments of 512 bytes without options, and their headers.
+const SATELLITE_PAYLOAD: f64 = 512.0 / 552.0;
+/// What of that must be reached.
+const SATELLITE_GOAL: f64 = 0.9;
+/// With more connections allowed, no less than this of the best with fewer.
+const NO_FALL: f64 = 0.95;
+/// The time to come to that.
+const SATELLITE_START: f64 = 10.0;
+
+/// Paper 1's ATM path.
+const OC3: &str = "--rate 155mbit --rtt 200ms --loss 0 --queue 100ms";
+/// Bit/s of one connection there by equation 2, with a window of 24 KiB.
+const OC3_ONE: f64 = 24_576.0 * 8.0 / 0.2;
+/// What `equation` is to reach there, Mbit/s.
+const OC3_TARGETS: [u64; 2] = [5, 12];
+/// How far off the equation may be.
+const OC3_NEAR: f64 = 0.1;
+const OC3_START: f64 = 4.0;
+
+const CLEAN: &str = "--rate 100mbit --rtt 20ms --loss 0 --queue 50ms";
+/// The most connections it may take there.
+const CLEAN_MOST: u64 = 4;
+
+/// A receiver whose windows are 24 KiB, and whose segments carry so many bytes.
+fn old_host(segment: u64) -> String {
+    format!(
+        "ip route change $LONGHAUL_FAR dev path proto static scope link congctl cubic \
+         window 24576 advmss {segment}; sysctl -qw net.ipv4.tcp_timestamps=0"
+    )
+}
+
+/// Runs all, some at a time; what they told in the same order.
+fn all(bed: &Bed, rides: &[Ride]) -> Result<Vec<Told>> {
+    let (next, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::SeqCst);
+            let Some(ride) = rides.get(at) else { return };
+            let result = ride.run(bed, 1);
+            told.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..TOGETHER.min(rides.len()) {
+            scope.spawn(work);
+        }
+    });
+    let mut told = told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    told.sort_by_key(|(at, _)| *at);
+    told.into_iter().map(|(_, told)| told).collect()
+}
+
+/// Both papers; false when a goal is missed.
+pub fn run() -> Result<bool> {
+    let bed = Bed::new()?;
+    bed.fill("file", 64 << 20)?;
+    Ok(satellite(&bed)? & equation(&bed)?)
+}
+
+fn satellite(bed: &Bed) -> Result<bool> {
+    const MOST: [u64; 4] = [4, 8, 16, 32];
+    const POLICIES: [&str; 2] = ["rtt-bounded", "auto"];
+    let prepare = old_host(512);
+    let ride = |policy: &str, most: u64| Ride {
+        path: SATELLITE,
+        prepare: &prepare,
+        serve: "--tcp-cc cubic",
+        copy: format!("--streams {policy} --streams-max {most}"),
+        seconds: 60,
+        ..Ride::default()
+    };
+    let rides: Vec<_> =
+        POLICIES.iter().flat_map(|policy| MOST.map(|most| ride(policy, most))).collect();
+    let told = all(bed, &rides)?;
+    let limit = SATELLITE_BYTES * SATELLITE_PAYLOAD;
+    println!("T1 satellite, 560 ms, queue 1 s, windows of 24 KiB, segments of 512 bytes, CUBIC");
+    println!("| policy | at most | connections | byte/s after 10 s | of {limit:.0} |");
+    println!("|---|---|---|---|---|");
+    let mut reached = true;
+    for (policy, told) in POLICIES.iter().zip(told.chunks(MOST.len())) {
+        let mut best = 0.0_f64;
+        for (most, told) in MOST.iter().zip(told) {
+            let rate = told.rate_from(SATELLITE_START);
+            let holds = rate >= SATELLITE_GOAL * limit && rate >= NO_FALL * best;
+            best = best.max(rate);
+            reached &= holds;
+            println!(
+                "| {policy} | {most} | {} | {rate:.0} | {:.1}% ({}) |",
+                told.streams_from(SATELLITE_START),
+                rate / limit * 100.0,
+                verdict(holds),
+            );
+        }
+    }
+    println!();
+    Ok(reached)
+}
+
+fn equation(bed: &Bed) -> Result<bool> {
+    const COUNTS: [u64; 5] = [1, 2, 4, 8, 16];
+    let prepare = old_host(1460);
+    let ride = |copy: String| Ride {
+        path: OC3,
+        prepare: &prepare,
+        serve: "--tcp-cc cubic",
+        copy,
+        seconds: 20,
+        ..Ride::default()
+    };
+    let fixed = COUNTS.map(|count| ride(format!("--streams {count}")));
+    let targets =
+        OC3_TARGETS.map(|target| ride(format!("--streams equation --target-rate {target}mbit")));
+    let rides: Vec<_> = fixed.into_iter().chain(targets).collect();
+    let told = all(bed, &rides)?;
+    println!("155 Mbit/s, 200 ms, windows of 24 KiB, segments of 1460 bytes");
+    println!("| asked for | connections | Mbit/s | expected |");
+    println!("|---|---|---|---|");
+    let counts = COUNTS.map(|count| count as f64 * OC3_ONE);
+    let expected = counts.into_iter().chain(OC3_TARGETS.map(|target| target as f64 * 1e6));
+    let mut reached = true;
+    for ((ride, told), expected) in rides.iter().zip(&told).zip(expected) {
+        let rate = told.rate_from(OC3_START) * 8.0;
+        let holds = (rate / expected - 1.0).abs() <= OC3_NEAR;
+        reached &= holds;
+        println!(
+            "| {} | {} | {:.2} | {:.2} ({}) |",
+            ride.copy,
+            told.streams_from(OC3_START),
+            rate / 1e6,
+            expected / 1e6,
+            verdict(holds),
+        );
+    }
+    Ok(reached)
+}
+
+/// How many connections `auto` takes where one is enough; false when there are too many.
+pub fn clean() -> Result<bool> {
+    let bed = Bed::new()?;
+    bed.fill("file", 400 << 20)?;
+    println!("100 Mbit/s, 20 ms, no loss");
+    println!("| congestion control | Mbit/s | connections |");
+    println!("|---|---|---|");
+    let mut reached = true;
+    for cc in ["cubic", "bbr"] {
+        let serve = format!("--tcp-cc {cc}");
+        let copy = "--streams auto".to_owned();
+        let ride = Ride { path: CLEAN, serve: &serve, copy, seconds: 30, ..Ride::default() };
+        let told = ride.run(&bed, 1)?;
+        let streams = told.streams_from(0.0);
+        reached &= streams <= CLEAN_MOST;
+        let rate = told.rate_from(2.0) * 8e-6;
+        println!("| {cc} | {rate:.1} | {streams} ({}) |", verdict(streams <= CLEAN_MOST));
+    }
+    Ok(reached)
+}
