@@ -1,6 +1,7 @@
 //! Keeps a stream supplied with connections: as many as its policy asks for, and one again when all
 //! are lost.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,8 +114,7 @@ impl Keeper {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut waits, mut target) = (None, Some(self.policy.first()));
-        let lingers = self.dialler.is_none();
-        while !self.shared.is_closed(lingers) {
+        while !self.shared.is_closed() {
             tokio::select! {
                 ended = Dialler::ended(self.dialler.as_mut()) => {
                     self.joined(ended);
@@ -127,15 +127,17 @@ impl Keeper {
                     Wish::AsBefore => {}
                 },
             }
-            let ends = self.shared.has_failed() || self.shared.is_over();
-            let width = self.shared.width();
+            let (failed, over) = (self.shared.has_failed(), self.shared.is_over());
+            let (ends, width) = (failed || over, self.shared.width());
             if let Some(dialler) = &mut self.dialler {
                 dialler.judge(self.shared.beginnings());
             }
-            if ends {
-                self.dialler = None;
-            } else {
-                self.adjust(width, target);
+            match &mut self.dialler {
+                dialler if failed => *dialler = None,
+                // The other side may not know: it is told over another connection.
+                Some(dialler) if over && self.shared.is_deserted() => dialler.open(1),
+                _ if over => {}
+                _ => self.adjust(width, target),
             }
             if width > 0 && !ends {
                 waits = None;
@@ -151,6 +153,12 @@ impl Keeper {
         match ended {
             // Whether the stream takes it in is to be seen.
             Ok(connection) => lane::run(&self.shared, connection),
+            // Nobody is left who could be told.
+            Err(NetError::Unreachable { source, .. })
+                if source.kind() == ErrorKind::ConnectionRefused && self.shared.is_over() =>
+            {
+                self.shared.settle();
+            }
             Err(NetError::Refused { reason, .. }) if self.shared.width() == 0 => {
                 self.shared.fail(format!("all its connections were lost, and: {reason}"));
             }

@@ -161,6 +161,8 @@ async fn receive(shared: &Shared, socket: &TcpStream, id: LaneId, opener: Opener
     let ended = receive_records(shared, socket, id, opener).await;
     let in_order = ended.is_ok();
     match ended {
+        // The other side has nothing of this stream any more, so nothing is to be told.
+        Err(Lost::Reset) if shared.is_over() => shared.settle(),
         // A stream that is over cannot fail any more.
         Err(_) if shared.is_over() => {}
         Err(lost @ (Lost::Reset | Lost::Gather(_) | Lost::Ack(_))) => {

@@ -128,18 +128,28 @@ impl Shared {
         self.lock().is_over()
     }
 
-    /// Whether nothing is left to do, well or ill. A side to which the other can come back `lingers`,
-    /// as long as the other may not know that all is well.
-    pub fn is_closed(&self, lingers: bool) -> bool {
+    /// Whether nothing is left to do, well or ill. As long as the other side may not know that all is
+    /// well, it is to be told.
+    pub fn is_closed(&self) -> bool {
         let state = self.lock();
-        let is_well = state.is_over() && (state.settled || !lingers);
-        state.lanes.is_empty() && (is_well || self.failure.get().is_some())
+        state.lanes.is_empty() && self.is_done(&state)
+    }
+
+    /// Whether there is no connection at all.
+    pub fn is_deserted(&self) -> bool {
+        self.lock().lanes.is_empty()
+    }
+
+    /// Nobody need be told any more.
+    pub fn settle(&self) {
+        self.lock().settled = true;
+        self.changed.notify_waiters();
     }
 
     /// Whether the other side knows, too, that both have everything.
     pub fn is_agreed(&self) -> bool {
         let state = self.lock();
-        state.is_over() && (state.heard || state.lanes.is_empty())
+        state.is_over() && (state.heard || state.settled || self.has_failed())
     }
 
     /// Bytes that the other side has.

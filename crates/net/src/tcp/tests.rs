@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use stripe::Ack;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional, split};
+use tokio::io::{
+    AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, copy, copy_bidirectional, split,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use transport::crypto::{Credentials, Identity, SharedKey};
@@ -312,29 +314,38 @@ async fn a_stream_that_is_gone_cannot_be_joined() {
     serving.abort();
 }
 
-/// Stands between a client and `to`. Of the first connection it loses what `to` says once `deaf` is
-/// set, and cuts it when told; the others it carries.
-async fn deaf_relay(to: SocketAddr, deaf: Arc<AtomicBool>, cut: Arc<Notify>) -> SocketAddr {
+/// Stands between a client and `to`. Of the first connection it loses what one of them says, `to` or
+/// else the client, once `deaf` is set, and cuts it when told; the others it carries.
+async fn deaf_relay(
+    to: SocketAddr,
+    to_server: bool,
+    deaf: Arc<AtomicBool>,
+    cut: Arc<Notify>,
+) -> SocketAddr {
+    async fn carry(
+        mut from: ReadHalf<TcpStream>,
+        mut to: WriteHalf<TcpStream>,
+        loses: impl Fn() -> bool,
+    ) {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut bytes).await {
+            if !loses() {
+                to.write_all(&bytes[..length]).await.unwrap();
+            }
+        }
+    }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (near, _) = listener.accept().await.unwrap();
         let far = TcpStream::connect(to).await.unwrap();
-        let ((mut near_out, mut near_in), (mut far_out, mut far_in)) = (split(near), split(far));
-        let back = async {
-            let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = far_out.read(&mut bytes).await {
-                if !deaf.load(Ordering::SeqCst) {
-                    near_in.write_all(&bytes[..length]).await.unwrap();
-                }
-            }
-        };
+        let ((near_out, near_in), (far_out, far_in)) = (split(near), split(far));
+        let is_deaf = || deaf.load(Ordering::SeqCst);
         tokio::select! {
-            _ = copy(&mut near_out, &mut far_in) => {}
-            () = back => {}
+            () = carry(near_out, far_in, || to_server && is_deaf()) => {}
+            () = carry(far_out, near_in, || !to_server && is_deaf()) => {}
             () = cut.notified() => {}
         }
-        drop((near_out, near_in, far_out, far_in));
         loop {
             let (mut near, _) = listener.accept().await.unwrap();
             let mut far = TcpStream::connect(to).await.unwrap();
@@ -347,10 +358,36 @@ async fn deaf_relay(to: SocketAddr, deaf: Arc<AtomicBool>, cut: Arc<Notify>) -> 
 }
 
 #[tokio::test]
+async fn who_did_not_hear_the_last_word_is_told_again() {
+    let (mut listener, address) = listener(Options::default());
+    let (deaf, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let relay = deaf_relay(address, true, deaf.clone(), cut.clone()).await;
+    let key = key(1);
+    let options = Options::default();
+    let connecting = connect(relay, &key, Policy::Fixed(1), &options);
+    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+    let (mut client, mut server) = (client.unwrap(), accepted.unwrap().0);
+    let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    within(client.shutdown()).await.unwrap();
+    assert_eq!(within(server.read(&mut [0])).await.unwrap(), 0);
+    deaf.store(true, Ordering::SeqCst);
+    server.write_all(b"the last").await.unwrap();
+    let shutting = tokio::spawn(async move { server.shutdown().await });
+    let mut received = Vec::new();
+    within(client.read_to_end(&mut received)).await.unwrap();
+    assert_eq!(received, b"the last");
+    assert!(client.shared().is_over() && !shutting.is_finished());
+    cut.notify_one();
+    within(client.close()).await;
+    within(shutting).await.unwrap().unwrap();
+    accepting.abort();
+}
+
+#[tokio::test]
 async fn who_lost_the_last_word_can_ask_again() {
     let (mut listener, address) = listener(Options::default());
     let (deaf, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let relay = deaf_relay(address, deaf.clone(), cut.clone()).await;
+    let relay = deaf_relay(address, false, deaf.clone(), cut.clone()).await;
     let key = key(1);
     let options = Options::default();
     let connecting = connect(relay, &key, Policy::Fixed(1), &options);
