@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use net::tcp::System;
 use serde::{Deserialize, Serialize};
 use transport::cc::Remembered;
 use units::Rate;
 
+use crate::args::Known;
 use crate::keys::home;
 
 /// Hosts that are remembered; the one not met for longest is forgotten for a new one.
@@ -42,6 +44,9 @@ struct Entry {
     /// TCP connections that filled it.
     #[serde(default)]
     streams: u16,
+    /// What one of them was like.
+    #[serde(default, with = "system", skip_serializing_if = "Option::is_none")]
+    system: Option<System>,
     /// When, in seconds since 1970.
     learnt: u64,
 }
@@ -58,9 +63,16 @@ impl Paths {
         self.read().recall(host, net::clock::wall())
     }
 
-    /// How many TCP connections filled the way from here to a host.
-    pub fn streams(&self, host: IpAddr) -> Option<u16> {
-        self.read().entry(host, net::clock::wall())?.streams()
+    /// What striped TCP is to know of the way from here to a host.
+    pub fn known(&self, host: IpAddr) -> Known {
+        let (table, now) = (self.read(), net::clock::wall());
+        let rate = table.recall(host, now).map(|path| path.rate);
+        let entry = table.entry(host, now);
+        Known {
+            streams: entry.and_then(Entry::streams),
+            rate,
+            system: entry.and_then(|entry| entry.system),
+        }
     }
 
     /// Writes down what was found on the way from here to a host.
@@ -71,6 +83,11 @@ impl Paths {
     /// Writes down how many TCP connections it took.
     pub fn learn_streams(&self, host: IpAddr, streams: u16) {
         self.write(host, |entry| entry.streams = streams);
+    }
+
+    /// Writes down what paper 1's equation needs, as it was learnt.
+    pub fn learn_system(&self, host: IpAddr, system: System) {
+        self.write(host, |entry| entry.system = Some(system));
     }
 
     fn write(&self, host: IpAddr, news: impl FnOnce(&mut Entry)) {
@@ -115,7 +132,7 @@ impl Table {
     }
 
     fn learn(&mut self, host: IpAddr, now: Duration, news: impl FnOnce(&mut Entry)) {
-        let nothing = Entry { rate_bps: 0, rtt_us: 0, streams: 0, learnt: 0 };
+        let nothing = Entry { rate_bps: 0, rtt_us: 0, streams: 0, system: None, learnt: 0 };
         let mut entry = self.entry(host, now).unwrap_or(nothing);
         news(&mut entry);
         entry.learnt = now.as_secs();
@@ -145,6 +162,27 @@ impl Entry {
     }
 }
 
+/// Equation (2)' in the file: k in thousandths, the window in bytes, the time in microseconds.
+mod system {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Duration, System};
+
+    pub fn serialize<S: Serializer>(system: &Option<System>, to: S) -> Result<S::Ok, S::Error> {
+        let parts = |system: &System| (system.k, system.window.0, system.rtt.as_micros() as u64);
+        system.as_ref().map(parts).serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<System>, D::Error> {
+        let parts = Option::<(u16, u64, u64)>::deserialize(from)?;
+        Ok(parts.map(|(k, window, rtt)| System {
+            k,
+            window: units::Bytes(window),
+            rtt: Duration::from_micros(rtt),
+        }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +209,12 @@ mod tests {
         assert_eq!(table.recall(host(1), NOW), None, "no rate is known");
         learn(&mut table, host(1), path(100), NOW);
         assert_eq!(table.entry(host(1), NOW).unwrap().streams(), Some(9));
+        let rtt = Duration::from_millis(200);
+        let system = System { k: 750, window: units::Bytes(23_360), rtt };
+        table.learn(host(1), NOW, |entry| entry.system = Some(system));
+        let text = serde_json::to_string(&table).unwrap();
+        let table: Table = serde_json::from_str(&text).unwrap();
+        assert_eq!(table.entry(host(1), NOW).unwrap().system, Some(system));
         let old = r#"{"0.0.0.1":{"rate_bps":5000000,"rtt_us":200000,"learnt":1800000000}}"#;
         let table: Table = serde_json::from_str(old).unwrap();
         assert_eq!(table.recall(host(1), NOW), Some(path(5)));

@@ -96,6 +96,6 @@ fn equation_2_holds_and_picks_its_count() {
         assert!((ratio - 1.0).abs() < 0.1, "{count}: {ratio:.3} of equation 2");
     }
     let target = Rate::from_bits_per_sec(12_000_000);
-    let found = run(Policy::Equation { target });
+    let found = run(Policy::Equation { target, first: 0, k: 0 });
     assert!((found / 12.0 - 1.0).abs() < 0.1, "{found:.2} Mbit/s of 12");
 }

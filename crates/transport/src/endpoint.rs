@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::connection::{Connection, Greeting, prologue};
 use crate::crypto::{Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens, digest};
 use crate::stats::Refusals;
-use crate::wire::{Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
+use crate::wire::{self, Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
 
 /// Connections of one endpoint.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -133,6 +133,9 @@ impl Endpoint {
 
     /// Tells whom a datagram is for.
     pub fn route(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> Routed {
+        if let (true, Some(answer)) = (self.listens, wire::echo(datagram)) {
+            return Routed::Refused(answer.to_vec());
+        }
         if !Opening::is_opening(datagram) {
             return self.route_sealed(now, datagram);
         }

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use net::NetError;
-use net::tcp::{self, MAX_STREAMS, Policy};
+use net::tcp::{self, MAX_STREAMS, Policy, RttSource, System};
 use units::Rate;
 
 /// How this side stripes over TCP.
@@ -28,6 +28,18 @@ pub struct Striping {
     /// reach to this host]
     #[arg(long, value_name = "RATE")]
     pub target_rate: Option<Rate>,
+    /// Where --streams has the round-trip time from, for what this side sends: tcp, icmp or udp
+    ///
+    /// "tcp" asks the kernel about the connections; "icmp" and "udp" ask the host for echoes, ten a
+    /// round trip at most. By UDP only our servers answer.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SOURCE",
+        hide_possible_values = true,
+        default_value = "tcp"
+    )]
+    pub rtt_from: RttFrom,
     /// The kernel's congestion control for what this side sends by TCP, as in "cubic" [default: bbr
     /// where the kernel has it]
     #[arg(long, value_name = "NAME")]
@@ -36,6 +48,14 @@ pub struct Striping {
 
 const NO_TARGET: &str = "--streams equation needs a rate to reach: say --target-rate, or copy \
                          something there by UDP first, which is remembered";
+
+/// What `--rtt-from` says.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum RttFrom {
+    Tcp,
+    Icmp,
+    Udp,
+}
 
 /// What `--streams` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +91,17 @@ impl FromStr for Streams {
     }
 }
 
+/// What is remembered of the way to a host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    /// How many connections `auto` came to.
+    pub streams: Option<u16>,
+    /// What UDP reached.
+    pub rate: Option<Rate>,
+    /// What `equation` learnt.
+    pub system: Option<System>,
+}
+
 /// What `--streams` says, to be handed on.
 pub fn checked(text: &str) -> Result<String, String> {
     text.parse::<Streams>().map(|_| text.to_owned())
@@ -82,24 +113,27 @@ impl Striping {
         self.streams == Streams::Auto
     }
 
-    /// What `net` is to be told about a host, of which these things may be remembered.
-    pub fn settings(
-        &self,
-        streams: Option<u16>,
-        rate: Option<Rate>,
-    ) -> Result<(Policy, tcp::Options), NetError> {
+    /// What `net` is to be told about a host of which this is known.
+    pub fn settings(&self, known: Known) -> Result<(Policy, tcp::Options), NetError> {
         let policy = match self.streams {
-            Streams::Auto => Policy::Auto { first: streams.unwrap_or_default() },
+            Streams::Auto => Policy::Auto { first: known.streams.unwrap_or_default() },
             Streams::Fixed(count) => Policy::Fixed(count),
             Streams::Equation => {
-                let target = self.target_rate.or(rate);
                 let reason = || NetError::Option { reason: NO_TARGET.to_owned() };
-                Policy::Equation { target: target.ok_or_else(reason)? }
+                let target = self.target_rate.or(known.rate).ok_or_else(reason)?;
+                let first = known.system.map_or(0, |system| system.connections(target));
+                let first = first.min(self.streams_max.into()) as u16;
+                Policy::Equation { target, first, k: known.system.map_or(0, |system| system.k) }
             }
             Streams::RttBounded(alpha, beta) => Policy::RttBounded { alpha, beta },
         };
         let (congestion_control, most) = (self.tcp_cc.clone(), self.streams_max.into());
-        Ok((policy, tcp::Options { congestion_control, most, ..tcp::Options::default() }))
+        let rtt = match self.rtt_from {
+            RttFrom::Tcp => RttSource::Tcp,
+            RttFrom::Icmp => RttSource::Icmp,
+            RttFrom::Udp => RttSource::Udp,
+        };
+        Ok((policy, tcp::Options { congestion_control, rtt, most, ..tcp::Options::default() }))
     }
 }
 

@@ -193,8 +193,12 @@ async fn over(
             let held = paced.held_by();
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);
-            if let (Some(paths), true) = (paths, job.options.striping.learns()) {
-                paths.learn_streams(address.ip(), stats.target as u16);
+            match (paths, stats.system) {
+                (Some(paths), Some(system)) => paths.learn_system(address.ip(), system),
+                (Some(paths), None) if job.options.striping.learns() => {
+                    paths.learn_streams(address.ip(), stats.target as u16);
+                }
+                _ => {}
             }
             let figures = Figures::of_tcp(&stats).held_by(held).known(sends);
             let _ = tokio::time::timeout(FAREWELL, stream.close()).await;

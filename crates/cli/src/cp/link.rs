@@ -333,10 +333,8 @@ pub async fn stripe(
     credentials: &Credentials,
 ) -> Result<StripedStream, NetError> {
     let paths = Paths::unless(job.options.memory.no_remember);
-    let host = address.ip();
-    let streams = paths.as_ref().and_then(|paths| paths.streams(host));
-    let rate = paths.and_then(|paths| paths.recall(host)).map(|path| path.rate);
-    let (policy, options) = job.options.striping.settings(streams, rate)?;
+    let known = paths.map(|paths| paths.known(address.ip())).unwrap_or_default();
+    let (policy, options) = job.options.striping.settings(known)?;
     tcp::connect(address, credentials, policy, &options).await
 }
 

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
-use crate::args::{Forward, Transport};
+use crate::args::{Forward, Known, Transport};
 use crate::keys::{self, Introduction};
 use crate::race::race;
 use crate::signals::{self, Signals};
@@ -168,7 +168,7 @@ impl Trunk {
             Ok(Carrier::Udp(endpoint.connect(address).await?, endpoint))
         };
         let by_tcp = async {
-            let (policy, options) = self.options.striping.settings(None, None)?;
+            let (policy, options) = self.options.striping.settings(Known::default())?;
             let mut stream = tcp::connect(address, credentials, policy, &options).await?;
             // What fails here fails again when the first stream is opened.
             let _ = stream.write_all(&MUX).await;

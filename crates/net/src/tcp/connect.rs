@@ -10,6 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use transport::crypto::{Credentials, PublicKey};
 
+use super::echo::Echo;
 use super::hello::{self, Connection, Hello, initiate, random};
 use super::keeper::Dialler;
 use super::options::{MAX_STREAMS, Options};
@@ -39,6 +40,12 @@ pub async fn connect(
             ),
         });
     }
+    let echo = Echo::start(options.rtt, address).map_err(|error| NetError::Option {
+        reason: format!(
+            "no echoes can be asked for ({error}); by ICMP they need root, or a group of \
+             `sysctl net.ipv4.ping_group_range`"
+        ),
+    })?;
     let hello = Hello { group: random(), joins: false, policy };
     let mut dialler = Dialler::new(address, credentials.into(), options.clone(), hello);
     dialler.open(policy.first().min(options.most.max(1)));
@@ -48,7 +55,7 @@ pub async fn connect(
             Ok(connection) => {
                 dialler.hello.joins = true;
                 let (buffer, dialler) = (options.buffer, Some(dialler));
-                return Ok(StripedStream::new(connection, address, buffer, policy, dialler));
+                return Ok(StripedStream::new(connection, address, buffer, policy, dialler, echo));
             }
             Err(error) => failure = Some(error),
         }

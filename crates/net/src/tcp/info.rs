@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use stripe::count::Law;
+use stripe::count::{Law, System};
 use tokio::net::TcpStream;
 use units::Bytes;
 
@@ -26,6 +26,8 @@ pub struct Stats {
     pub connected: usize,
     /// How many it should have, as its policy and the other side's saw it last.
     pub target: usize,
+    /// What its policy learnt of the destination, if that is one that does and this side sends.
+    pub system: Option<System>,
     /// The smallest round-trip time any connection saw; `None` before the first sample.
     pub rtt_min: Option<Duration>,
     /// The smoothed round-trip time, its mean over the connections.

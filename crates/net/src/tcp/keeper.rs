@@ -13,6 +13,7 @@ use transport::crypto::Credentials;
 use units::Instant;
 
 use super::connect::dial;
+use super::echo::Echo;
 use super::hello::{Connection, Hello};
 use super::info::Condition;
 use super::lane;
@@ -106,6 +107,8 @@ pub(super) struct Keeper {
     pub policy: Policy,
     /// On the client's side.
     pub dialler: Option<Dialler>,
+    /// On the client's side, if it asks for echoes.
+    pub echo: Option<Echo>,
 }
 
 impl Keeper {
@@ -174,7 +177,8 @@ impl Keeper {
         let (sockets, gone) = self.shared.sockets();
         let (condition, [sent, resent]) = gone.with(&sockets);
         let Condition { window, segment, law, .. } = condition;
-        let (Some(rtt), Some(base_rtt)) = (condition.rtt, condition.rtt_min) else {
+        let echoed = self.echo.as_ref().and_then(|echo| echo.rtt(now));
+        let Some((rtt, base_rtt)) = echoed.or(condition.rtt.zip(condition.rtt_min)) else {
             return Wish::AsBefore;
         };
         sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
@@ -193,6 +197,7 @@ impl Keeper {
             idle,
         };
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
+        self.shared.learn(controller.learnt());
         match self.policy {
             Policy::Fixed(_) => Wish::AsBefore,
             _ if idle && delivered.0 > 0 => Wish::None,

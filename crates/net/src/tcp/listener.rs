@@ -167,7 +167,7 @@ impl Listener {
             return None;
         }
         let (buffer, policy) = (self.options.buffer, hello.policy);
-        let stream = StripedStream::new(connection, address, buffer, policy, None);
+        let stream = StripedStream::new(connection, address, buffer, policy, None, None);
         let group = Group { shared: stream.downgrade(), ended: Duration::ZERO };
         self.groups.insert(name, group);
         Some((stream, address))

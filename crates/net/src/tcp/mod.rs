@@ -8,6 +8,7 @@
 //! what the kernel is told and asked.
 
 mod connect;
+mod echo;
 mod hello;
 mod info;
 mod keeper;
@@ -25,6 +26,6 @@ pub use hello::HANDSHAKE_TIME;
 pub use info::{Limit, Stats};
 pub use keeper::ORPHAN_TIME;
 pub use listener::{Listener, MAX_GROUPS, MAX_HALF_OPEN};
-pub use options::{DEFAULT_BUFFER, MAX_STREAMS, Options};
+pub use options::{DEFAULT_BUFFER, MAX_STREAMS, Options, RttSource};
 pub use stream::{StripedStream, Watch};
-pub use stripe::count::Policy;
+pub use stripe::count::{Policy, System};

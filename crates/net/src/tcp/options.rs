@@ -37,6 +37,18 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// and given up after so many unanswered probes.
 const KEEPALIVE_PROBES: u32 = 4;
 
+/// Where round-trip times come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RttSource {
+    /// The kernel's own, of the connections (`TCP_INFO`).
+    #[default]
+    Tcp,
+    /// ICMP echoes, which any host may answer.
+    Icmp,
+    /// UDP echoes of paper 3, which our servers answer.
+    Udp,
+}
+
 /// How the TCP connections of a stream are set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -47,6 +59,8 @@ pub struct Options {
     /// The most a stream holds of what came out of order or was not yet read, and the most of what
     /// it sent and the other side has not confirmed; but 1 MiB at least.
     pub buffer: Bytes,
+    /// Where a client has the round-trip time from that its controller goes by.
+    pub rtt: RttSource,
     /// The most connections that a client opens for a stream, whatever is asked for; 1 to
     /// [`MAX_STREAMS`].
     pub most: usize,
@@ -54,7 +68,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { congestion_control: None, buffer: DEFAULT_BUFFER, most: MAX_STREAMS }
+        Self {
+            congestion_control: None,
+            buffer: DEFAULT_BUFFER,
+            rtt: RttSource::Tcp,
+            most: MAX_STREAMS,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
+use stripe::count::System;
 use stripe::{
     Ack, AckError, Assignment, Gather, GatherError, INITIAL_RECORDS, LaneId, MAX_QUEUED, Scatter,
 };
@@ -56,6 +57,7 @@ impl Shared {
             received: 0,
             most: 0,
             target: 0,
+            system: None,
             heard: false,
             settled: false,
             begun: 0,
@@ -176,8 +178,14 @@ impl Shared {
             connections: state.most,
             connected: state.lanes.len(),
             target: state.target,
+            system: state.system,
             ..Stats::collect(&sockets, gone)
         }
+    }
+
+    /// Notes what a controller learnt.
+    pub fn learn(&self, system: Option<System>) {
+        self.lock().system = system;
     }
 
     /// Notes how many lanes there should be.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
+use stripe::count::System;
 use stripe::{Ack, Gather, LaneId, MAX_QUEUED, Record, Scatter};
 use tokio::net::TcpStream;
 use units::Instant;
@@ -30,6 +31,8 @@ pub(super) struct State {
     /// The most lanes there were at a time, and how many there should be.
     pub(super) most: usize,
     pub(super) target: usize,
+    /// What the policy learnt.
+    pub(super) system: Option<System>,
     /// Whether the other side left a lane although this side has everything: then it has, too.
     pub(super) heard: bool,
     /// Whether the other side certainly has: it closed a lane over which it was told the last.

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use transport::crypto::PublicKey;
 use units::{Bytes, Instant};
 
+use super::echo::Echo;
 use super::hello::Connection;
 use super::info::Stats;
 use super::keeper::{Dialler, Keeper};
@@ -40,11 +41,12 @@ impl StripedStream {
         buffer: Bytes,
         policy: Policy,
         dialler: Option<Dialler>,
+        echo: Option<Echo>,
     ) -> Self {
         let peer = connection.keys.peer;
         let shared = Arc::new(Shared::new(address, buffer));
         lane::run(&shared, connection);
-        tokio::spawn(Keeper { shared: shared.clone(), policy, dialler }.run());
+        tokio::spawn(Keeper { shared: shared.clone(), policy, dialler, echo }.run());
         Self { shared, since: clock::now(), peer }
     }
 

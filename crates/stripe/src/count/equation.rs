@@ -1,5 +1,7 @@
 //! Paper 1's equation (2)': a rate Tp needs N = Tp D / (k W') connections.
 
+use core::time::Duration;
+
 use units::{Bytes, Instant, Rate};
 
 use super::{Controller, Sample};
@@ -20,12 +22,36 @@ pub struct Equation {
     target: Rate,
     k: f64,
     since: Option<(Instant, Bytes)>,
+    /// The window and round-trip time of the last measurement of k.
+    measured: Option<(Bytes, Duration)>,
 }
 
+/// What the equation needs to know of a destination: the paper stores it for the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct System {
+    /// k in thousandths.
+    pub k: u16,
+    /// What each connection may have on its way.
+    pub window: Bytes,
+    /// The round-trip time.
+    pub rtt: Duration,
+}
+
+impl System {
+    /// Equation (2)': how many connections reach this rate of payload; 1 at least.
+    pub fn connections(&self, target: Rate) -> usize {
+        let one = by_window(self.window, self.rtt) * f64::from(self.k) / THOUSAND;
+        count(target, one).unwrap_or(1)
+    }
+}
+
+const THOUSAND: f64 = 1000.0;
+
 impl Equation {
-    /// For this rate of payload.
-    pub const fn new(target: Rate) -> Self {
-        Self { target, k: 1.0, since: None }
+    /// For this rate of payload, with what is known of k in thousandths; 0 for nothing.
+    pub fn new(target: Rate, k: u16) -> Self {
+        let k = if k > 0 { f64::from(k) / THOUSAND } else { 1.0 };
+        Self { target, k: k.clamp(*RANGE.start(), *RANGE.end()), since: None, measured: None }
     }
 
     /// The system parameter as it is known now.
@@ -46,27 +72,35 @@ impl Equation {
         }
         self.since = Some((sample.now, sample.delivered));
         let Some(rate) = Rate::of(sample.delivered - delivered, time) else { return };
-        let ideal = by_windows(sample);
+        let ideal = sample.connections as f64 * by_window(sample.window, sample.rtt);
         if ideal > 0.0 {
             let k = (rate.as_bits_per_sec() as f64 / ideal).clamp(*RANGE.start(), *RANGE.end());
             self.k += GAIN * (k - self.k);
+            self.measured = Some((sample.window, sample.rtt));
         }
     }
 }
 
-/// Equation (2): N W / D, in bits a second.
-fn by_windows(sample: &Sample) -> f64 {
-    let per_second = 8.0 / sample.rtt.as_secs_f64().max(1e-6);
-    sample.connections as f64 * sample.window.0 as f64 * per_second
+/// Equation (1): W / D, in bits a second.
+fn by_window(window: Bytes, rtt: Duration) -> f64 {
+    window.0 as f64 * 8.0 / rtt.as_secs_f64().max(1e-6)
+}
+
+/// As many as reach a rate, if each reaches `one`.
+fn count(target: Rate, one: f64) -> Option<usize> {
+    let count = || ((target.as_bits_per_sec() as f64 / one).ceil() as usize).max(1);
+    (one > 0.0).then(count)
 }
 
 impl Controller for Equation {
     fn connections(&mut self, sample: &Sample) -> usize {
         self.learn(sample);
-        let one = by_windows(&Sample { connections: 1, ..*sample }) * self.k;
-        if one <= 0.0 {
-            return sample.connections.max(1);
-        }
-        ((self.target.as_bits_per_sec() as f64 / one).ceil() as usize).max(1)
+        let one = by_window(sample.window, sample.rtt) * self.k;
+        count(self.target, one).unwrap_or(sample.connections.max(1))
+    }
+
+    fn learnt(&self) -> Option<System> {
+        let (window, rtt) = self.measured?;
+        Some(System { k: (self.k * THOUSAND).round() as u16, window, rtt })
     }
 }

@@ -14,7 +14,7 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 pub use auto::Auto;
-pub use equation::Equation;
+pub use equation::{Equation, System};
 pub use losses::Law;
 pub use rtt_bounded::RttBounded;
 
@@ -53,6 +53,11 @@ pub trait Controller: Debug + Send {
     /// How many from now on, 1 at least. To be called every [`TICK`] or so while there are
     /// connections.
     fn connections(&mut self, sample: &Sample) -> usize;
+
+    /// What it has learnt of the destination, worth storing for the next time.
+    fn learnt(&self) -> Option<System> {
+        None
+    }
 }
 
 /// Connections of a stream, at most: beyond, a host's ports and memory are what is short.
@@ -70,6 +75,10 @@ pub enum Policy {
     Equation {
         /// The rate of payload to be reached.
         target: Rate,
+        /// How many to begin with; 0 for one, by which the others are found.
+        first: u16,
+        /// The system parameter k in thousandths, as it was learnt before; 0 for nothing.
+        k: u16,
     },
     /// By the bounds of paper 3: [`RttBounded`].
     RttBounded {
@@ -106,7 +115,7 @@ impl Policy {
     pub fn controller(self) -> Box<dyn Controller> {
         match self {
             Self::Fixed(count) => Box::new(Fixed(count.into())),
-            Self::Equation { target } => Box::new(Equation::new(target)),
+            Self::Equation { target, k, .. } => Box::new(Equation::new(target, k)),
             Self::RttBounded { alpha, beta } => Box::new(RttBounded::new(alpha, beta)),
             Self::Auto { first } => Box::new(Auto::new(first.into())),
         }
@@ -116,7 +125,7 @@ impl Policy {
     pub const fn first(self) -> usize {
         match self {
             Self::Fixed(count) => count as usize,
-            Self::Auto { first } if first > 0 => first as usize,
+            Self::Auto { first } | Self::Equation { first, .. } if first > 0 => first as usize,
             _ => 1,
         }
     }
@@ -126,7 +135,7 @@ impl Policy {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (kind, count, a, b) = match self {
             Self::Fixed(count) => (0, count, 0, 0),
-            Self::Equation { target } => (1, 0, target.as_bits_per_sec(), 0),
+            Self::Equation { target, first, k } => (1, first, target.as_bits_per_sec(), k.into()),
             Self::RttBounded { alpha, beta } => (2, 0, micros(alpha), micros(beta)),
             Self::Auto { first } => (3, first, 0, 0),
         };
@@ -145,7 +154,11 @@ impl Policy {
         let a = u64::from_be_bytes([a1, a2, a3, a4, a5, a6, a7, a8]);
         match kind {
             0 => Some(Self::Fixed(count)),
-            1 => Some(Self::Equation { target: Rate::from_bits_per_sec(a) }),
+            1 => Some(Self::Equation {
+                target: Rate::from_bits_per_sec(a),
+                first: count,
+                k: u16::try_from(u64::from_be_bytes(b)).ok()?,
+            }),
             2 => Some(Self::RttBounded {
                 alpha: Duration::from_micros(a),
                 beta: Duration::from_micros(u64::from_be_bytes(b)),

@@ -139,10 +139,16 @@ fn the_equation_of_paper_1_needs_no_count() {
     let one = window.0 as f64 * 8.0 / 0.2;
     let path = Path { one: one * 0.75, link: 155e6, base: Duration::from_millis(200), window };
     let target = Rate::from_bits_per_sec(20_000_000);
-    let counts = path.run(Policy::Equation { target }, 30);
+    let counts = path.run(Policy::Equation { target, first: 0, k: 0 }, 30);
     assert_eq!(counts[0], (20e6 / one).ceil() as usize, "k is 1 before anything is known");
     let needed = (20e6 / (one * 0.75)).ceil() as usize;
     assert!(counts[100..].iter().all(|&count| count.abs_diff(needed) <= 1), "{counts:?}");
+    // What was learnt of the destination gives that number at once.
+    let system = System { k: 750, window, rtt: path.base };
+    assert_eq!(system.connections(target), needed);
+    let first = system.connections(target) as u16;
+    let counts = path.run(Policy::Equation { target, first, k: system.k }, 30);
+    assert!(counts.iter().all(|&count| count == needed), "{counts:?}");
 }
 
 #[test]
@@ -174,7 +180,7 @@ fn policies_survive_the_wire() {
     let time = Duration::from_millis(700);
     for policy in [
         Policy::Fixed(300),
-        Policy::Equation { target: Rate::from_bits_per_sec(1 << 40) },
+        Policy::Equation { target: Rate::from_bits_per_sec(1 << 40), first: 7, k: 750 },
         Policy::RttBounded { alpha: time, beta: time * 2 },
         Policy::Auto { first: 9 },
     ] {

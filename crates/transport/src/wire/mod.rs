@@ -30,6 +30,20 @@ pub enum WireError {
     Field(&'static str),
 }
 
+/// The answer to the echo datagram of paper 3 (section 3.3), which is no packet of ours: 12 bytes, a
+/// sequence number and a time. They come back with the highest bit of the number set. Where it is set,
+/// this is an answer itself, and gets none: else two servers could be made to answer each other for
+/// ever.
+pub(crate) fn echo(datagram: &[u8]) -> Option<[u8; ECHO_LEN]> {
+    let mut answer: [u8; ECHO_LEN] = datagram.try_into().ok()?;
+    let is_question = answer[0] < 0x80;
+    answer[0] |= 0x80;
+    is_question.then_some(answer)
+}
+
+const ECHO_LEN: usize = 12;
+const _: () = assert!(ECHO_LEN < HEADER_LEN);
+
 impl From<bytes::TryGetError> for WireError {
     fn from(_: bytes::TryGetError) -> Self {
         Self::Truncated
