@@ -168,8 +168,8 @@ enum Fault {
     Stall,
 }
 
-/// Stands between a client and `to`. So many connections suffer a fault, each after it carried some
-/// more bytes than the one before.
+/// Stands between a client and `to`. So many connections suffer a fault, each after it carried a random
+/// number of bytes.
 async fn relay(to: SocketAddr, fault: Fault, faults: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -179,7 +179,8 @@ async fn relay(to: SocketAddr, fault: Fault, faults: u64) -> SocketAddr {
             let mut far = TcpStream::connect(to).await.unwrap();
             tokio::spawn(async move {
                 if connection <= faults {
-                    carry_until(&mut near, &mut far, connection * 300_000).await;
+                    let random = connection.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                    carry_until(&mut near, &mut far, random % 1_500_000).await;
                     match fault {
                         Fault::Cut => return,
                         Fault::Reset => {

@@ -57,7 +57,7 @@ nginx -e log -p $PWD/ -c conf & exec {binary} serve --quiet --no-remember {serve
         source = source.display(),
     );
     let (start, url) = match forward {
-        None => (":".to_owned(), "http://$LONGHAUL_FAR:8000/file"),
+        None => ("sleep 2".to_owned(), "http://$LONGHAUL_FAR:8000/file"),
         Some(options) => (
             format!(
                 "{binary} forward --quiet {options} --key {key} 8080 \
@@ -67,7 +67,7 @@ nginx -e log -p $PWD/ -c conf & exec {binary} serve --quiet --no-remember {serve
         ),
     };
     let near = format!(
-        "{start}; curl -sS -o /dev/null --retry-connrefused --retry 3 --max-time {SECONDS} \
+        "{start}; curl -sS -o /dev/null --max-time {SECONDS} \
          -w '{{\"bytes\": %{{size_download}}, \"seconds\": %{{time_total}}}}' {url}; \
          [ -z \"$!\" ] || kill $!"
     );

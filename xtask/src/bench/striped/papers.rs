@@ -40,11 +40,12 @@ const CLEAN: &str = "--rate 100mbit --rtt 20ms --loss 0 --queue 50ms";
 /// The most connections it may take there.
 const CLEAN_MOST: u64 = 4;
 
-/// A receiver whose windows are 24 KiB, and whose segments carry so many bytes.
+/// A receiver whose windows are 24 KiB, as its kernel would not have them, and whose segments carry so many bytes.
 fn old_host(segment: u64) -> String {
     format!(
         "ip route change $LONGHAUL_FAR dev path proto static scope link congctl cubic \
-         window 24576 advmss {segment}; sysctl -qw net.ipv4.tcp_timestamps=0"
+         window 24576 advmss {segment}; sysctl -qw net.ipv4.tcp_timestamps=0 \
+         net.ipv4.tcp_moderate_rcvbuf=0"
     )
 }
 
