@@ -39,6 +39,12 @@ fn a_tree_crosses_both_ways_over_one_tcp_connection() {
 }
 
 #[test]
+fn striped_tcp_goes_by_echoes_too() {
+    let bounded = ["--streams", "rtt-bounded", "--streams-max", "3", "--rtt-from", "udp"];
+    both_ways(&[&["--transport", "tcp"], &bounded[..]].concat());
+}
+
+#[test]
 fn what_held_the_sender_back_is_told() {
     let home = Home::new();
     home.file("file", 5_000_000);

@@ -46,19 +46,15 @@ fn auto_is_as_good_as_the_best_count_under_random_loss() {
 #[test]
 fn auto_takes_all_it_may_when_even_they_do_not_fill_the_path() {
     let path = path(1000, 200, 0.01, "50ms");
-    let stands = run(&path, Policy::default(), 20);
-    assert!(stands[100..].iter().all(|stand| stand.connections >= 500), "{stands:?}");
+    let stands = run(&path, Policy::default(), 30);
+    assert!(stands[180..].iter().all(|stand| stand.connections >= 500), "{stands:?}");
 }
 
 #[test]
 fn auto_needs_few_where_nothing_is_lost() {
-    // A queue that is short for one connection is worth a look at more, now and then.
-    for (queue, looks) in [("50ms", 0), ("5ms", 20)] {
-        let stands = run(&path(100, 20, 0.0, queue), Policy::default(), 60);
-        let many = stands.iter().filter(|stand| stand.connections > 4).count();
-        assert!(many <= looks, "{queue}: {stands:?}");
-        assert!(mbps(&stands, 10, 60) > 90.0);
-    }
+    let stands = run(&path(100, 20, 0.0, "50ms"), Policy::default(), 60);
+    assert!(stands.iter().all(|stand| stand.connections <= 4), "{stands:?}");
+    assert!(mbps(&stands, 10, 60) > 90.0);
 }
 
 /// Paper 3's satellite, with a queue of a second.
@@ -72,7 +68,7 @@ fn the_satellite_is_filled_however_many_connections_are_allowed() {
     let limit = 1.536 * 512.0 / 552.0;
     for policy in [BOUNDED, Policy::default()] {
         let mut best = 0.0_f64;
-        for most in [4, 8, 16, 32] {
+        for most in [4, 8, 16, 32, 512] {
             let striped = Striped { connection, most, ..Striped::new(path.clone(), policy) };
             let rate = mbps(&striped.run(), 10, 60);
             assert!(rate >= 0.9 * limit, "{policy:?} with {most}: {rate:.3} of {limit:.3}");

@@ -43,6 +43,15 @@ pub struct FtpServe {
     pub streams: u16,
 }
 
+/// A number of connections; 0 stands for "auto", as for the client.
+pub fn streams(text: &str) -> Result<u16, String> {
+    if text == "auto" {
+        return Ok(ftp::client::AUTO as u16);
+    }
+    let count = text.parse().ok().filter(|&count| (1..=STREAMS_MAX).contains(&i64::from(count)));
+    count.ok_or_else(|| format!("write auto, or a number from 1 to {STREAMS_MAX}"))
+}
+
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let range =
         text.split_once('-').and_then(|(from, to)| Some(from.parse().ok()?..=to.parse().ok()?));
@@ -89,9 +98,10 @@ pub struct FtpClient {
     /// Trust an FTP server's unknown certificate, and remember it
     #[arg(id = "ftp_accept_new", long = "ftp-accept-new")]
     pub accept_new: bool,
-    /// Connections to stripe an FTP transfer over, where the server can; 1 turns that off
-    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 4,
-          value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
+    /// Connections to stripe an FTP transfer over, where the server can; 1 turns that off, and "auto"
+    /// takes what suits the round-trip time
+    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value = "4",
+          value_parser = streams)]
     pub streams: u16,
     /// Let an FTP server connect here for data, instead of connecting to it
     #[arg(id = "ftp_active", long = "ftp-active")]

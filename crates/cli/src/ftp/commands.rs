@@ -40,7 +40,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("mkdir", "NAME: make a directory there"),
     ("modtime", "NAME: when a file there was changed"),
     ("mput", "FILE...: put several"),
-    ("mult", "[N]: stripe over N connections (4); 1 turns it off"),
+    ("mult", "[N]: stripe over N connections (4), or auto; 1 turns it off"),
     ("open", "HOST: go to another server"),
     ("passive", "connect to the server for data"),
     ("put", "LOCAL [NAME]: put a file, or a directory with all that is in it"),
@@ -57,7 +57,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
 ];
 
 /// Connections when `mult` does not say how many (paper 3, section 2.2).
-const STREAMS_DEFAULT: usize = 4;
+const STREAMS_DEFAULT: u16 = 4;
 
 /// What comes after a command.
 pub enum Next {
@@ -256,14 +256,14 @@ impl Here {
     async fn mult(&mut self, arguments: &[&str]) -> anyhow::Result<()> {
         let wanted = match arguments {
             [] => STREAMS_DEFAULT,
-            [number] => number.parse().context("mult wants a number of connections")?,
+            [number] => super::args::streams(number).map_err(anyhow::Error::msg)?,
             _ => bail!("mult wants one number of connections"),
         };
-        self.options.streams = u16::try_from(wanted).unwrap_or(u16::MAX).max(1);
+        self.options.streams = wanted;
         let client = self.client().await?;
-        client.set_streams(wanted).await?;
+        client.set_streams(wanted.into()).await?;
         match (wanted, client.streams_there()) {
-            (2.., 1) => tell!("the server knows nothing of it: one connection a file"),
+            (0 | 2.., 1) => tell!("the server knows nothing of it: one connection a file"),
             _ => tell!("{} connections a file", client.streams()),
         }
         Ok(())

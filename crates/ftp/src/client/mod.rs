@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stripe::count::suitable;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
@@ -45,6 +46,9 @@ pub enum Security {
     Clear,
 }
 
+/// As many connections as suit the round-trip time, which the first question about them shows.
+pub const AUTO: usize = 0;
+
 /// How to speak with a server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -52,7 +56,7 @@ pub struct Options {
     pub security: Security,
     /// Whom to trust.
     pub trust: Trust,
-    /// Connections of one transfer, where the server can; at least 1.
+    /// Connections of one transfer, where the server can; [`AUTO`] for as many as suit the path.
     pub streams: usize,
     /// The server connects here.
     pub active: bool,
@@ -257,14 +261,19 @@ impl Client {
         self.streams_there
     }
 
-    /// Changes how many connections this side wants.
+    /// Changes how many connections this side wants: a number, or [`AUTO`].
     ///
     /// # Errors
     /// [`ClientError`] when the connection breaks.
     pub async fn set_streams(&mut self, streams: usize) -> Result<(), ClientError> {
         self.options.streams = streams.max(1);
-        if streams > 1 && self.streams_there == 1 && self.knows("MULT") {
+        let is_new = streams > 1 && self.streams_there == 1;
+        if (is_new || streams == AUTO) && self.knows("MULT") {
+            let asked = net::clock::now();
             let reply = self.ask("MULT").await?;
+            if streams == AUTO {
+                self.options.streams = suitable(net::clock::now().since(asked));
+            }
             let most = reply.text().split(' ').next().and_then(|number| number.parse().ok());
             self.streams_there = most.filter(|_| reply.class() == 2).unwrap_or(1);
         }

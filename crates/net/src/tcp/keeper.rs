@@ -27,7 +27,7 @@ use crate::error::NetError;
 pub const ORPHAN_TIME: Duration = Duration::from_secs(10);
 
 /// Connections that a client opens at a time; the server's table of handshakes is for all clients.
-pub(super) const MAX_DIALS: usize = 64;
+pub(super) const MAX_DIALS: usize = 128;
 
 /// After a dial that failed, none is made for so long, doubled with each,
 const PAUSE: Duration = Duration::from_millis(250);

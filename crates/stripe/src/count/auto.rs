@@ -10,7 +10,8 @@
 //!
 //! Otherwise there are up to twice as many from then on; unless the last step had brought next to
 //! nothing, which is then taken back. When the queue grows, the path is full, and the count stays;
-//! from time to time a few more are tried if the queue has gone, or a few less if it stands.
+//! from time to time a few more are tried if the queue has gone, or a few less if it stands. Where it
+//! doubles the round-trip time, half of them are let go at once, as in paper 3.
 //! Connections that do not come are not waited for for ever.
 
 use core::time::Duration;
@@ -22,9 +23,9 @@ use super::{Controller, MAX_CONNECTIONS, Sample};
 
 /// The first count is one for each of these in the round-trip time, for a long path takes each
 /// connection long to fill,
-const FIRST_PER: Duration = Duration::from_millis(10);
+const FIRST_PER: Duration = Duration::from_millis(5);
 /// within these bounds.
-const FIRST: [usize; 2] = [1, 32];
+const FIRST: [usize; 2] = [1, 8];
 /// A window lasts so many round trips,
 const ROUND_TRIPS: f64 = 1.5;
 /// but not less, nor more.
@@ -33,6 +34,8 @@ const WINDOW: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(3
 const GROWS: f64 = 1.15;
 /// More connections are worth while when they bring so much,
 const WORTH: f64 = 1.05;
+/// far more of them when it is so much,
+const LINEAR: f64 = 1.7;
 /// and fewer do when they lose no more than this.
 const EQUAL: f64 = 0.98;
 /// Less than this of the best rate falls short of it,
@@ -47,6 +50,13 @@ const QUEUED_LEAST: Duration = Duration::from_millis(4);
 /// filled once, its depth is not known, and bursts alone make queues: then it is the greater part.
 const CROWDED: [f64; 2] = [1.0 / 64.0, 3.0 / 16.0];
 const CROWDED_LEAST: Duration = Duration::from_millis(1);
+/// A round-trip time of so many times the base is paper 3's beta: a queue that is about to overflow, or
+/// does so all the time. Half of the connections will do,
+const FLOODED: u32 = 2;
+/// on paths that are so long: on others a single connection fills the queue.
+const LONG: Duration = Duration::from_millis(100);
+/// It takes so many windows until that shows.
+const DRAINS: u32 = 2;
 /// Windows to rest before something else is tried, doubled whenever that was in vain.
 const REST: [u32; 2] = [4, 64];
 /// Ticks for which another connection is waited for. Then there are no more to be had: the other
@@ -54,8 +64,10 @@ const REST: [u32; 2] = [4, 64];
 const PATIENCE: u32 = 100;
 /// So many more than the losses ask for, because windows swing about their mean.
 const SPARE: f64 = 1.2;
-/// What is worth a step at once.
+/// What is worth a step at once,
 const STEP: f64 = 1.1;
+/// when the rate has begun to come down.
+const FALLS: f64 = 0.97;
 
 /// See the module.
 #[derive(Debug)]
@@ -91,8 +103,9 @@ struct Window {
 struct Seen {
     /// Bits a second.
     rate: f64,
-    /// Whether there was a queue all the time.
+    /// Whether there was a queue all the time, and whether that was far too long.
     queued: bool,
+    flooded: bool,
     /// Whether the rate has not come to rest.
     grows: bool,
     /// How many connections the losses ask for; 0 for none in particular.
@@ -106,6 +119,12 @@ enum State {
     Tries { from: usize, rate: f64 },
     /// Stays for so many windows.
     Rests(u32),
+}
+
+/// How many to begin with over a path of this round-trip time.
+pub fn suitable(rtt: Duration) -> usize {
+    let count = rtt.as_nanos() / FIRST_PER.as_nanos();
+    (count as usize).clamp(FIRST[0], FIRST[1])
 }
 
 impl Auto {
@@ -139,6 +158,7 @@ impl Auto {
         }
         let rate = Rate::of(delivered - window.delivered, now.since(window.start))?;
         let rate = rate.as_bits_per_sec() as f64;
+        let flooded = window.rtt[0] > base_rtt * FLOODED && base_rtt >= LONG;
         let [least, most] = window.rtt.map(|rtt| rtt.saturating_sub(base_rtt));
         let queued = least > base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
         self.window = None;
@@ -148,7 +168,7 @@ impl Auto {
         self.deepest = most.max(self.deepest.mul_f64(FADE));
         self.best = rate.max(self.best * FADE);
         self.losses.note(sample.sent, sample.resent, crowded);
-        Some(Seen { rate, queued, grows, needed: self.needed(sample).unwrap_or(0) })
+        Some(Seen { rate, queued, flooded, grows, needed: self.needed(sample).unwrap_or(0) })
     }
 
     /// The queue from which on losses may be of its making.
@@ -188,9 +208,9 @@ impl Auto {
         self.state = State::Rests(self.rest);
     }
 
-    /// As many more as the rate falls short by, but no more than twice as many.
+    /// As many more as this, or as the rate falls short by up to twice as many.
     fn grow(&mut self, rate: f64, factor: f64) {
-        let factor = (self.best / rate).clamp(factor, 2.0);
+        let factor = (self.best / rate).clamp(factor, factor.max(2.0));
         self.try_other(((self.count as f64 * factor) as usize).max(self.count + 1), rate);
     }
 
@@ -205,10 +225,17 @@ impl Auto {
     fn decide(&mut self, seen: &Seen) {
         let Seen { rate, queued, grows, .. } = *seen;
         let needed = seen.needed.min(self.most);
-        if !queued && needed as f64 > self.count as f64 * STEP {
+        // A rate that stays the best is one that losses do not bring down: they may be of its making.
+        let falls = rate < self.best * FALLS;
+        if falls && !queued && needed as f64 > self.count as f64 * STEP {
             self.count = needed;
             self.state = State::Rests(REST[0]);
             return;
+        }
+        let drains = matches!(self.state, State::Rests(left) if left + DRAINS > self.rest);
+        if seen.flooded && !drains && self.count > needed.max(1) {
+            self.count = (self.count / 2).max(needed).max(1);
+            return self.rest_longer();
         }
         match self.state {
             _ if grows => {}
@@ -220,7 +247,8 @@ impl Auto {
                 } else if rate < before * WORTH && settled {
                     self.take_back(from, rate);
                 } else {
-                    self.grow(rate, 2.0);
+                    // Each new one brings as much as each of the others did: there is far to go.
+                    self.grow(rate, if rate > before * LINEAR { 4.0 } else { 2.0 });
                 }
             }
             State::Tries { from, rate: before } if rate < before * EQUAL => {
@@ -246,8 +274,7 @@ impl Auto {
 impl Controller for Auto {
     fn connections(&mut self, sample: &Sample) -> usize {
         if self.count == 0 {
-            let count = sample.base_rtt.as_nanos() / FIRST_PER.as_nanos();
-            self.count = (count as usize).clamp(FIRST[0], FIRST[1]);
+            self.count = suitable(sample.base_rtt);
         }
         // Of a stream with nothing to send no connections are opened.
         if sample.idle {

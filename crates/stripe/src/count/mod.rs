@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
-pub use auto::Auto;
+pub use auto::{Auto, suitable};
 pub use equation::{Equation, System};
 pub use losses::Law;
 pub use rtt_bounded::RttBounded;
