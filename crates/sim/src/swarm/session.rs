@@ -100,7 +100,9 @@ impl Session {
 
     /// When the next reader goes on; a time that has passed says nothing.
     pub fn reads_at(&self) -> Option<Instant> {
-        let open = self.flows.iter().filter(|_| self.closed.is_none());
+        // A stream may have come before the other end's address was proved: nobody reads it yet.
+        let runs = self.established && self.closed.is_none();
+        let open = self.flows.iter().filter(|_| runs);
         let waiting = open.filter(|flow| !flow.released && flow.waits);
         waiting.map(|flow| flow.reads_at).min()
     }
