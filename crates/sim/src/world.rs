@@ -75,6 +75,8 @@ pub struct Struck {
     pub dark: u64,
     /// Datagrams that were too long.
     pub narrow: u64,
+    /// Datagrams sent to where nobody is: to a host's old address, or to the stranger.
+    pub astray: u64,
     /// Addresses changed, clocks jumped, hosts frozen.
     pub events: u64,
 }
@@ -82,8 +84,9 @@ pub struct Struck {
 impl Struck {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self { lost, duplicated, corrupted, held, replayed, dark, narrow, events } = self;
-        lost + duplicated + corrupted + held + replayed + dark + narrow + events
+        let Self { lost, duplicated, corrupted, held, replayed, dark, narrow, astray, events } =
+            self;
+        lost + duplicated + corrupted + held + replayed + dark + narrow + astray + events
     }
 }
 
@@ -322,6 +325,7 @@ impl<N: Node> World<N> {
 
     fn arrive(&mut self, parcel: Parcel) {
         let Some(&index) = self.routes.get(&parcel.datagram.to) else {
+            self.struck.astray += 1;
             return;
         };
         if self.thaw(index).is_some() {
