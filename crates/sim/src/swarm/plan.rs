@@ -23,6 +23,9 @@ const LOSS_BASED: f64 = 0.02;
 const LONGEST_BURST: u64 = 8;
 /// What a burst costs when nothing but probes is left to be lost.
 const PROBE: Duration = Duration::from_secs(2);
+/// The longest burst, as a multiple of their mean: one in e^8 is longer, and one in e^11 is longer than
+/// the hello is repeated, a minute more.
+const WORST: u32 = 8;
 /// No path is narrower: the hello has to pass.
 const NARROWEST: u64 = 1260;
 /// What a stream may hold unsent, and beyond its credit (`transport`: `UNSENT` and `AHEAD`).
@@ -273,8 +276,8 @@ impl Plan {
             admission: dice.one_in(6, |dice| Bytes::kib(1 + dice.below(256))),
             key_packets: dice.one_in(4, |dice| 50 + dice.below(500)).unwrap_or(usual.key_packets),
             // The path comes back before anybody gives up.
-            idle_timeout: Duration::from_secs(30) + outage + 4 * self.bursts(),
-            connect_timeout: Duration::from_secs(60) + outage + 4 * self.bursts(),
+            idle_timeout: Duration::from_secs(30) + outage + self.bursts(),
+            connect_timeout: Duration::from_secs(60) + outage + self.bursts(),
             ..usual
         }
     }
@@ -285,9 +288,10 @@ impl Plan {
         losses + 2.0 * self.faults.corrupt + 2.0 * self.faults.reorder
     }
 
-    /// What two bursts, one each way, cost on average when they strike probes.
+    /// What the longest burst costs, one way or the other, when it strikes probes.
     fn bursts(&self) -> Duration {
-        PROBE.mul_f64(burst(&self.path.forward) + burst(&self.path.back))
+        let mean = burst(&self.path.forward) + burst(&self.path.back) - 1.0;
+        WORST * PROBE.mul_f64(mean)
     }
 
     /// The plan without some of its faults.
@@ -354,7 +358,7 @@ impl Plan {
         let mut time = blackout.map_or(Duration::ZERO, |(at, length)| at + length);
         time += freeze.map_or(Duration::ZERO, |(at, _, length)| at + length);
         time += jump.map_or(Duration::ZERO, |(at, ..)| at);
-        time += 4 * self.bursts();
+        time += self.bursts();
         time += self.streams.iter().map(|stream| stream.reading()).max().unwrap_or_default();
         if let Some(Kill { at, restart, .. }) = self.kill {
             time += at + restart.unwrap_or_default() + 2 * self.config.idle_timeout;
