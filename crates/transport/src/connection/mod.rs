@@ -488,7 +488,7 @@ impl Connection {
             Phase::Closed
         } else {
             self.close_due = true;
-            let wait = self.rtt.patience();
+            let wait = self.close_wait();
             Phase::Closing { close, next: now + wait, until: now + wait * CLOSES }
         };
     }

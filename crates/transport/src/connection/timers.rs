@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use units::Instant;
 
-use super::{CloseReason, Connection, Phase};
+use super::{CLOSES, CloseReason, Connection, Phase};
 use crate::admission::HALF_OPEN_TIME;
 use crate::config::FeedbackKind;
 use crate::recovery::margin;
@@ -47,12 +47,13 @@ impl Connection {
         if let Some(trace) = &mut self.trace {
             trace.set_time(now);
         }
+        let close_wait = self.close_wait();
         match &mut self.phase {
             Phase::Closed => {}
             Phase::Closing { until, .. } if now >= *until => self.phase = Phase::Closed,
             Phase::Closing { next, .. } => {
                 if now >= *next {
-                    *next = now + self.rtt.patience();
+                    *next = now + close_wait;
                     self.close_due = true;
                 }
             }
@@ -85,6 +86,12 @@ impl Connection {
         if self.keep_alive_at().is_some_and(|at| now >= at) {
             self.ping_due = true;
         }
+    }
+
+    /// How long a close waits for its answer. A clock that jumped makes patience endless, but who is
+    /// silent for the idle time-out is gone anyway.
+    pub(super) fn close_wait(&self) -> Duration {
+        self.rtt.patience().min(self.idle_timeout / CLOSES)
     }
 
     fn idle_at(&self) -> Instant {

@@ -156,6 +156,20 @@ fn a_close_reaches_the_other_side_with_its_reason() {
 }
 
 #[test]
+fn a_clock_that_jumped_does_not_make_a_closed_connection_linger() {
+    let path = PathConfig::new(mbit(10), ms(200)).with_seed(1);
+    // Just before the far side's first sample of the round-trip time.
+    let faults = Faults { jump: Some((ms(450), 1, ms(15_000))), ..Faults::default() };
+    let mut world = World::new(&path, faults, Config::default());
+    world.run_until(ms(700), |_| false);
+    assert!(world.stats(1).rtt > ms(10_000), "{:?}", world.stats(1).rtt);
+    let now = world.now;
+    world.hosts[0].connection().close(now, 0, "done");
+    world.run_until(ms(30_500), |_| false);
+    assert!(world.hosts.iter_mut().all(|host| host.connection().is_closed()));
+}
+
+#[test]
 fn a_message_now_and_then_arrives_soon_in_spite_of_loss() {
     for seed in 0..12 {
         let path = PathConfig::new(mbit(100), ms(10)).with_loss(0.05).with_seed(seed);
