@@ -3,10 +3,12 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use support::{Home, Server, bytes, fingerprint, plant, send, start, text};
 use walkdir::WalkDir;
 
@@ -52,11 +54,14 @@ fn killed(is_put: bool) {
         if is_put { ("tree".to_owned(), url("come")) } else { (url("tree"), "come".to_owned()) };
     let arrived = home.path(if is_put { "root/come" } else { "come" });
     let copy = ["cp", "--json", "--no-remember", "--key", "key", &from, &to];
-    for (after, both) in [(700, true), (1500, false), (400, true), (1300, false)] {
+    for (reached, both) in [(1, true), (20_000_000, false), (1, true), (45_000_000, false)] {
         let server = serve(if is_put { &[] } else { slowly });
         let mut child =
             start(&mut home.longhaul(&[&copy[..], if is_put { slowly } else { &[] }].concat()));
-        std::thread::sleep(Duration::from_millis(after));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let bytes = |line: String| serde_json::from_str::<Value>(&line).unwrap()["bytes"].as_u64();
+        let arrived_so_far = lines.map_while(Result::ok).filter_map(bytes).find(|&n| n >= reached);
+        assert!(arrived_so_far.is_some(), "it ended too soon");
         if both {
             server.signal(Signal::KILL);
         }
@@ -71,7 +76,7 @@ fn killed(is_put: bool) {
     }
     let _server = serve(&[]);
     let said = text(&home.succeed(&copy).stdout);
-    let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let done: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert!(done["kept_bytes"].as_u64() > Some(8_000_000), "{done}");
     assert_eq!(fingerprint(&arrived), expected);
     assert!(fs::read(arrived.join("large")).unwrap() == bytes(LARGE));
