@@ -70,6 +70,8 @@ pub(super) struct Udt {
     capacity: f64,
     datagram: Bytes,
     rtt: Duration,
+    /// When the latest report came, and how long lately passes between two of them.
+    reported: (Instant, Duration),
     /// Packets sent since the last pair.
     unpaired: u32,
     random: ChaCha8Rng,
@@ -139,6 +141,7 @@ impl Udt {
             capacity: 1.0,
             datagram: Bytes(1200),
             rtt: Duration::from_millis(100),
+            reported: (Instant::ZERO, SYN),
             unpaired: 0,
             random: ChaCha8Rng::seed_from_u64(seed),
         }
@@ -164,7 +167,9 @@ impl Udt {
         if self.slow_start {
             return;
         }
-        let horizon = (self.rtt + SYN).as_secs_f64();
+        // Who is told less often must send on for longer.
+        let period = self.reported.1.min(self.rtt).max(SYN);
+        let horizon = (self.rtt + period).as_secs_f64();
         self.window = (self.receive_rate * horizon + MARGIN).min(MAX_WINDOW);
         if !core::mem::take(&mut self.loss) {
             self.increase();
@@ -223,6 +228,7 @@ impl Controller for Udt {
     fn on_start(&mut self, now: Instant, rtt: Duration) {
         self.rtt = rtt;
         self.next_step = now + SYN;
+        self.reported.0 = now;
     }
 
     fn on_sent(&mut self, _now: Instant, amount: Bytes, _in_flight: Bytes) {
@@ -233,6 +239,8 @@ impl Controller for Udt {
     fn on_ack(&mut self, sample: &AckSample) {
         self.datagram = sample.datagram;
         self.rtt = sample.smoothed_rtt;
+        let (before, period) = self.reported;
+        self.reported = (sample.now, sample.now.since(before).max(period * 7 / 8));
         self.arrivals.on_report(sample.received);
         if self.slow_start {
             self.window += sample.acked.0 as f64 / self.datagram.0 as f64;
