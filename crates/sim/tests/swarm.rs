@@ -13,10 +13,11 @@ fn the_first_seeds_hold_and_each_moves_a_mebibyte_through_a_fault() {
     }
 }
 
-/// A queue of two packets; a path that becomes narrower both ways; a new address behind a way of seconds.
+/// A queue of two packets; a path that becomes narrower both ways, and one over which three packets go
+/// in a second; a new address behind a way of seconds.
 #[test]
 fn seeds_that_failed_once_hold() {
-    for seed in [675, 21256, 24475] {
+    for seed in [675, 21256, 24475, 39879] {
         run(&Plan::draw(seed)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }

@@ -25,6 +25,8 @@ const MAX_SEGMENTS: usize = 44;
 const SIGNAL_LEN: usize = 24;
 /// In flight at the very end of a transfer: less than this share of the window.
 const TAIL_SHARE: u64 = 8;
+/// After so many times its patience with a packet the sender asks what has become of all of them.
+const STUCK: u32 = 2;
 /// The sender's state is told once in this share of a round trip, within bounds.
 const STATE_SHARE: u32 = 4;
 const STATE_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -350,11 +352,21 @@ impl Connection {
     }
 
     /// A window that is full waits for a report. Small windows are filled by less than what pays
-    /// for one, so it is asked for.
+    /// for one, so it is asked for. So it is when nothing was settled for long: where large packets no
+    /// longer pass, nobody hears that there were any.
     fn ask_when_full(&mut self, now: Instant) {
-        let half = self.rtt.smoothed().unwrap_or_default() / 2;
-        let full = self.log.in_flight() >= self.cc.window().0 && !self.acknowledges();
-        if full && now >= self.last_asked + half {
+        if self.acknowledges() {
+            return;
+        }
+        let patience = self.rtt.patience();
+        let since = self.log.oldest().unwrap_or(now).max(self.progress_at);
+        let (due, wait) = if now > since + patience * STUCK {
+            (true, patience)
+        } else {
+            let half = self.rtt.smoothed().unwrap_or_default() / 2;
+            (self.log.in_flight() >= self.cc.window().0, half)
+        };
+        if due && now >= self.last_asked + wait {
             self.last_asked = now;
             self.ping_due = true;
         }
