@@ -167,9 +167,11 @@ impl SendHalf {
         !self.is_reset() && self.next < self.end && self.next >= self.credit
     }
 
-    /// Whether the other end may still lack the piece, or a part of it.
+    /// Whether the other end may still lack all of the piece.
     pub(super) fn wants(&self, piece: Piece) -> bool {
-        !self.is_reset() && piece.offset >= self.base && !self.is_done()
+        let range = piece.offset..piece.offset + piece.len as u64;
+        let known = piece.offset < self.base || !range.is_empty() && self.acked.overlaps(&range);
+        !self.is_reset() && !known && !self.is_done()
     }
 
     /// The next piece of what needs no credit, of at most `max` bytes.
@@ -230,6 +232,9 @@ impl SendHalf {
         }
         if start > self.base {
             self.acked.insert(start..end);
+            if let Some(known) = self.acked.get(&start) {
+                self.store.punch(start..end, known, pool);
+            }
             return;
         }
         self.base = end;

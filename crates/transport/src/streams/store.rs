@@ -1,5 +1,6 @@
 //! Bytes of a stream between two offsets, kept in blocks.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 /// Size of a block: large enough that blocks are few, small enough that a hole costs little.
@@ -60,7 +61,7 @@ pub(super) struct ByteStore {
 }
 
 /// The pieces of `len` bytes at `offset`: block number, place in the block, place in the bytes.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, core::ops::Range<usize>)> {
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     core::iter::from_fn(move || {
         (done < len).then(|| {
@@ -99,6 +100,19 @@ impl ByteStore {
         }
     }
 
+    /// Forgets those blocks that `piece` touches and that lie wholly in `range`.
+    pub(super) fn punch(&mut self, piece: Range<u64>, range: &Range<u64>, pool: &mut Pool) {
+        const SIZE: u64 = BLOCK as u64;
+        for number in (piece.start / SIZE).max(self.first)..piece.end.div_ceil(SIZE) {
+            if range.start <= number * SIZE
+                && (number + 1) * SIZE <= range.end
+                && let Some(block) = self.blocks.get_mut((number - self.first) as usize)
+            {
+                pool.give(core::mem::take(block).bytes);
+            }
+        }
+    }
+
     /// Forgets everything below `offset`.
     pub(super) fn release(&mut self, offset: u64, pool: &mut Pool) {
         let (number, place) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize);
@@ -130,6 +144,21 @@ impl ByteStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_between_others_are_forgotten_when_nothing_of_them_is_needed() {
+        let (mut store, mut pool) = (ByteStore::default(), Pool::default());
+        let size = BLOCK as u64;
+        store.write(0, &vec![7; 4 * BLOCK], &mut pool);
+        store.punch(size + 1..size + 2, &(size..3 * size - 1), &mut pool);
+        store.punch(2 * size..3 * size, &(size..3 * size - 1), &mut pool);
+        let held = |store: &ByteStore| store.blocks.iter().map(|block| block.bytes.len()).collect();
+        let lens: Vec<usize> = held(&store);
+        assert_eq!(lens, [BLOCK, 0, BLOCK, BLOCK]);
+        store.read(2 * size, 2 * BLOCK, |bytes| assert!(bytes.iter().all(|&byte| byte == 7)));
+        store.release(4 * size, &mut pool);
+        assert_eq!((store.first, store.blocks.len()), (4, 0));
+    }
 
     #[test]
     fn keeps_what_was_written_across_blocks() {
