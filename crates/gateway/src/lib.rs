@@ -29,6 +29,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use net::{Credentials, NetError};
 use tokio::net::TcpListener;
@@ -55,6 +56,8 @@ use trunk::Trunk;
 
 /// Streams of the other gateway that wait to be served.
 const BACKLOG: usize = 1024;
+/// After a failed `accept`: while this process has no file left, the next fails at once.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// Why a gateway does not run.
 #[derive(Debug, thiserror::Error)]

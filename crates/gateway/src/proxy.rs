@@ -10,7 +10,7 @@ use net::udp::UdpStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::dial::prepare;
 use crate::record::{Outcome, Record};
@@ -43,7 +43,10 @@ pub(crate) async fn run(
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MAX_CLIENTS => {
                 // One that is gone already is no failure of the listener.
-                let Ok((client, address)) = accepted else { continue };
+                let Ok((client, address)) = accepted else {
+                    sleep(crate::BREATH).await;
+                    continue;
+                };
                 clients.spawn(serve(client, address, trunk.clone(), book.clone()));
             }
             Some(ended) = clients.join_next() => {

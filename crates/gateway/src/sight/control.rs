@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Book, Status};
 
@@ -56,7 +56,11 @@ impl Control {
 /// Answers this user and root, without end.
 pub(crate) async fn serve(control: Control, book: Book) -> io::Result<Infallible> {
     loop {
-        let (mut stream, _) = control.0.accept().await?;
+        // Whether status can be asked for is no matter of the connections that are carried.
+        let Ok((mut stream, _)) = control.0.accept().await else {
+            sleep(crate::BREATH).await;
+            continue;
+        };
         let friend = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
         if friend {
             let text = serde_json::to_vec(&book.status()).map_err(io::Error::other)?;

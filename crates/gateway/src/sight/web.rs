@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Book, metrics};
 
@@ -32,7 +32,10 @@ pub(crate) async fn run(listen: SocketAddr, book: Book) -> io::Result<Infallible
     loop {
         let place = room.clone().acquire_owned().await.map_err(io::Error::other)?;
         // One that is gone already is no failure of the listener.
-        let Ok((visitor, _)) = listener.accept().await else { continue };
+        let Ok((visitor, _)) = listener.accept().await else {
+            sleep(crate::BREATH).await;
+            continue;
+        };
         let book = book.clone();
         tokio::spawn(async move {
             let _ = timeout(PATIENCE, serve(visitor, &book)).await;
