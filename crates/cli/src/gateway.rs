@@ -128,6 +128,9 @@ fn tell(event: &Event, quiet: bool) {
         }
         Event::Trunk(TrunkEvent::Back(peer)) => say!("trunk: {peer} is heard again"),
         Event::Trunk(TrunkEvent::Down(error)) => tell!("longhaul: trunk: {error}"),
+        Event::Hidden(error) => {
+            tell!("longhaul: `longhaul gateway status` will not be answered: {error}");
+        }
         Event::Near(_) | Event::Far(_) if quiet => {}
         Event::Near(record) => say!("near: {record}"),
         Event::Far(record) => say!("far: {record}"),

@@ -77,11 +77,9 @@ pub enum GatewayError {
     /// The web page's address.
     #[error("cannot serve the web page ({0}): choose another address for web.listen")]
     Web(io::Error),
-    /// The control socket.
-    #[error(
-        "cannot answer `longhaul gateway status` ({0}): is another gateway of this user running here?"
-    )]
-    Control(io::Error),
+    /// This user runs one here already.
+    #[error("a gateway of this user runs here already: `longhaul gateway status` shows it")]
+    Twice,
 }
 
 /// What happens in a gateway.
@@ -93,6 +91,8 @@ pub enum Event {
     Near(Record),
     /// To one of a host on the other side.
     Far(Record),
+    /// `longhaul gateway status` will not be answered.
+    Hidden(io::Error),
 }
 
 /// The rules that a gateway would put in force, as nftables reads them.
@@ -120,7 +120,14 @@ pub async fn run(
             events(event);
         })
     };
-    let control = Control::bind().map_err(GatewayError::Control)?;
+    let control = match Control::bind() {
+        Ok(control) => Some(control),
+        Err(_) if sight::is_running() => return Err(GatewayError::Twice),
+        Err(error) => {
+            events(Event::Hidden(error));
+            None
+        }
+    };
     let transparent = config.intercept.is_some() || config.deliver.from_client;
     let _rules = if transparent { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
     let (streams, opened) = mpsc::channel(BACKLOG);
@@ -143,7 +150,7 @@ pub async fn run(
         Err(error) = near => Err(GatewayError::Intercept(error)),
         Err(error) = proxy => Err(GatewayError::Proxy(error)),
         Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
-        Err(error) = sight::serve(control, book.clone()) => Err(GatewayError::Control(error)),
+        never = sight::serve(control, book.clone()) => match never {},
         () = book.watch() => Ok(()),
         () = far(config.deliver.clone(), opened, book.clone(), events.clone()) => Ok(()),
         () = stop => Ok(()),

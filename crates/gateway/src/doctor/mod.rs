@@ -14,7 +14,7 @@ use net::Credentials;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::sight;
+use crate::sight::{self, AskError};
 
 pub(crate) use kernel::SETTINGS;
 
@@ -70,10 +70,15 @@ impl fmt::Display for Check {
 /// gateway runs.
 pub async fn examine(config: &Config, credentials: &Credentials) -> Vec<Check> {
     let status = sight::ask();
-    let running = status.is_ok();
     let mut checks = kernel::examine(config);
     checks.extend(paths::examine(config));
-    checks.extend(rules::examine(config, running));
+    match &status {
+        Err(AskError::RootOnly) => {
+            let finding = Finding::Unknown("only root may look at a gateway's that runs".into());
+            checks.push(Check { name: "rules", finding });
+        }
+        status => checks.extend(rules::examine(config, status.is_ok())),
+    }
     checks.extend(trunk::examine(config, credentials, status).await);
     checks
 }

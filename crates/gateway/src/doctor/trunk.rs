@@ -25,6 +25,9 @@ pub(super) async fn examine(
 ) -> Vec<Check> {
     let trunk = match &status {
         Ok(status) => live(status),
+        Err(AskError::RootOnly) => {
+            Finding::Unknown("only root may ask the gateway that runs".into())
+        }
         Err(_) => tried(config, credentials).await,
     };
     let gateway = match status {
@@ -33,6 +36,10 @@ pub(super) async fn examine(
             "it does not run: all connections go direct",
             "systemctl start longhaul-gateway, or longhaul gateway run -c FILE",
         ),
+        Err(error @ AskError::RootOnly) => Finding::Unknown(error.to_string()),
+        Err(error @ AskError::Stranger(_)) => {
+            Finding::fault("whether it runs cannot be told", error.to_string())
+        }
         Err(error) => Finding::fault(error.to_string(), "stop it and run it again"),
     };
     let mut checks =

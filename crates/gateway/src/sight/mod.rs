@@ -10,6 +10,6 @@ mod web;
 
 pub(crate) use book::{Book, Counters, Entry};
 pub use control::{AskError, ask};
-pub(crate) use control::{Control, serve};
+pub(crate) use control::{Control, is_running, serve};
 pub use status::{Connection, Sample, Side, Status, Totals, TrunkState, TrunkStatus};
 pub(crate) use web::run as run_web;

@@ -1,10 +1,15 @@
 //! What a gateway shows of itself while it carries.
 
+use std::future::ready;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::mpsc::channel;
 
-use gateway::{AskError, Status, TrunkState};
+use gateway::{AskError, GatewayError, Status, TrunkState};
+use net::{Credentials, SharedKey};
+use rustix::thread::set_thread_uid;
 
 use crate::gateways::Pair;
 use crate::world::{NEAR, PATIENCE, SERVERS, World, at};
@@ -59,5 +64,53 @@ fn status_page_and_metrics_show_what_is_carried() {
         let seen = status(world).unwrap();
         assert_eq!((seen.open, seen.totals.carried), (0, 1));
         assert_eq!((seen.totals.there, seen.totals.back), (5, 13));
+    });
+}
+
+/// Any user but root.
+const NOBODY: u32 = 65_534;
+
+/// As that user.
+fn as_nobody<T: Send>(world: &World, run: impl FnOnce() -> T + Send) -> T {
+    world.on(NEAR, || {
+        set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+        run()
+    })
+}
+
+#[test]
+fn who_takes_the_gateways_name_is_not_believed_and_stops_nobody() {
+    with_world("who_takes_the_gateways_name_is_not_believed_and_stops_nobody", |world| {
+        let name = SocketAddr::from_abstract_name("longhaul-gateway-0").unwrap();
+        let taken = as_nobody(world, || UnixListener::bind_addr(&name).unwrap());
+        let _gateways = world.gateways("");
+        assert!(matches!(status(world), Err(AskError::Stranger(NOBODY))));
+        drop(taken);
+        assert!(matches!(status(world), Err(AskError::NotRunning)));
+    });
+}
+
+#[test]
+fn a_user_has_one_gateway_on_a_host() {
+    with_world("a_user_has_one_gateway_on_a_host", |world| {
+        let _gateways = world.gateways("");
+        let config = "[trunk]\nlisten = \"127.0.0.1:7299\"\nkey = \"-\"\n".parse().unwrap();
+        let second = world.on(NEAR, || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let key = Credentials::from(&SharedKey::from_bytes([7; 32]));
+            runtime.unwrap().block_on(gateway::run(&config, key, ready(()), |_| ()))
+        });
+        assert!(matches!(second, Err(GatewayError::Twice)), "{second:?}");
+    });
+}
+
+#[test]
+fn others_are_told_that_roots_gateway_runs_and_no_more() {
+    with_world("others_are_told_that_roots_gateway_runs_and_no_more", |world| {
+        let ask = || as_nobody(world, gateway::status);
+        assert!(matches!(ask(), Err(AskError::NotRunning)));
+        let _gateways = world.gateways("");
+        assert!(matches!(ask(), Err(AskError::RootOnly)));
+        assert!(status(world).is_ok());
     });
 }
