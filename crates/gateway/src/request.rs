@@ -61,11 +61,15 @@ pub(crate) enum Target {
     Name(String, u16),
 }
 
+/// Who wants it chose the name: whatever it does to a terminal is left out.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::Name(name, port) => write!(f, "{name}:{port}"),
+            Self::Name(name, port) => {
+                let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+                write!(f, "{}:{port}", name.chars().map(plain).collect::<String>())
+            }
         }
     }
 }
@@ -138,6 +142,12 @@ mod tests {
         send(&mut near, &Reply::Err(Refusal::Silence)).await.unwrap();
         assert_eq!(receive::<Request>(&mut far).await.unwrap(), request);
         assert_eq!(receive::<Reply>(&mut far).await.unwrap(), Err(Refusal::Silence));
+    }
+
+    #[test]
+    fn names_do_nothing_to_a_terminal() {
+        let shown = Target::Name("a\u{1b}[2J\r\n\u{9b}1m".into(), 80).to_string();
+        assert_eq!(shown, "a\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}1m:80");
     }
 
     #[tokio::test]
