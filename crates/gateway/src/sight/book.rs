@@ -45,7 +45,7 @@ struct Open {
 }
 
 /// The trunk as it was last looked at.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Looked {
     /// Which of them it was.
     link: u64,
@@ -160,25 +160,25 @@ impl Pages {
         };
         if let Some((link, _)) = self.trunk.best() {
             let stats = link.connection.stats();
-            if self.looked.link != link.id() {
-                self.looked = Looked { link: link.id(), ..Looked::default() };
-            }
+            let (received, lost) = (stats.received.1.0, stats.lost.0);
+            let sent = (stats.sent.0, stats.sent.1.0);
+            let looked = Looked { link: link.id(), sent, received, lost };
+            // What another link did before now was not done in this second.
+            let before = if self.looked.link == looked.link { self.looked } else { looked };
+            self.looked = looked;
             let rate = |now: u64, before: u64| {
                 let rate = Rate::of(Bytes(now.saturating_sub(before)), past);
                 rate.map_or(0.0, |rate| rate.as_bits_per_sec() as f64)
             };
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let sent = (stats.sent.0, stats.sent.1.0);
-            sample.sent = rate(sent.1, self.looked.sent.1);
-            sample.received = rate(stats.received.1.0, self.looked.received);
-            let packets = sent.0.saturating_sub(self.looked.sent.0);
-            let lost = stats.lost.0.saturating_sub(self.looked.lost);
+            sample.sent = rate(sent.1, before.sent.1);
+            sample.received = rate(received, before.received);
+            let packets = sent.0.saturating_sub(before.sent.0);
+            let lost = lost.saturating_sub(before.lost);
             sample.loss = (lost as f64 / packets.max(1) as f64).min(1.0);
             sample.rtt_ms = ms(stats.rtt);
             sample.queue_ms = ms(stats.rtt.saturating_sub(stats.min_rtt));
             sample.pace = stats.pacing_rate.as_bits_per_sec() as f64;
-            let (received, lost) = (stats.received.1.0, stats.lost.0);
-            self.looked = Looked { link: link.id(), sent, received, lost };
             (self.limit, self.missing) = (stats.limits.current().name(), stats.missing);
         }
         if self.history.len() == HISTORY {
