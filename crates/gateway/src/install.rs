@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::doctor::SETTINGS;
+use crate::doctor::{SETTINGS, dotted};
 use crate::rules;
 
 /// The unit's name.
@@ -65,7 +65,7 @@ impl Plan {
         let mut text =
             String::from("# For longhaul gateway; `longhaul gateway uninstall` removes it.\n");
         for (name, value) in &settings {
-            let _ = writeln!(text, "{} = {value}", name.replace('/', "."));
+            let _ = writeln!(text, "{} = {value}", dotted(name));
         }
         let files = vec![(UNIT_FILE, unit(file, program, home)), (SETTINGS_FILE, text)];
         Self { files, settings, rules: rules::ruleset(config.intercept.as_ref(), true) }
@@ -98,7 +98,7 @@ impl fmt::Display for Plan {
             writeln!(f, "write /{path}:\n{}", indented(text))?;
         }
         for (name, value) in &self.settings {
-            writeln!(f, "set {} = {value}", name.replace('/', "."))?;
+            writeln!(f, "set {} = {value}", dotted(name))?;
         }
         writeln!(f, "start {UNIT}, which puts these rules in force:\n{}", indented(&self.rules))
     }
@@ -168,7 +168,7 @@ fn proc(name: &str) -> PathBuf {
 fn set(name: &str, value: &str) -> Result<(), InstallError> {
     match fs::write(proc(name), value) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(InstallError::Set { name: name.replace('/', "."), source })
+            Err(InstallError::Set { name: dotted(name), source })
         }
         _ => Ok(()),
     }

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::sight::{self, AskError};
 
 pub(crate) use kernel::SETTINGS;
+pub(crate) use system::dotted;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

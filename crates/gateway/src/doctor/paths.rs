@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::system::{ip, setting};
+use super::system::{dotted, ip, setting};
 use super::{Check, Finding};
 use crate::config::{Config, Intercept};
 
@@ -94,7 +94,10 @@ fn filter(name: &str) -> Finding {
     match value("all").max(value(name)) {
         Some(1) => Finding::fault(
             format!("strict on {name}: connections whose two ways differ are dropped here"),
-            format!("sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{name}.rp_filter=2"),
+            format!(
+                "sysctl -w net.ipv4.conf.all.rp_filter=2 {}=2",
+                dotted(&format!("net/ipv4/conf/{name}/rp_filter"))
+            ),
         ),
         Some(0) => Finding::Fine(format!("off on {name}")),
         Some(_) => Finding::Fine(format!("loose on {name}")),

@@ -11,6 +11,11 @@ pub(super) fn setting(name: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// A setting's name as sysctl(8) takes it: with dots, unless they belong to an interface.
+pub(crate) fn dotted(name: &str) -> String {
+    if name.contains('.') { name.to_owned() } else { name.replace('/', ".") }
+}
+
 /// What a program writes; its complaint if it fails.
 pub(super) fn output(program: &str, arguments: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments.split(' ')).output();
@@ -26,4 +31,15 @@ pub(super) fn ip<T: DeserializeOwned>(arguments: &str) -> Result<Vec<T>, String>
         return Ok(Vec::new());
     }
     serde_json::from_str(&text).map_err(|error| format!("`ip -j {arguments}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_keep_their_dots() {
+        assert_eq!(dotted("net/ipv4/ip_forward"), "net.ipv4.ip_forward");
+        assert_eq!(dotted("net/ipv4/conf/lan.7/rp_filter"), "net/ipv4/conf/lan.7/rp_filter");
+    }
 }
