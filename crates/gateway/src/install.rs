@@ -113,14 +113,15 @@ fn unit(file: &Path, program: &Path, home: &Path) -> String {
         "[Unit]\n\
          Description=Longhaul gateway\n\
          Wants=network-online.target\n\
-         After=network-online.target nftables.service\n\n\
+         After=network-online.target nftables.service\n\
+         StartLimitIntervalSec=0\n\n\
          [Service]\n\
          ExecStart=\"{}\" gateway run --config \"{}\"\n\
          Environment=\"LONGHAUL_HOME={}\"\n\
          Restart=always\n\
          RestartSec=1\n\
          LimitNOFILE=1048576\n\
-         CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE\n\
+         CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_DAC_READ_SEARCH\n\
          NoNewPrivileges=yes\n\
          ProtectSystem=full\n\
          PrivateTmp=yes\n\n\
