@@ -267,6 +267,18 @@ impl FromStr for Config {
 }
 
 impl Config {
+    /// Whether packets of hosts are to pass this one.
+    pub(crate) fn is_transparent(&self) -> bool {
+        self.intercept.is_some() || self.deliver.from_client
+    }
+
+    /// Whether some of them are IPv6's.
+    pub(crate) fn passes_v6(&self) -> bool {
+        let v6 = |nets: &[IpNet]| nets.iter().any(|net| matches!(net, IpNet::V6(_)));
+        let delivered = self.deliver.from_client && v6(&self.deliver.to);
+        delivered || self.intercept.as_ref().is_some_and(|intercept| v6(&intercept.to))
+    }
+
     fn contradiction(&self) -> Option<&'static str> {
         let trunk = &self.trunk;
         let names = self.intercept.iter().flat_map(|intercept| &intercept.interfaces);
@@ -315,6 +327,19 @@ mod tests {
         let intercept = config.intercept.unwrap();
         assert!(intercept.ports[0].contain(443) && intercept.early.is_empty());
         assert!(config.deliver.from_client && config.deliver.to.len() == 2);
+    }
+
+    #[test]
+    fn ipv6_passes_where_it_is_taken_or_delivered() {
+        for (text, v6) in [
+            ("", true),
+            ("[deliver]\nto = [\"10.0.0.0/8\"]", false),
+            ("[deliver]\nfrom_client = false", false),
+            ("[deliver]\nfrom_client = false\n[intercept]\ninterfaces = [\"a\"]", true),
+        ] {
+            let config: Config = format!("{LEAST}{text}").parse().unwrap();
+            assert_eq!(config.passes_v6(), v6, "{text}");
+        }
     }
 
     #[test]

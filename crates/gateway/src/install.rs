@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::doctor::{SETTINGS, dotted};
+use crate::doctor::{Setting, dotted, settings};
 use crate::rules;
 
 /// The unit's name.
@@ -16,8 +16,6 @@ const UNIT_FILE: &str = "etc/systemd/system/longhaul-gateway.service";
 const SETTINGS_FILE: &str = "etc/sysctl.d/60-longhaul-gateway.conf";
 /// What the settings were before, one a line: name and value.
 const BEFORE_FILE: &str = "var/lib/longhaul/gateway-settings-before";
-/// Settings that are only wanted where packets of hosts pass.
-const FORWARDING: &str = "forward";
 
 /// Why a gateway was not installed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -48,20 +46,15 @@ pub enum InstallError {
 pub struct Plan {
     /// Files and their contents, below the root.
     files: Vec<(&'static str, String)>,
-    settings: Vec<(&'static str, &'static str)>,
+    settings: Vec<Setting>,
     rules: String,
 }
 
 impl Plan {
     /// For a gateway of this configuration, which `file` holds, run by `program`; its identity is
-    /// in `home`.
+    /// in `home`. Looks at the interfaces in the network namespace of the calling thread.
     pub fn new(config: &Config, file: &Path, program: &Path, home: &Path) -> Self {
-        let transparent = config.intercept.is_some() || config.deliver.from_client;
-        let settings: Vec<_> = SETTINGS
-            .iter()
-            .filter(|(name, ..)| transparent || !name.contains(FORWARDING))
-            .map(|&(name, value, _)| (name, value))
-            .collect();
+        let settings = settings(config);
         let mut text =
             String::from("# For longhaul gateway; `longhaul gateway uninstall` removes it.\n");
         for (name, value) in &settings {
@@ -145,7 +138,8 @@ pub fn is_installed(root: &Path) -> bool {
 pub fn uninstall(root: &Path) -> Result<(), InstallError> {
     let before = root.join(BEFORE_FILE);
     let text = fs::read_to_string(&before).map_err(|_| InstallError::Absent)?;
-    for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+    // The last first: what depends on another setting was set after it.
+    for (name, value) in text.lines().rev().filter_map(|line| line.split_once(' ')) {
         set(name, value)?;
     }
     for path in [UNIT_FILE, SETTINGS_FILE, BEFORE_FILE] {

@@ -128,8 +128,8 @@ pub async fn run(
             None
         }
     };
-    let transparent = config.intercept.is_some() || config.deliver.from_client;
-    let _rules = if transparent { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
+    let _rules =
+        if config.is_transparent() { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
     let (streams, opened) = mpsc::channel(BACKLOG);
     let kept = {
         let events = events.clone();

@@ -1,8 +1,9 @@
 //! Programs that are needed, and the kernel's settings.
 
+use std::fs;
 use std::path::Path;
 
-use super::system::setting;
+use super::system::{dotted, setting};
 use super::{Check, Finding};
 use crate::config::Config;
 
@@ -11,24 +12,55 @@ const LEAST_BUFFER: u64 = 4 << 20;
 /// The least number of files that a gateway with thousands of connections may have open.
 const LEAST_FILES: u64 = 16_384;
 
-/// The kernel's settings that a gateway wants, and why: below `/proc/sys`, `install` sets them.
-pub(crate) const SETTINGS: &[(&str, &str, &str)] = &[
-    ("net/ipv4/ip_forward", "1", "what is not taken must be forwarded"),
-    ("net/ipv6/conf/all/forwarding", "1", "what is not taken must be forwarded"),
-    ("net/ipv4/tcp_tw_reuse", "1", "clients use their ports again sooner than after a minute"),
-    ("net/core/somaxconn", "4096", "connections of many clients arrive at once"),
-];
+/// One of the kernel's settings, below `/proc/sys`, and its value.
+pub(crate) type Setting = (String, &'static str);
+
+/// The kernel's settings that a gateway wants, in the order in which `install` makes them.
+pub(crate) fn settings(config: &Config) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let mut want = |name: &str, value| settings.push((name.to_owned(), value));
+    // Clients use their ports again sooner than after a minute.
+    want("net/ipv4/tcp_tw_reuse", "1");
+    // Connections of many clients arrive at once.
+    want("net/core/somaxconn", "4096");
+    // What is not taken must be forwarded.
+    if config.is_transparent() {
+        want("net/ipv4/ip_forward", "1");
+    }
+    if config.passes_v6() {
+        settings.extend(forwarding_v6());
+    }
+    settings
+}
+
+/// A host that begins to forward IPv6 drops the default routes that it learnt from routers, and
+/// learns no more, but for interfaces where `accept_ra` is 2 (ip-sysctl). Those that learn now are
+/// to go on; where it forwards already, it is as its owner wants it.
+fn forwarding_v6() -> Vec<Setting> {
+    let folders = fs::read_dir("/proc/sys/net/ipv6/conf").into_iter().flatten().flatten();
+    let names = folders.filter_map(|folder| folder.file_name().into_string().ok());
+    let learns = |name: &String| {
+        let value = |what| setting(&format!("ipv6/conf/{name}/{what}"));
+        match value("accept_ra").as_deref() {
+            Some("1") => value("forwarding").as_deref() == Some("0"),
+            accept => accept == Some("2"),
+        }
+    };
+    let learning = names.filter(|name| !["all", "lo"].contains(&name.as_str())).filter(learns);
+    let accept = learning.map(|name| (format!("net/ipv6/conf/{name}/accept_ra"), "2"));
+    accept.chain([("net/ipv6/conf/all/forwarding".to_owned(), "1")]).collect()
+}
 
 pub(super) fn examine(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
-    let transparent = config.intercept.is_some() || config.deliver.from_client;
-    if transparent {
+    if config.is_transparent() {
         checks.push(Check { name: "rights", finding: rights() });
         checks.push(Check { name: "programs", finding: programs() });
-        checks.push(Check { name: "forwarding, IPv4", finding: is_on("ipv4/ip_forward") });
+        let finding = is_on("ipv4/ip_forward", &[("net/ipv4/ip_forward".into(), "1")]);
+        checks.push(Check { name: "forwarding, IPv4", finding });
         // A host without IPv6 has nothing to forward.
-        if setting("ipv6/conf/all/forwarding").is_some() {
-            let finding = is_on("ipv6/conf/all/forwarding");
+        if config.passes_v6() && setting("ipv6/conf/all/forwarding").is_some() {
+            let finding = is_on("ipv6/conf/all/forwarding", &forwarding_v6());
             checks.push(Check { name: "forwarding, IPv6", finding });
         }
     }
@@ -69,11 +101,13 @@ fn programs() -> Finding {
     }
 }
 
-fn is_on(name: &str) -> Finding {
+fn is_on(name: &str, mend: &[Setting]) -> Finding {
     match setting(name).as_deref() {
         Some("0") => Finding::fault(
             "off: what is not taken ends here, and so does everything when the gateway is down",
-            format!("sysctl -w net.{}=1", name.replace('/', ".")),
+            mend.iter().fold("sysctl -w".to_owned(), |line, (name, value)| {
+                format!("{line} {}={value}", dotted(name))
+            }),
         ),
         Some(_) => Finding::Fine("on".into()),
         None => Finding::Unknown(format!("/proc/sys/net/{name} cannot be read")),

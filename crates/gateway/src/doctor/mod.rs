@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::sight::{self, AskError};
 
-pub(crate) use kernel::SETTINGS;
+pub(crate) use kernel::{Setting, settings};
 pub(crate) use system::dotted;
 
 /// One thing that was looked at.

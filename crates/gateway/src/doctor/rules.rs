@@ -14,8 +14,7 @@ const RESTART: &str =
     "stop the gateway and run it again: it puts its rules in force when it starts";
 
 pub(super) fn examine(config: &Config, running: bool) -> Vec<Check> {
-    let transparent = config.intercept.is_some() || config.deliver.from_client;
-    if !transparent {
+    if !config.is_transparent() {
         return Vec::new();
     }
     let mut checks = Vec::new();

@@ -141,13 +141,19 @@ fn what_install_does_uninstall_undoes() {
     with_world("what_install_does_uninstall_undoes", |world| {
         let root = tempfile::tempdir().unwrap();
         let [file, program, home] = ["/etc/g.toml", "/usr/bin/longhaul", "/root/x"].map(Path::new);
-        let plan = Plan::new(&config(PEER, ""), file, program, home);
+        let plan = || Plan::new(&config(PEER, ""), file, program, home);
         let forward = || world.on(NEAR, || std::fs::read("/proc/sys/net/ipv4/ip_forward").unwrap());
+        let learns = || {
+            let file = "/proc/sys/net/ipv6/conf/path/accept_ra";
+            world.on(NEAR, || std::fs::read(file).unwrap())
+        };
         let unit = root.path().join("etc/systemd/system/longhaul-gateway.service");
         world.set(NEAR, "ipv4/ip_forward", "0");
+        world.set(NEAR, "ipv6/conf/all/forwarding", "0");
+        world.set(NEAR, "ipv6/conf/path/accept_ra", "1");
         for _ in 0..2 {
-            world.on(NEAR, || plan.apply(root.path())).unwrap();
-            assert_eq!(forward(), b"1\n");
+            world.on(NEAR, || plan().apply(root.path())).unwrap();
+            assert_eq!((forward(), learns()), (b"1\n".to_vec(), b"2\n".to_vec()));
             let text = std::fs::read_to_string(&unit).unwrap();
             assert!(
                 text.contains(
@@ -155,9 +161,14 @@ fn what_install_does_uninstall_undoes() {
                 )
             );
         }
-        assert!(plan.to_string().contains("net.ipv4.ip_forward = 1"), "{plan}");
+        let plan = world.on(NEAR, plan);
+        let shown = plan.to_string();
+        let [listens, forwards] =
+            ["path.accept_ra = 2", "all.forwarding = 1"].map(|it| shown.find(it));
+        assert!(listens.is_some() && listens < forwards, "{shown}");
         world.on(NEAR, || uninstall(root.path())).unwrap();
         assert_eq!((forward(), unit.exists()), (b"0\n".to_vec(), false));
+        assert_eq!(learns(), b"1\n");
         assert!(!is_installed(root.path()));
         assert!(world.on(NEAR, || uninstall(root.path())).is_err());
     });
