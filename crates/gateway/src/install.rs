@@ -70,18 +70,26 @@ impl Plan {
     /// # Errors
     /// [`InstallError`].
     pub fn apply(&self, root: &Path) -> Result<(), InstallError> {
-        let before = root.join(BEFORE_FILE);
-        if !before.exists() {
-            let value = |name: &str| fs::read_to_string(proc(name)).ok();
-            let known = self.settings.iter().filter_map(|(name, _)| Some((name, value(name)?)));
-            let text: String =
-                known.map(|(name, value)| format!("{name} {}\n", value.trim())).collect();
-            write(&before, &text)?;
-        }
+        self.remember(&root.join(BEFORE_FILE))?;
         for (path, text) in &self.files {
             write(&root.join(path), text)?;
         }
         self.settings.iter().try_for_each(|(name, value)| set(name, value))
+    }
+
+    /// Notes what the settings are, but for those of which it is known already what they were.
+    fn remember(&self, file: &Path) -> Result<(), InstallError> {
+        let mut text = match fs::read_to_string(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(|source| InstallError::Write { path: file.to_owned(), source })?,
+        };
+        for (name, _) in &self.settings {
+            let known = text.lines().any(|line| line.split(' ').next() == Some(name));
+            if !known && let Ok(value) = fs::read_to_string(proc(name)) {
+                let _ = writeln!(text, "{name} {}", value.trim());
+            }
+        }
+        write(file, &text)
     }
 }
 

@@ -151,6 +151,17 @@ fn what_install_does_uninstall_undoes() {
         world.set(NEAR, "ipv4/ip_forward", "0");
         world.set(NEAR, "ipv6/conf/all/forwarding", "0");
         world.set(NEAR, "ipv6/conf/path/accept_ra", "1");
+        // Installed for something else before, which set less.
+        let proxy = Plan::new(
+            &"[trunk]\nlisten = \"[::]:7273\"\nkey = \"-\"\n[deliver]\nfrom_client = false"
+                .parse()
+                .unwrap(),
+            file,
+            program,
+            home,
+        );
+        world.on(NEAR, || proxy.apply(root.path())).unwrap();
+        assert_eq!(forward(), b"0\n");
         for _ in 0..2 {
             world.on(NEAR, || plan().apply(root.path())).unwrap();
             assert_eq!((forward(), learns()), (b"1\n".to_vec(), b"2\n".to_vec()));
