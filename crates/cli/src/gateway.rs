@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use gateway::install::{self, Plan};
+use gateway::install::{self, Left, Plan};
 use gateway::{Config, Event, TrunkEvent};
 use net::{Credentials, PublicKey};
 
@@ -92,9 +92,14 @@ fn uninstall(dry_run: bool) -> anyhow::Result<ExitCode> {
     }
     // It may be stopped already, or systemd not run here.
     let stopped = systemctl(&["disable", "--now", install::UNIT]);
-    install::uninstall(root)?;
+    let left = install::uninstall(root)?;
     stopped.and_then(|()| systemctl(&["daemon-reload"]))?;
     say!("This host is as it was before `longhaul gateway install`.");
+    if left == Left::Running {
+        say!(
+            "A gateway that is no service seems to run (`longhaul gateway status`): its rules stay."
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::config::Config;
 use crate::doctor::{Setting, dotted, settings};
 use crate::rules;
+use crate::sight::{self, AskError};
 
 /// The unit's name.
 pub const UNIT: &str = "longhaul-gateway.service";
@@ -139,11 +140,20 @@ pub fn is_installed(root: &Path) -> bool {
     root.join(BEFORE_FILE).exists()
 }
 
-/// Takes back what [`Plan::apply`] did below `root`; rules that a killed gateway left, too.
+/// What is left of a gateway once it is uninstalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing, rules that a killed gateway left included.
+    Nothing,
+    /// The rules of one that seems to run here, not as a service.
+    Running,
+}
+
+/// Takes back what [`Plan::apply`] did below `root`, once the service has been stopped.
 ///
 /// # Errors
 /// [`InstallError`].
-pub fn uninstall(root: &Path) -> Result<(), InstallError> {
+pub fn uninstall(root: &Path) -> Result<Left, InstallError> {
     let before = root.join(BEFORE_FILE);
     let text = fs::read_to_string(&before).map_err(|_| InstallError::Absent)?;
     // The last first: what depends on another setting was set after it.
@@ -159,8 +169,11 @@ pub fn uninstall(root: &Path) -> Result<(), InstallError> {
             _ => {}
         }
     }
-    rules::remove();
-    Ok(())
+    match sight::ask() {
+        Err(AskError::NotRunning) => rules::remove(),
+        _ => return Ok(Left::Running),
+    }
+    Ok(Left::Nothing)
 }
 
 fn proc(name: &str) -> PathBuf {

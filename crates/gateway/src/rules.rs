@@ -91,11 +91,8 @@ impl Rules {
             native?;
         }
         for family in ["-4", "-6"] {
-            let mark = format!("{:#x}", mark::LOCAL);
-            let rule = ["rule", "add", "fwmark", &mark, "lookup", TABLE, "priority", TABLE];
-            run("ip", "iproute2", &[&[family], &rule[..]].concat(), None)?;
-            let route = ["route", "replace", "local", "default", "dev", "lo", "table", TABLE];
-            run("ip", "iproute2", &[&[family], &route[..]].concat(), None)?;
+            rule(family, "add")?;
+            route(family, "replace")?;
         }
         Ok(rules)
     }
@@ -117,9 +114,22 @@ impl Drop for Rules {
 pub(crate) fn remove() {
     let _ = nft("delete table inet longhaul\n");
     for family in ["-4", "-6"] {
-        while run("ip", "iproute2", &[family, "rule", "del", "priority", TABLE], None).is_ok() {}
-        let _ = run("ip", "iproute2", &[family, "route", "flush", "table", TABLE], None);
+        while rule(family, "del").is_ok() {}
+        let _ = route(family, "del");
     }
+}
+
+/// The rule that leads to our table, and no other of its priority.
+fn rule(family: &str, action: &str) -> Result<(), RulesError> {
+    let mark = format!("{:#x}", mark::LOCAL);
+    let rule = ["rule", action, "fwmark", &mark, "lookup", TABLE, "priority", TABLE];
+    run("ip", "iproute2", &[&[family], &rule[..]].concat(), None)
+}
+
+/// The route by which packets stay here.
+fn route(family: &str, action: &str) -> Result<(), RulesError> {
+    let route = ["route", action, "local", "default", "dev", "lo", "table", TABLE];
+    run("ip", "iproute2", &[&[family], &route[..]].concat(), None)
 }
 
 const IPTABLES: [&str; 2] = ["iptables", "ip6tables"];

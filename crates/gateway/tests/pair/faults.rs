@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use gateway::install::{Plan, is_installed, uninstall};
+use gateway::install::{Left, Plan, is_installed, uninstall};
 use gateway::{Check, Config, Finding};
 use net::{Credentials, SharedKey};
 
@@ -177,10 +177,40 @@ fn what_install_does_uninstall_undoes() {
         let [listens, forwards] =
             ["path.accept_ra = 2", "all.forwarding = 1"].map(|it| shown.find(it));
         assert!(listens.is_some() && listens < forwards, "{shown}");
-        world.on(NEAR, || uninstall(root.path())).unwrap();
+        assert_eq!(world.on(NEAR, || uninstall(root.path())).unwrap(), Left::Nothing);
         assert_eq!((forward(), unit.exists()), (b"0\n".to_vec(), false));
         assert_eq!(learns(), b"1\n");
         assert!(!is_installed(root.path()));
         assert!(world.on(NEAR, || uninstall(root.path())).is_err());
+    });
+}
+
+#[test]
+fn uninstall_leaves_what_is_not_its_own() {
+    with_world("uninstall_leaves_what_is_not_its_own", |world| {
+        let root = tempfile::tempdir().unwrap();
+        let [file, program, home] = ["/etc/g.toml", "/usr/bin/longhaul", "/root/x"].map(Path::new);
+        let plan = world.on(NEAR, || Plan::new(&config(PEER, ""), file, program, home));
+        let name = world.name(NEAR);
+        world.ip(&[
+            format!("-n {name} rule add from 192.0.2.9 lookup 9 priority 7273"),
+            format!("-n {name} route add 192.0.2.0/24 dev path table 7273"),
+        ]);
+        let gateways = world.gateways("");
+        world.on(NEAR, || plan.apply(root.path())).unwrap();
+        // One that was started by hand.
+        assert_eq!(world.on(NEAR, || uninstall(root.path())).unwrap(), Left::Running);
+        let checks = examine(world, &config(PEER, ""), 7);
+        assert!(faults(&checks).is_empty(), "{checks:#?}");
+
+        drop(gateways);
+        let said = |words: &str| {
+            let output = std::process::Command::new("ip").args(words.split(' ')).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let rules = said(&format!("-n {name} rule show priority 7273"));
+        assert!(rules.contains("192.0.2.9") && !rules.contains("fwmark"), "{rules}");
+        let routes = said(&format!("-n {name} route show table 7273"));
+        assert!(routes.contains("192.0.2.0/24") && !routes.contains("default"), "{routes}");
     });
 }
