@@ -14,6 +14,9 @@ use crate::args::{ConfigFile, Gateway, GatewayAction, KeyFile};
 use crate::keys::{self, Own};
 use crate::signals::{self, Signals};
 
+/// There while systemd runs (sd_booted(3)).
+const SYSTEMD: &str = "/run/systemd/system";
+
 /// Does what was asked.
 pub fn run(options: Gateway) -> anyhow::Result<ExitCode> {
     match options.action {
@@ -66,19 +69,29 @@ fn doctor(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn install(file: &ConfigFile, dry_run: bool) -> anyhow::Result<ExitCode> {
-    let config = read(file)?;
+    // Read as the service will read it, which knows nothing of this folder or of links to the file.
+    let path = fs::canonicalize(&file.path)
+        .with_context(|| format!("cannot read {}", file.path.display()))?;
+    let config = read(&ConfigFile { path: path.clone() })?;
     // What would fail at the first start fails here.
     credentials(&config)?;
-    let path = fs::canonicalize(&file.path)?;
     let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let plan = Plan::new(&config, &path, &program, &keys::home::folder()?);
+    let home = std::path::absolute(keys::home::folder()?)?;
+    let plan = Plan::new(&config, &path, &program, &home);
     if dry_run {
         say!("{}", plan.to_string().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
+    ensure!(
+        Path::new(SYSTEMD).exists(),
+        "systemd does not run here: have `longhaul gateway run` started by what does, and make the \
+         settings that `install --dry-run` shows"
+    );
     plan.apply(Path::new("/"))?;
     systemctl(&["daemon-reload"])?;
-    systemctl(&["enable", "--now", install::UNIT])?;
+    systemctl(&["enable", install::UNIT])?;
+    // One that runs already has the settings of before.
+    systemctl(&["restart", install::UNIT])?;
     say!("{} runs. `longhaul gateway status` shows it, `doctor` looks for faults.", install::UNIT);
     Ok(ExitCode::SUCCESS)
 }
