@@ -2,11 +2,11 @@
 //! touched (paper 2): each host talks TCP with the gateway on its side, and the gateways carry the
 //! bytes as streams of one transport connection, the trunk.
 //!
-//! `rules` are the kernel's by which packets come here, `nfqueue` the queue where SYNs wait,
-//! `intercept` the near gateway (`proxy` for those who ask for it) and `dial` the far one, `request` what they say to each other,
-//! `splice` joins two byte streams, `trunk` keeps the connection between them. Every gateway is
-//! both near and far; `sight` shows what it does, `doctor` what is wrong with its host, `install`
-//! makes it a service.
+//! `rules` are the kernel's by which packets come here (and `reuse` a setting of its), `nfqueue` the
+//! queue where SYNs wait, `intercept` the near gateway (`proxy` for those who ask for it) and `dial`
+//! the far one, `request` what they say to each other, `splice` joins two byte streams, `trunk` keeps
+//! the connection between them. Every gateway is both near and far; `sight` shows what it does,
+//! `doctor` what is wrong with its host, `install` makes it a service.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -18,6 +18,7 @@ mod nfqueue;
 mod proxy;
 mod record;
 mod request;
+mod reuse;
 mod rules;
 mod sight;
 mod splice;

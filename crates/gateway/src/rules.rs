@@ -7,13 +7,13 @@
 //! no rules: a gateway that dies opens the way.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Command, Output, Stdio};
 
 use ipnet::IpNet;
 
 use crate::config::{Intercept, Ports};
+use crate::reuse::Reuse;
 
 /// What a SYN's mark says.
 pub(crate) mod mark {
@@ -41,13 +41,8 @@ pub(crate) const TABLE: &str = "7273";
 /// Rules and routes in force; gone when dropped.
 pub(crate) struct Rules {
     compat: Option<u16>,
-    /// What [`REUSE`] was before.
-    reuse: Option<String>,
+    _reuse: Option<Reuse>,
 }
-
-/// Whether connections may follow ones that ended seconds ago between the same addresses and ports:
-/// a client that uses a port again after its own second or two must be able to.
-const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 
 /// Why rules could not be put in force.
 #[derive(Debug, thiserror::Error)]
@@ -76,9 +71,7 @@ impl Rules {
     /// Puts them in force, in place of those that an earlier gateway left.
     pub(crate) fn apply(intercept: Option<&Intercept>) -> Result<Self, RulesError> {
         remove();
-        let mut rules = Self { compat: None, reuse: fs::read_to_string(REUSE).ok() };
-        // Where it cannot be set, such a client waits for a minute.
-        let _ = fs::write(REUSE, "1");
+        let mut rules = Self { compat: None, _reuse: Reuse::allow() };
         let native = nft(&ruleset(intercept, true));
         if let (Err(RulesError::Failed { .. }), Some(intercept)) = (&native, intercept) {
             // A kernel without nftables' own queue may have the older one.
@@ -101,7 +94,6 @@ impl Rules {
 impl Drop for Rules {
     fn drop(&mut self) {
         remove();
-        let _ = self.reuse.take().map(|before| fs::write(REUSE, before));
         for program in IPTABLES {
             if let Some(queue) = self.compat {
                 let _ = run(program, "iptables", &compat_rule("-D", queue), None);
