@@ -131,6 +131,7 @@ fn part(input: &mut Unstructured<'_>) -> Result<Part> {
             into_directory: input.arbitrary()?,
             id: input.arbitrary::<Option<[u8; 16]>>()?.map(|id| TransferId::of([&id[..]])),
             rehearses: input.arbitrary()?,
+            patterns: vec![input.arbitrary()?],
         }),
         2 => Part::Message(Message::Abandon),
         3 => {

@@ -47,13 +47,15 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let destination = typed(remote)?;
     let into_directory = options.into_directory || sources.len() > 1;
     let filter = Filter::new(&options.terms.patterns).map_err(TransferError::Near)?;
-    let Terms { compare, rehearses, .. } = options.terms;
+    let Terms { compare, removes, rehearses, ref patterns, .. } = options.terms;
+    // They protect there what they leave out here.
+    let patterns = if removes { told(patterns)? } else { Vec::new() };
     let source =
         |path: &PathBuf| Source::new(path).mirrored(compare.is_some()).filtered(filter.clone());
     let list: Vec<_> = sources.iter().map(source).collect();
     // Who goes on leaves out what was sent: of two files for one place, the first would win then.
     let id = options.id.filter(|_| are_apart(&list) && !rehearses);
-    let preamble = request(&Message::Put { destination, into_directory, id, rehearses });
+    let preamble = request(&Message::Put { destination, into_directory, id, rehearses, patterns });
     let sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
 }
@@ -70,7 +72,13 @@ pub async fn put_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let name = name.ok_or_else(|| near("name the file that standard input becomes".into()))?;
     let name = RelPath::new(name.as_bytes().to_vec()).map_err(|error| near(error.to_string()))?;
     let destination = typed(remote.parent().unwrap_or(Path::new("")))?;
-    let put = Message::Put { destination, into_directory: true, id: None, rehearses: false };
+    let put = Message::Put {
+        destination,
+        into_directory: true,
+        id: None,
+        rehearses: false,
+        patterns: Vec::new(),
+    };
     let preamble = request(&put);
     let list = vec![Source::stream(input, name)];
     let sources = Sources::new(Place::Local, list, Terms::default(), progress.clone());
@@ -88,10 +96,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) -> Result<Summary, TransferError> {
     let terms = options.terms.clone();
     let Terms { compare, removes, rehearses, .. } = terms;
-    let patterns: usize = terms.patterns.iter().map(|pattern| pattern.len() + 2).sum();
-    if patterns > PATTERNS_MAX {
-        return Err(TransferError::Near("too many patterns to be told to the far side".into()));
-    }
+    let filter = Filter::new(&told(&terms.patterns)?).map_err(TransferError::Near)?;
     let preamble = request(&Message::Get { source: typed(remote)?, terms });
     // What a mirrored directory holds has no name in common.
     let name = if compare.is_some() { RelPath::default() } else { Source::new(remote).name };
@@ -99,6 +104,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
         .with_journal(options.id.filter(|_| !rehearses))
         .telling(compare.is_some(), removes)
         .rehearsed(rehearses)
+        .protecting(filter)
         .expecting(name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }
@@ -117,6 +123,14 @@ pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
 
 /// Bytes of patterns that fit into a request beside a path.
 const PATTERNS_MAX: usize = 8 << 10;
+
+/// Patterns, if they fit into a request.
+fn told(patterns: &[String]) -> Result<Vec<String>, TransferError> {
+    if patterns.iter().map(|pattern| pattern.len() + 2).sum::<usize>() > PATTERNS_MAX {
+        return Err(TransferError::Near("too many patterns to be told to the far side".into()));
+    }
+    Ok(patterns.to_vec())
+}
 
 /// Whether no two of them can send the same path.
 fn are_apart(sources: &[Source]) -> bool {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::error::explain;
+use crate::filter::Filter;
 use crate::journal::TransferId;
 use crate::meta::Meta;
 use crate::place::Place;
@@ -28,6 +29,8 @@ pub(crate) struct Destination {
     pub removes: bool,
     /// Nothing is to be changed.
     pub rehearses: bool,
+    /// What it fits is not removed.
+    pub filter: Option<Filter>,
     /// The first name of all that may come, when only one was asked for.
     pub expected: Option<RelPath>,
 }
@@ -46,6 +49,7 @@ impl Destination {
             tells: false,
             removes: false,
             rehearses: false,
+            filter: None,
             expected: None,
         }
     }
@@ -58,6 +62,11 @@ impl Destination {
     /// Only to be looked at.
     pub fn rehearsed(self, rehearses: bool) -> Self {
         Self { rehearses, ..self }
+    }
+
+    /// Nothing that the filter excludes is to be removed.
+    pub fn protecting(self, filter: Option<Filter>) -> Self {
+        Self { filter, ..self }
     }
 
     /// With a journal.
@@ -133,6 +142,30 @@ impl Target {
             None => Ok(path.clone()),
             Some(name) if self.is_contents => name.join(path.as_bytes()),
             Some(name) => path.with_first(name.as_path().as_os_str()),
+        }
+    }
+
+    /// How the sender calls what is at a place in the tree.
+    pub fn sent(&self, at: &RelPath) -> RelPath {
+        let Some(name) = self.name.as_ref().filter(|_| self.is_contents) else { return at.clone() };
+        let below = at.as_bytes().strip_prefix(name.as_bytes()).unwrap_or_default();
+        RelPath::new(below.strip_prefix(b"/").unwrap_or(below).to_vec()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_called_otherwise_here_is_known_by_the_name_it_was_sent_under() {
+        let path = |path: &str| RelPath::new(path.into()).unwrap();
+        for (name, place) in [(None, "a/b"), (Some(path("new")), "new/a/b")] {
+            let top = std::env::temp_dir();
+            let tree = Tree::new(std::fs::File::open(top).unwrap().into());
+            let target = Target { tree, name, is_contents: true };
+            assert_eq!(target.locate(&path("a/b")).unwrap(), path(place));
+            assert_eq!(target.sent(&path(place)), path("a/b"));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is left out of a walk, by patterns as in a `.gitignore`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
@@ -9,7 +10,7 @@ use crate::relpath::RelPath;
 /// Patterns, of which the last that fits decides; one with `!` in front takes what fits it in again.
 /// They count from the source: one with a slash in it stands for a path there.
 #[derive(Clone, Debug)]
-pub(crate) struct Filter(Gitignore);
+pub(crate) struct Filter(Arc<Gitignore>);
 
 impl Filter {
     /// `None` for no patterns.
@@ -25,7 +26,7 @@ impl Filter {
         for pattern in patterns {
             builder.add_line(None, pattern).map_err(wrong)?;
         }
-        Ok(Some(Self(builder.build().map_err(wrong)?)))
+        Ok(Some(Self(builder.build().map_err(wrong)?.into())))
     }
 
     /// Whether what is at this path below the source is left out, its directories not being.

@@ -78,9 +78,14 @@ impl Meta {
         (self.kind, self.owner.0, self.links) == (FileType::RegularFile, geteuid().as_raw(), 1)
     }
 
-    /// The same for all names of a file that has several, as long as it stands.
+    /// The same for all names of a file, as long as it stands.
+    pub fn identity(&self) -> Shared {
+        (self.device, self.inode)
+    }
+
+    /// The same, where it has several.
     pub fn shared(&self) -> Option<Shared> {
-        (self.links > 1).then_some((self.device, self.inode))
+        (self.links > 1).then_some(self.identity())
     }
 
     /// Whether there may be holes in it.

@@ -1,66 +1,131 @@
 //! What stands at the destination and the sender does not have: found directory by directory, removed at
 //! the very end, and only when nothing went wrong before.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, Mode, futimens, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, futimens, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::commit::Report;
-use crate::meta::Meta;
+use crate::destination::Target;
+use crate::filter::Filter;
+use crate::meta::{Meta, Shared};
 use crate::notes::NoteKind;
 use crate::relpath::{RawBytes, RelPath};
 use crate::tree::{DIRECTORY, Tree};
 use crate::walk::{Found, Source, Visitor};
 
-/// Names of one directory that are kept in mind.
-const NAMES_MAX: usize = 8 << 20;
+/// Bytes of memory for the names of one directory.
+const NAMES_MAX: usize = 512 << 20;
 
-/// Paths to be removed at a time; the same command removes the others.
-const EXTRA_MAX: usize = 1 << 20;
+/// Bytes of memory for the paths to be removed at a time; the same command removes the others.
+const EXTRA_MAX: usize = 256 << 20;
+
+/// What each of them takes besides its own bytes.
+const OVERHEAD: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Removal {
-    /// The names that are to stay in the directory that is being told.
-    staying: HashSet<Vec<u8>>,
+    /// The names that are to stay in the directory that is being told, and whether they were found.
+    staying: HashMap<Vec<u8>, bool>,
+    staying_bytes: usize,
     /// Found so far.
     extra: Vec<RelPath>,
+    extra_bytes: usize,
+    /// Those that found no room.
+    others: u64,
 }
 
 impl Removal {
     /// Takes in more names; false when they are more than anybody has.
     pub fn add(&mut self, names: Vec<RawBytes>) -> bool {
-        self.staying.extend(names.into_iter().map(|name| name.0));
-        self.staying.len() <= NAMES_MAX
+        self.staying_bytes += names.iter().map(|name| name.0.len() + OVERHEAD).sum::<usize>();
+        self.staying.extend(names.into_iter().map(|name| (name.0, false)));
+        self.staying_bytes <= NAMES_MAX
     }
 
-    /// All names of this directory were told: whatever else is in it is to go. Gives what was found.
-    pub fn close(&mut self, tree: &mut Tree, path: &RelPath) -> io::Result<&[RelPath]> {
-        let staying = std::mem::take(&mut self.staying);
+    /// All names of this directory of the sender's were told: whatever else is in it is to go, unless
+    /// the filter excludes it. Gives what was found.
+    pub fn close(
+        &mut self,
+        target: &mut Target,
+        path: &RelPath,
+        filter: Option<&Filter>,
+    ) -> io::Result<&[RelPath]> {
+        let mut staying = std::mem::take(&mut self.staying);
+        self.staying_bytes = 0;
         let begin = self.extra.len();
-        for entry in Dir::read_from(tree.directory(path.as_bytes())?)? {
+        let at = target.locate(path).map_err(io::Error::other)?;
+        let directory = target.tree.directory(at.as_bytes())?;
+        let mut is_more = false;
+        for entry in Dir::read_from(&directory)? {
+            match staying.get_mut(entry?.file_name().to_bytes()) {
+                Some(is_found) => *is_found = true,
+                None => is_more = true,
+            }
+        }
+        let folded = folded(&staying, &directory);
+        let entries = is_more.then(|| Dir::read_from(&directory)).transpose()?;
+        for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            let goes = !matches!(name, b"." | b"..") && !staying.contains(name) && !is_own(name);
-            if goes && self.extra.len() < EXTRA_MAX {
-                self.extra.extend(path.join(name));
+            if matches!(name, b"." | b"..") || staying.contains_key(name) || is_own(name) {
+                continue;
+            }
+            let is_excluded = |meta: &Meta| {
+                let is_directory = meta.kind == FileType::Directory;
+                let excludes = |filter: &Filter, path| filter.excludes(&path, is_directory);
+                filter.zip(path.join(name).ok()).is_some_and(|(filter, path)| excludes(filter, path))
+            };
+            let meta = Meta::at(&directory, OsStr::from_bytes(name));
+            // What cannot be looked at cannot be known to be in the way.
+            let goes =
+                meta.is_ok_and(|meta| !folded.contains(&meta.identity()) && !is_excluded(&meta));
+            if goes {
+                self.find(at.join(name).map_err(io::Error::other)?);
             }
         }
         Ok(&self.extra[begin..])
     }
 
-    /// Removes all that was found; gives how many names went. Directories keep their times.
-    pub fn carry_out(self, tree: &mut Tree, report: &Report) -> u64 {
+    fn find(&mut self, path: RelPath) {
+        let bytes = self.extra_bytes + path.as_bytes().len() + OVERHEAD;
+        if bytes > EXTRA_MAX {
+            self.others += 1;
+        } else {
+            self.extra_bytes = bytes;
+            self.extra.push(path);
+        }
+    }
+
+    /// Tells of those that found no room.
+    pub fn tell_others(&self, report: &Report) {
+        if let (1.., Some(path)) = (self.others, self.extra.last()) {
+            let reason = format!(
+                "{} more that the source does not have stay for now: run the same command again",
+                self.others
+            );
+            report.tell(NoteKind::Skipped, path, &reason);
+        }
+    }
+
+    /// Removes all that was found, but for what the filter excludes below it; gives how many names
+    /// went. Directories keep their times.
+    pub fn carry_out(self, target: &mut Target, filter: Option<&Filter>, report: &Report) -> u64 {
         let mut removed = 0;
         for path in &self.extra {
             let Some((parent, _)) = path.split() else { continue };
+            let sent = target.sent(path);
+            let tree = &mut target.tree;
             let opened = tree.directory(parent).and_then(|parent| Ok((Meta::of(&parent)?, parent)));
             let Ok((before, parent)) = opened else { continue };
-            match remove(tree, &parent, path) {
+            match remove(tree, &parent, path, (filter, sent)) {
                 Ok(names) => removed += names,
                 Err(error) => report.note(path, &format!("it cannot be removed: {error}")),
             }
@@ -88,8 +153,22 @@ fn is_own(name: &[u8]) -> bool {
     ours && (name.ends_with(b".part") || name.ends_with(b".journal"))
 }
 
-/// Removes what is at a path and below it.
-fn remove(tree: &mut Tree, parent: &Arc<OwnedFd>, path: &RelPath) -> io::Result<u64> {
+/// What names that were not found lead to all the same: to what stays, where a file system does not
+/// tell them from others.
+fn folded(staying: &HashMap<Vec<u8>, bool>, directory: &OwnedFd) -> HashSet<Shared> {
+    let missing = staying.iter().filter(|(_, is_found)| !**is_found);
+    let metas = missing.flat_map(|(name, _)| Meta::at(directory, OsStr::from_bytes(name)));
+    metas.map(|meta| meta.identity()).collect()
+}
+
+/// Removes what is at a path and below it; what the filter excludes, by the path that it gives this
+/// one, and the directories above it stay.
+fn remove(
+    tree: &mut Tree,
+    parent: &Arc<OwnedFd>,
+    path: &RelPath,
+    (filter, sent): (Option<&Filter>, RelPath),
+) -> io::Result<u64> {
     let (_, name) = path.split().ok_or(Errno::INVAL)?;
     match unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
@@ -98,15 +177,21 @@ fn remove(tree: &mut Tree, parent: &Arc<OwnedFd>, path: &RelPath) -> io::Result<
     let top = openat(parent, name, DIRECTORY, Mode::empty())?;
     let mut remover = Remover { tree, directories: Vec::new(), removed: 0, failure: None };
     // It goes to its end: this visitor stops nothing.
-    let _ = Source::below(path.clone()).walk_tree(path, Tree::new(top), &mut remover);
+    let source = Source::below(path.clone()).filtered_within(filter.cloned(), sent);
+    let _ = source.walk_tree(path, Tree::new(top), &mut remover);
     let Remover { directories, mut removed, failure, .. } = remover;
     if let Some(failure) = failure {
         return Err(failure);
     }
     for path in directories.iter().rev() {
         let (parent, name) = path.split().ok_or(Errno::INVAL)?;
-        unlinkat(tree.directory(parent)?, name, AtFlags::REMOVEDIR)?;
-        removed += 1;
+        match unlinkat(tree.directory(parent)?, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if filter.is_some() => {}
+            done => {
+                done?;
+                removed += 1;
+            }
+        }
     }
     Ok(removed)
 }

@@ -156,13 +156,15 @@ async fn accept(
         Message::Put { .. } if options.read_only => Err(TransferError::Near(
             "this server only gives files and takes none: choose another destination".into(),
         )),
-        Message::Put { destination, into_directory, id, rehearses } => {
+        Message::Put { destination, into_directory, id, rehearses, patterns } => {
             let path = root.path(&destination)?;
             let id = id.filter(|_| !rehearses);
+            let filter = Filter::new(&patterns).map_err(TransferError::Near)?;
             let destination = Destination::new(place, &path, into_directory)
                 .with_journal(id)
                 .telling(true, true)
-                .rehearsed(rehearses);
+                .rehearsed(rehearses)
+                .protecting(filter);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source, terms } => {

@@ -30,6 +30,8 @@ pub(crate) struct Source {
     /// A directory stands for what it holds.
     mirrors: bool,
     filter: Option<Filter>,
+    /// What the filter calls its top.
+    within: RelPath,
 }
 
 /// What stands at a path.
@@ -69,12 +71,13 @@ impl Source {
         let is_contents = bytes == b"." || bytes.ends_with(b"/.");
         let name = path.file_name().filter(|_| !is_contents).unwrap_or_default();
         let name = RelPath::new(name.as_bytes().to_vec()).unwrap_or_default();
-        Self { path: path.to_owned(), name, stream: None, mirrors: false, filter: None }
+        Self { path: path.to_owned(), ..Self::below(name) }
     }
 
     /// Whatever is at a path of the destination.
     pub fn below(name: RelPath) -> Self {
-        Self { path: PathBuf::new(), name, stream: None, mirrors: false, filter: None }
+        let (filter, within) = (None, RelPath::default());
+        Self { path: PathBuf::new(), name, stream: None, mirrors: false, filter, within }
     }
 
     /// To be the same there as here: a directory goes without its name.
@@ -85,6 +88,11 @@ impl Source {
     /// Without what the filter excludes.
     pub fn filtered(self, filter: Option<Filter>) -> Self {
         Self { filter, ..self }
+    }
+
+    /// As `filtered`, when the filter counts from elsewhere, where the top has this path.
+    pub fn filtered_within(self, filter: Option<Filter>, within: RelPath) -> Self {
+        Self { filter, within, ..self }
     }
 
     /// What comes from a pipe or terminal, to have this name.
@@ -162,9 +170,12 @@ impl Source {
                     continue;
                 }
                 visitor.name(&path, OsStr::from_bytes(name))?;
-                let leaves_out = |is_directory| match (&self.filter, below.join(name)) {
-                    (Some(filter), Ok(below)) => filter.excludes(&below, is_directory),
-                    _ => false,
+                let leaves_out = |is_directory| {
+                    let path = || self.within.join(below.as_bytes())?.join(name);
+                    let excludes = |filter: &Filter| {
+                        path().is_ok_and(|path| filter.excludes(&path, is_directory))
+                    };
+                    self.filter.as_ref().is_some_and(excludes)
                 };
                 let name = OsStr::from_bytes(name);
                 let is_directory = show(&path, &directory, name, &leaves_out, visitor)?;

@@ -116,6 +116,8 @@ pub enum Message {
         id: Option<TransferId>,
         /// Nothing is to be changed: the sender only tells what it would send.
         rehearses: bool,
+        /// What stays though the sender does not have it, as in a `.gitignore`.
+        patterns: Vec<String>,
     },
     /// Client: send me this.
     Get {

@@ -61,7 +61,8 @@ async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, Transfer
     let sending = async {
         let destination = transfer::wire::RawBytes::default();
         let mut bytes = hello().to_vec();
-        let put = Message::Put { destination, into_directory: false, id: None, rehearses: false };
+        let (into_directory, rehearses, patterns) = (false, false, Vec::new());
+        let put = Message::Put { destination, into_directory, id: None, rehearses, patterns };
         append_message(&put, &mut bytes);
         bytes.extend(frames.concat());
         // The far side may have had enough of it.

@@ -15,7 +15,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 use tokio::io::duplex;
-use transfer::wire::Terms;
+use transfer::wire::{Compare, Terms};
 use transfer::{
     NoteKind, Options, Progress, ServeOptions, Summary, get, get_stream, put, put_stream, serve,
 };
@@ -206,6 +206,33 @@ async fn names_that_differ_in_case_alone_do_not_swallow_each_other() {
             assert_eq!(entry.contents, path.into_os_string().into_encoded_bytes());
         }
     }
+}
+
+#[tokio::test]
+async fn what_stands_under_a_name_in_other_letters_is_not_removed() {
+    let name = "what_stands_under_a_name_in_other_letters_is_not_removed";
+    let Some(folding) = Folding::new() else {
+        return skip(name, "no file system that ignores case can be mounted");
+    };
+    let root = folding.0.path().join("disk/root");
+    let source = TempDir::new().unwrap();
+    let tree = source.path().join("tree");
+    fs::create_dir_all(tree.join("Docs")).unwrap();
+    fs::write(tree.join("Docs/file"), "new").unwrap();
+    fs::create_dir(root.join("docs")).unwrap();
+    for name in ["docs/extra", "extra"] {
+        fs::write(root.join(name), "old").unwrap();
+    }
+    let terms = Terms { compare: Some(Compare::Time), removes: true, ..Terms::default() };
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let options = Options { terms, ..Options::default() };
+    let (near, far) = duplex(10_000);
+    let putting = put(near, &[tree], Path::new(""), &options, &progress);
+    let (near, _) = tokio::join!(putting, serve(far, root.as_path(), &allowed));
+    let summary = near.unwrap();
+    assert_eq!((summary.counts.removed, summary.notes.failed()), (2, 0), "{summary:?}");
+    let names: Vec<_> = look(&root).into_keys().collect();
+    assert_eq!(names, ["", "docs", "docs/file"].map(std::path::PathBuf::from));
 }
 
 /// Puts what comes from a pipe.

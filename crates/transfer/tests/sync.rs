@@ -241,6 +241,28 @@ async fn patterns_leave_out_and_protect_what_they_leave_out() {
 }
 
 #[tokio::test]
+async fn what_a_pattern_fits_stays_though_the_source_has_none_of_it() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        fs::write(here.join("file"), "file").unwrap();
+        for name in ["x.tmp", "gone/deep/x.tmp", "gone/deep/file", "gone/other/file", "cache/file"]
+        {
+            fs::create_dir_all(there.join(name).parent().unwrap()).unwrap();
+            fs::write(there.join(name), "theirs").unwrap();
+        }
+        fs::create_dir_all(there.join("gone/cache")).unwrap();
+        let patterns = ["*.tmp", "/cache/"].map(str::to_owned).to_vec();
+        let terms = Terms { patterns, ..removing() };
+        let (summary, ..) = sync(&here, &there, terms, is_put).await;
+        assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 4), "{summary:?}");
+        let names: Vec<_> = below(&there).into_keys().collect();
+        let stay =
+            ["cache", "cache/file", "file", "gone", "gone/deep", "gone/deep/x.tmp", "x.tmp"];
+        assert_eq!(names, stay.map(PathBuf::from));
+    }
+}
+
+#[tokio::test]
 async fn after_any_failure_nothing_is_removed() {
     let (_folder, here, there) = folders();
     fs::write(here.join("stuck"), "a file").unwrap();

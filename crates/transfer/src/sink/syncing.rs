@@ -130,8 +130,8 @@ impl Sink<'_> {
             return Ok(());
         }
         let Some(at) = self.find(path)? else { return Ok(()) };
-        let tree = &mut self.target.as_mut().expect("found").tree;
-        match self.removal.close(tree, &at) {
+        let target = self.target.as_mut().expect("found");
+        match self.removal.close(target, path, self.destination.filter.as_ref()) {
             Ok(extra) if self.destination.rehearses => {
                 for path in extra {
                     self.report.tell(NoteKind::Would, path, "would be removed");
@@ -149,6 +149,7 @@ impl Sink<'_> {
     /// Removes what the sender does not have, when all that it has is there.
     pub(super) fn remove(&mut self) -> Result<(), TransferError> {
         let removal = std::mem::take(&mut self.removal);
+        removal.tell_others(self.report);
         if self.destination.rehearses || self.target.is_none() {
             return Ok(());
         }
@@ -157,8 +158,9 @@ impl Sink<'_> {
         if self.report.is_partial() {
             removal.give_up(self.report);
         } else {
-            let report = self.report;
-            self.other.removed = removal.carry_out(self.tree(), report);
+            let target = self.target.as_mut().expect("looked at above");
+            let filter = self.destination.filter.as_ref();
+            self.other.removed = removal.carry_out(target, filter, self.report);
         }
         Ok(())
     }

@@ -32,7 +32,8 @@ fn any_message() -> impl Strategy<Value = Message> {
         (raw.clone(), any::<(bool, Option<u64>)>()).prop_map(
             |(destination, (into_directory, id))| {
                 let id = id.map(|id| TransferId::of([&id.to_le_bytes()[..]]));
-                Message::Put { destination, into_directory, id, rehearses: into_directory }
+                let (rehearses, patterns) = (into_directory, vec!["*.o".into()]);
+                Message::Put { destination, into_directory, id, rehearses, patterns }
             }
         ),
         vec(any::<Tag>(), 0..HAS_TAGS).prop_map(|tags| Message::Has { tags }),
