@@ -61,7 +61,7 @@ pub(crate) struct Incoming {
     /// The version that stands under the final name, once it was needed.
     version: Option<File>,
     inode: u64,
-    /// Bytes that the journal claims; `None` when it does not know of the file.
+    /// Bytes that the journal claims; `None` when it is not to claim more.
     claimed: Option<u64>,
 }
 
@@ -76,7 +76,8 @@ impl Incoming {
     ) -> io::Result<Box<Self>> {
         let claimed = state.length();
         if claimed > 0 {
-            // What stands behind may be another sitting's, of the same bytes: it is written over.
+            // What stands behind was not synced, and would show through holes, which are not written.
+            file.set_len(claimed)?;
             file.seek(SeekFrom::Start(claimed))?;
         }
         let inode = Meta::of(&file)?.inode;
@@ -126,6 +127,9 @@ impl Incoming {
         offset: u64,
         length: u64,
     ) -> Result<(u64, io::Result<()>), WireError> {
+        // From here on the journal claims no more: who goes on takes what it claims for the sender's
+        // bytes, and these are so only when the hash at the end fits.
+        self.claimed = None;
         let new = length - self.advance(length)?;
         // What is here already is at its beginning.
         let Some(offset) = offset.checked_add(length - new) else {

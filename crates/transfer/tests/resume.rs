@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use common::{Dice, leftovers, look, plant, shared};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use transfer::wire::{Compare, Terms};
 use transfer::{
     NoteKind, Options, Outcome, Progress, ServeOptions, Summary, TransferError, TransferId, get,
     put, serve,
@@ -158,6 +159,29 @@ async fn cut_again_and_again_it_goes_on() {
         assert_eq!(last.counts.files, files as u64);
         assert!(sent < LARGE as u64 + (1 << 20) + cuts * FLIGHT, "{sent} bytes for {cuts} cuts");
     }
+}
+
+#[tokio::test]
+async fn what_was_copied_from_the_version_there_is_not_claimed() {
+    let (folder, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let large = folder.path().join("large");
+    let bytes = Dice::new(11).bytes(32 << 20);
+    fs::write(&large, &bytes).unwrap();
+    fs::write(root.path().join("large"), &bytes[..20 << 20]).unwrap();
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+    let options = Options { id, terms, ..Options::default() };
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    for limit in [8 << 20, u64::MAX] {
+        let (sends, receives, _) = cut_after(limit);
+        let (sources, remote) = ([large.clone()], Path::new("large"));
+        let putting = put(sends, &sources, remote, &options, &progress);
+        let (near, _) = tokio::join!(putting, serve(receives, root.path(), &allowed));
+        assert_eq!(near.is_ok(), limit == u64::MAX, "{near:?}");
+        // The hash that verifies these bytes is only at the end.
+        assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
+    }
+    assert!(fs::read(root.path().join("large")).unwrap() == bytes);
 }
 
 #[tokio::test]
