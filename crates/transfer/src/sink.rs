@@ -226,6 +226,9 @@ impl<'a> Sink<'a> {
                 self.entry(header, |sink, header| sink.symlink(header, &target.0))?;
             }
             Message::Link { path, to } => {
+                if !self.destination.expects(&to) {
+                    return Err(WireError::Unasked.into());
+                }
                 let header = Header::plain(FileType::RegularFile, path, Attributes::default());
                 self.entry(header, |sink, header| sink.link(header, &to))?;
             }

@@ -210,6 +210,7 @@ async fn a_hostile_server_gives_no_other_name_than_was_asked_for() {
         file("xx", b"evil"),
         messages([directory(".ssh")]),
         messages([link("y", Path::new("/"))]),
+        messages([Message::Link { path: path("x"), to: path("y") }]),
         messages([directory("")]),
     ] {
         let destination = TempDir::new().unwrap();
