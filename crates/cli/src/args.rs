@@ -141,7 +141,7 @@ pub struct Way {
     pub memory: Memory,
     #[command(flatten)]
     pub logs: Logs,
-    /// Keep the numbers of users and groups, where the receiving side may set them
+    /// Keep the numbers of users and groups, where the receiving side may set them: a server does not
     #[arg(long)]
     pub owner: bool,
     /// Take an unknown server at its word and write its key into `known_hosts`

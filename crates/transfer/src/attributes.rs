@@ -42,24 +42,34 @@ impl Attributes {
     /// Sets them, permissions within `mask`; false when not all of the extended ones can be kept there.
     /// A user who may not give files away keeps them.
     pub(crate) fn set_on(&self, file: impl AsFd, mask: u32) -> Result<bool> {
-        if let Some((user, group)) = self.owner {
-            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-            match fchown(&file, Some(user), Some(group)) {
-                Err(Errno::PERM) => match fchown(&file, None, Some(group)) {
-                    Err(Errno::PERM) => {}
-                    done => done?,
-                },
-                done => done?,
-            }
-        }
+        let owned = self.owner.map_or(Ok(()), |owner| give(&file, owner));
         let set = |(name, value): &(RawBytes, RawBytes)| {
             let is_ours = name.0.starts_with(OF_USERS);
             is_ours && fsetxattr(&file, &name.0[..], &value.0, XattrFlags::empty()).is_ok()
         };
         let all = self.extended.iter().filter(|extended| !set(extended)).count() == 0;
-        fchmod(&file, Mode::from_raw_mode(self.mode & mask))?;
-        futimens(&file, &self.modified.timestamps())?;
-        Ok(all)
+        // Each of them, whatever becomes of the others.
+        let permitted = fchmod(&file, Mode::from_raw_mode(self.mode & mask));
+        let dated = futimens(&file, &self.modified.timestamps());
+        owned.and(permitted).and(dated).map(|()| all)
+    }
+
+    /// Whether there can be such: one number stands for no user and no group.
+    pub(crate) fn can_be(&self) -> bool {
+        self.owner.is_none_or(|(user, group)| user != u32::MAX && group != u32::MAX)
+    }
+}
+
+/// Sets user and group, or the group alone; who may set neither, or not there, keeps them.
+fn give(file: impl AsFd, (user, group): (u32, u32)) -> Result<()> {
+    let group = Some(Gid::from_raw(group));
+    match fchown(&file, Some(Uid::from_raw(user)), group) {
+        // A name space of users that knows no such number says that it is invalid.
+        Err(Errno::PERM | Errno::INVAL) => match fchown(&file, None, group) {
+            Err(Errno::PERM | Errno::INVAL) => Ok(()),
+            done => done,
+        },
+        done => done,
     }
 }
 

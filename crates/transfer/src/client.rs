@@ -95,7 +95,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
     let terms = options.terms.clone();
-    let Terms { compare, removes, rehearses, .. } = terms;
+    let Terms { owner, compare, removes, rehearses, .. } = terms;
     let filter = Filter::new(&told(&terms.patterns)?).map_err(TransferError::Near)?;
     let preamble = request(&Message::Get { source: typed(remote)?, terms });
     // What a mirrored directory holds has no name in common.
@@ -105,6 +105,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
         .telling(compare.is_some(), removes)
         .rehearsed(rehearses)
         .protecting(filter)
+        .owning(owner)
         .expecting(name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }

@@ -27,6 +27,8 @@ pub(crate) struct Destination {
     /// What stands there may be told, and removed.
     pub tells: bool,
     pub removes: bool,
+    /// Owners are set when the sender names them.
+    pub owns: bool,
     /// Nothing is to be changed.
     pub rehearses: bool,
     /// What it fits is not removed.
@@ -48,6 +50,7 @@ impl Destination {
             id: None,
             tells: false,
             removes: false,
+            owns: false,
             rehearses: false,
             filter: None,
             expected: None,
@@ -67,6 +70,11 @@ impl Destination {
     /// Nothing that the filter excludes is to be removed.
     pub fn protecting(self, filter: Option<Filter>) -> Self {
         Self { filter, ..self }
+    }
+
+    /// Users and groups are set as the sender names them.
+    pub fn owning(self, owns: bool) -> Self {
+        Self { owns, ..self }
     }
 
     /// With a journal.

@@ -25,6 +25,8 @@ use crate::wire::{Message, WireError, hello};
 pub struct ServeOptions {
     /// Refuses every [`crate::put`].
     pub read_only: bool,
+    /// Sets the users and groups that a [`crate::put`] asks for, as far as the system lets it.
+    pub owners: bool,
     /// Counts what the request moves.
     pub progress: Progress,
 }
@@ -164,7 +166,8 @@ async fn accept(
                 .with_journal(id)
                 .telling(true, true)
                 .rehearsed(rehearses)
-                .protecting(filter);
+                .protecting(filter)
+                .owning(options.owners);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source, terms } => {

@@ -17,7 +17,7 @@ use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::journal::{Journal, Part};
-use crate::notes::Notes;
+use crate::notes::{NoteKind, Notes};
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
@@ -123,6 +123,8 @@ struct Sink<'a> {
     above: Vec<Header>,
     /// A directory that could not be made; what it holds is passed over without further notes.
     lost: Option<RelPath>,
+    /// It was told that owners are not set.
+    told_owner: bool,
     batch: Batch,
     written: u64,
     told: (u64, u64),
@@ -150,6 +152,7 @@ impl<'a> Sink<'a> {
             parts: Vec::new(),
             above: Vec::new(),
             lost: None,
+            told_owner: false,
             batch: Batch::default(),
             written: 0,
             told: (0, 0),
@@ -264,6 +267,12 @@ impl<'a> Sink<'a> {
     ) -> Result<Option<T>, TransferError> {
         if !self.destination.expects(&header.path) {
             return Err(WireError::Unasked.into());
+        }
+        let is_owned = !self.destination.owns && header.attributes.owner.take().is_some();
+        if is_owned && !std::mem::replace(&mut self.told_owner, true) {
+            let reason = "copied without its owner, which the receiving side does not set here; \
+                          others like it are not named";
+            self.report.tell(NoteKind::Skipped, &header.path, reason);
         }
         if self.destination.rehearses {
             self.rehearse(&header)?;

@@ -406,12 +406,23 @@ pub(crate) fn parse_frame<'a, T: Deserialize<'a>>(
 
 /// Paths are checked as they are parsed; these fields have only the frame's bound otherwise.
 fn within_limits(message: &Message) -> bool {
-    match message {
+    let sizes = match message {
         Message::Put { destination: raw, .. }
         | Message::Get { source: raw, .. }
         | Message::Symlink { target: raw, .. } => raw.0.len() <= PATH_MAX,
         Message::Names { names, .. } => names.iter().all(|name| name.0.len() <= NAME_MAX),
         _ => true,
+    };
+    sizes && attributes(message).is_none_or(Attributes::can_be)
+}
+
+fn attributes(message: &Message) -> Option<&Attributes> {
+    match message {
+        Message::Directory { attributes, .. }
+        | Message::Symlink { attributes, .. }
+        | Message::File { attributes, .. }
+        | Message::Mend { attributes, .. } => Some(attributes),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use common::{get_from, look, put_to};
@@ -219,6 +219,18 @@ async fn a_hostile_server_gives_no_other_name_than_was_asked_for() {
         assert!(told.contains("not asked for"), "{told}");
         assert_eq!(look(destination.path()).len(), 1);
     }
+    // Nor an owner.
+    let owned = Message::File {
+        path: path("x"),
+        size: Some(0),
+        tag: [7; 16],
+        attributes: Attributes { mode: 0o644, owner: Some((1, 1)), ..Attributes::default() },
+    };
+    let folder = TempDir::new().unwrap();
+    let end = Message::End { hash: *blake3::hash(b"").as_bytes() };
+    get_frames(folder.path(), &[messages([owned, end, FINISH])]).await.unwrap();
+    let (came, ours) = ["x", ""].map(|name| fs::metadata(folder.path().join(name)).unwrap()).into();
+    assert_eq!((came.uid(), came.gid()), (ours.uid(), ours.gid()));
     // Under the name that the user chose, it comes as what it is.
     let folder = TempDir::new().unwrap();
     let got = get_frames(&folder.path().join("mine"), &[file("x", b"1"), messages([FINISH])]).await;

@@ -22,7 +22,8 @@ use transfer::{
 
 /// There and back again.
 async fn both_ways(tree: &Path, root: &Path, back: &Path, terms: Terms) {
-    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (owners, progress) = (terms.owner, Progress::default());
+    let allowed = ServeOptions { owners, ..ServeOptions::default() };
     let options = Options { terms, ..Options::default() };
     let (near, far) = duplex(10_000);
     let sources = [tree.to_owned()];
@@ -147,11 +148,19 @@ async fn extended_attributes_and_owners_come_along() {
     if root_user {
         assert_eq!((owner.uid(), owner.gid()), (12_345, 54_321));
     }
-    // Without being asked for, owners are not kept.
-    let (near, far) = duplex(1000);
-    put_to(near, far, &[tree.join("file")], root.path(), "mine").await.0.unwrap();
-    let mine = fs::metadata(root.path().join("mine")).unwrap();
-    assert_eq!(mine.uid(), geteuid().as_raw());
+    // Without being asked for, owners are not kept, nor where the server does not set them.
+    for (owner, skipped) in [(false, 0), (true, 1)] {
+        let (allowed, progress) = <(ServeOptions, Progress)>::default();
+        let terms = Terms { owner, ..Terms::default() };
+        let options = Options { terms, ..Options::default() };
+        let (near, far) = duplex(1000);
+        let sources = [tree.join("file")];
+        let putting = put(near, &sources, Path::new("mine"), &options, &progress);
+        let (near, _) = tokio::join!(putting, serve(far, root.path(), &allowed));
+        assert_eq!(near.unwrap().notes.iter().count(), skipped);
+        let mine = fs::metadata(root.path().join("mine")).unwrap();
+        assert_eq!(mine.uid(), geteuid().as_raw());
+    }
 }
 
 /// A file system that does not tell capitals from small letters.

@@ -94,7 +94,9 @@ async fn connected(connection: UdpConnection) {
 
 /// What goes wrong is told to the other side, and by it.
 async fn request(stream: impl AsyncRead + AsyncWrite + Unpin + Send) {
-    let _ = transfer::serve(stream, Root::User, &ServeOptions::default()).await;
+    // It may do what its user may, who is also the one who asks.
+    let options = ServeOptions { owners: true, ..ServeOptions::default() };
+    let _ = transfer::serve(stream, Root::User, &options).await;
 }
 
 /// Ports of the same number, where there are any: without IPv6, those of IPv4.
