@@ -4,6 +4,7 @@
 //! threads at once: a journalling file system answers all of them with one write to its journal, so
 //! ten thousand small files do not take ten thousand waits for the disk.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -39,6 +40,9 @@ pub(crate) const BATCH_BYTES: u64 = 64 << 20;
 /// Permissions a directory takes over: set-group-ID only hands the group down.
 const DIRECTORY_MODE: u32 = 0o3777;
 
+/// Paths that failed which are kept in mind: no other names are given to their files.
+const FAILED_MAX: usize = 64 << 10;
+
 /// Threads that sync the files of a batch.
 const SYNCERS: usize = 8;
 
@@ -58,6 +62,7 @@ pub(crate) struct Linked {
     pub name: OsString,
     pub path: RelPath,
     /// Where that file is.
+    pub origin: RelPath,
     pub directory: Arc<OwnedFd>,
     pub to: OsString,
 }
@@ -117,6 +122,8 @@ pub(crate) struct Report {
     pub journal: Mutex<Option<Journal>>,
     /// Files that stood there since an earlier sitting.
     pub stood: AtomicU64,
+    /// Paths of which something stands there perhaps, and not what was sent.
+    pub failed: Mutex<HashSet<Vec<u8>>>,
     /// Somebody was told that extended attributes are not kept.
     pub told_extended: AtomicBool,
 }
@@ -203,7 +210,25 @@ impl Report {
             return Err(format!("{:?}: {}", path.as_path(), explain(error)));
         }
         self.note(path, &explain(error));
+        self.fail(path);
         Ok(())
+    }
+
+    /// What was sent does not stand there.
+    pub fn fail(&self, path: &RelPath) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.len() < FAILED_MAX {
+            failed.insert(path.as_bytes().to_vec());
+        }
+    }
+
+    /// Whether a path failed or one above it; also when too many did to know.
+    fn has_failed(&self, path: &RelPath) -> bool {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = path.as_bytes();
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+        failed.len() >= FAILED_MAX || ends.any(|end| failed.contains(&path[..end]))
     }
 }
 
@@ -244,7 +269,7 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
         }
     }
     for mut linked in batch.linked {
-        match linked.make() {
+        match linked.make(report) {
             Ok(()) => counts.files += 1,
             Err(error) => report.judge(&linked.path, &error)?,
         }
@@ -295,9 +320,9 @@ fn is_alias(directory: &OwnedFd, name: &OsStr) -> bool {
 }
 
 impl Linked {
-    fn make(&mut self) -> io::Result<()> {
+    fn make(&mut self, report: &Report) -> io::Result<()> {
         let file = Meta::at(&self.directory, &self.to)?;
-        if file.kind != FileType::RegularFile {
+        if file.kind != FileType::RegularFile || report.has_failed(&self.origin) {
             return Err(io::Error::other("the file whose other name it is did not arrive"));
         }
         let there = Meta::at(self.temp.directory(), &self.name);

@@ -54,6 +54,7 @@ pub(crate) fn run(
         notes,
         journal,
         stood: AtomicU64::new(0),
+        failed: Mutex::default(),
         told_extended: AtomicBool::new(false),
     };
     let (taken, committed) = thread::scope(|scope| {
@@ -232,6 +233,9 @@ impl<'a> Sink<'a> {
                 if !self.destination.expects(&to) {
                     return Err(WireError::Unasked.into());
                 }
+                if self.destination.rehearses && self.is_linked(&path, &to)? {
+                    return Ok(());
+                }
                 let header = Header::plain(FileType::RegularFile, path, Attributes::default());
                 self.entry(header, |sink, header| sink.link(header, &to))?;
             }
@@ -286,7 +290,8 @@ impl<'a> Sink<'a> {
             return Ok(None);
         }
         let sent = header.path.clone();
-        let made = match target.locate(&header.path) {
+        let place = target.locate(&header.path);
+        let made = match place.clone() {
             Ok(path) => {
                 self.leave(Some(&path))?;
                 header.path = path;
@@ -303,6 +308,7 @@ impl<'a> Sink<'a> {
             }
             Err(error) => {
                 self.report.judge(&sent, &error).map_err(TransferError::Near)?;
+                place.iter().for_each(|place| self.report.fail(place));
                 self.lost = Some(sent);
                 Ok(None)
             }

@@ -68,8 +68,8 @@ struct Sender<'a> {
     told_totals: bool,
     notes: Notes,
     kept: Kept,
-    /// Where files with several names went.
-    shared: HashMap<Shared, RelPath>,
+    /// Where files with several names went, and what they were then.
+    shared: HashMap<Shared, (Meta, RelPath)>,
     /// Sources of which was asked what stands there.
     compared: usize,
     /// Names of the directory being walked that are still to be told, and their bytes.
@@ -157,7 +157,10 @@ impl<'a> Sender<'a> {
         meta: &Meta,
     ) -> ControlFlow<()> {
         let shared = meta.shared();
-        if let Some(to) = shared.and_then(|shared| self.shared.get(&shared)) {
+        // One that has changed since is another, and so is one that came into being in its place.
+        if let Some((then, to)) = shared.and_then(|shared| self.shared.get(&shared))
+            && then.is_as(meta)
+        {
             let (path, to) = (path.clone(), to.clone());
             return self.message(&Message::Link { path, to });
         }
@@ -177,7 +180,7 @@ impl<'a> Sender<'a> {
             }
         };
         if let (true, Some(shared)) = (is_there && self.shared.len() < SHARED_MAX, shared) {
-            self.shared.insert(shared, path.clone());
+            self.shared.insert(shared, (*meta, path.clone()));
         }
         ControlFlow::Continue(())
     }

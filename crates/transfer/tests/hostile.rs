@@ -259,6 +259,27 @@ async fn a_hostile_server_learns_and_removes_nothing_unasked() {
 }
 
 #[tokio::test]
+async fn a_file_that_did_not_arrive_gives_nobody_another_name() {
+    let root = TempDir::new().unwrap();
+    fs::create_dir_all(root.path().join("folder")).unwrap();
+    for name in ["damaged", "folder/old"] {
+        fs::write(root.path().join(name), "old").unwrap();
+    }
+    let frames = messages([
+        header("damaged", 0, 0o644),
+        Message::End { hash: [0; 32] },
+        Message::Link { path: path("one"), to: path("damaged") },
+        header("gone/file", 0, 0o644),
+        Message::Abandon,
+        Message::Link { path: path("other"), to: path("folder/old") },
+        FINISH,
+    ]);
+    let summary = put_frames(root.path(), &[frames]).await.unwrap().summary;
+    assert_eq!((summary.notes.failed(), summary.counts.files), (3, 1), "{summary:?}");
+    assert!(!root.path().join("one").exists() && root.path().join("other").exists());
+}
+
+#[tokio::test]
 async fn a_planted_link_leads_nowhere_in_a_sync_either() {
     let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     fs::write(outside.path().join("secret"), "secret").unwrap();

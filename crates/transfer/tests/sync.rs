@@ -263,6 +263,26 @@ async fn what_a_pattern_fits_stays_though_the_source_has_none_of_it() {
 }
 
 #[tokio::test]
+async fn names_of_one_file_that_are_so_there_too_are_no_difference() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        fs::write(here.join("one"), "bytes").unwrap();
+        fs::hard_link(here.join("one"), here.join("other")).unwrap();
+        sync(&here, &there, removing(), is_put).await;
+        for notes in [0, 1] {
+            let rehearsal = Terms { rehearses: true, ..removing() };
+            let (summary, ..) = sync(&here, &there, rehearsal, is_put).await;
+            assert_eq!(summary.notes.iter().count(), notes, "{summary:?}");
+            // Equal bytes, and a file of its own.
+            let time = fs::metadata(there.join("one")).unwrap().modified().unwrap();
+            fs::remove_file(there.join("other")).unwrap();
+            fs::write(there.join("other"), "bytes").unwrap();
+            fs::File::open(there.join("other")).unwrap().set_modified(time).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn after_any_failure_nothing_is_removed() {
     let (_folder, here, there) = folders();
     fs::write(here.join("stuck"), "a file").unwrap();

@@ -66,14 +66,14 @@ impl Sink<'_> {
 
     pub(super) fn link(&mut self, header: Header, to: &RelPath) -> io::Result<()> {
         let target = self.target.as_mut().expect("opened for the first entry");
-        let to = target.locate(to).map_err(io::Error::other)?;
-        let (directory, to) = to.split().ok_or(Errno::INVAL)?;
+        let origin = target.locate(to).map_err(io::Error::other)?;
+        let (directory, to) = origin.split().ok_or(Errno::INVAL)?;
         let directory = target.tree.directory(directory)?;
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = target.tree.directory(parent)?;
         let temp = self.names.plan(&parent, name)?;
         let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
-        self.batch.linked.push(Linked { temp, name, path, directory, to });
+        self.batch.linked.push(Linked { temp, name, path, origin, directory, to });
         Ok(())
     }
 

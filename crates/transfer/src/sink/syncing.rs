@@ -165,20 +165,30 @@ impl Sink<'_> {
         Ok(())
     }
 
+    /// What stands there of a path of the sender's.
+    fn look(&mut self, path: &RelPath) -> Result<Option<Meta>, TransferError> {
+        let Some(at) = self.find(path)? else { return Ok(None) };
+        let named = self.parent(&at).ok().zip(at.split());
+        Ok(named.and_then(|(parent, (_, name))| Meta::at(&parent, name).ok()))
+    }
+
+    /// Whether two paths are names of one file there.
+    pub(super) fn is_linked(
+        &mut self,
+        one: &RelPath,
+        other: &RelPath,
+    ) -> Result<bool, TransferError> {
+        let there = self.look(one)?.zip(self.look(other)?);
+        Ok(there.is_some_and(|(one, other)| one.identity() == other.identity()))
+    }
+
     /// Says what would be done with an entry.
     pub(super) fn rehearse(&mut self, header: &Header) -> Result<(), TransferError> {
         if header.path.as_bytes().is_empty() {
             // The destination itself: what comes into it says enough.
             return Ok(());
         }
-        let there = match self.find(&header.path)? {
-            Some(at) => self
-                .parent(&at)
-                .ok()
-                .zip(at.split())
-                .and_then(|(parent, (_, name))| Meta::at(&parent, name).ok()),
-            None => None,
-        };
+        let there = self.look(&header.path)?;
         let what = match there.map(|meta| meta.kind) {
             Some(FileType::Directory) if header.kind == FileType::Directory => return Ok(()),
             Some(_) => "would be changed",
