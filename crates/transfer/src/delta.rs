@@ -71,7 +71,8 @@ pub(crate) struct Cutter<'a> {
 
 impl<'a> Cutter<'a> {
     pub fn new(file: &'a OwnedFd, offset: u64, average: u32) -> Self {
-        let average = average.next_power_of_two().clamp(AVERAGE_MIN, AVERAGE_MAX);
+        // In this order, for there is no power of two behind the largest that is told.
+        let average = average.clamp(AVERAGE_MIN, AVERAGE_MAX).next_power_of_two();
         let buffer = vec![0; 8 * average as usize];
         Self { file, offset, average, buffer, start: 0, end: 0, is_over: false }
     }
@@ -121,6 +122,9 @@ pub(crate) fn tell(path: &RelPath, file: Option<&OwnedFd>, replies: &mpsc::Sende
     if let Some(file) = file {
         let mut cutter = Cutter::new(file, 0, average);
         while let Ok(Some(piece)) = cutter.next() {
+            if replies.is_closed() {
+                return;
+            }
             pieces.push(Piece::of(piece));
             if pieces.len() == MANY && !send(std::mem::take(&mut pieces), false) {
                 return;
@@ -303,6 +307,7 @@ mod tests {
         assert_eq!((passed, found + lost), (new.len(), new.len()));
         assert!(lost < 100_000, "{lost}");
         assert!(pieces(&old, 77).len() > 100);
+        assert!(Cutter::new(&file, 0, u32::MAX).next().unwrap().is_some());
     }
 
     #[test]

@@ -65,9 +65,11 @@ impl Removal {
         let directory = target.tree.directory(at.as_bytes())?;
         let mut is_more = false;
         for entry in Dir::read_from(&directory)? {
-            match staying.get_mut(entry?.file_name().to_bytes()) {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            match staying.get_mut(name) {
                 Some(is_found) => *is_found = true,
-                None => is_more = true,
+                None => is_more |= is_others(name),
             }
         }
         let folded = folded(&staying, &directory);
@@ -75,20 +77,21 @@ impl Removal {
         for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || staying.contains_key(name) || is_own(name) {
+            if staying.contains_key(name) || !is_others(name) {
                 continue;
             }
+            let below = path.join(name).ok();
             let is_excluded = |meta: &Meta| {
                 let is_directory = meta.kind == FileType::Directory;
-                let excludes = |filter: &Filter, path| filter.excludes(&path, is_directory);
-                filter.zip(path.join(name).ok()).is_some_and(|(filter, path)| excludes(filter, path))
+                let named = filter.zip(below.as_ref());
+                named.is_some_and(|(filter, below)| filter.excludes(below, is_directory))
             };
             let meta = Meta::at(&directory, OsStr::from_bytes(name));
-            // What cannot be looked at cannot be known to be in the way.
+            // What cannot be looked at may be anything.
             let goes =
                 meta.is_ok_and(|meta| !folded.contains(&meta.identity()) && !is_excluded(&meta));
-            if goes {
-                self.find(at.join(name).map_err(io::Error::other)?);
+            if goes && let Ok(path) = at.join(name) {
+                self.find(path);
             }
         }
         Ok(&self.extra[begin..])
@@ -147,10 +150,11 @@ impl Removal {
     }
 }
 
-/// Whether it is a temporary file or a journal, of whatever transfer.
-fn is_own(name: &[u8]) -> bool {
+/// Whether an entry is neither a temporary file nor a journal, of whatever transfer.
+fn is_others(name: &[u8]) -> bool {
     let ours = name.windows(10).any(|part| part == b".longhaul-");
-    ours && (name.ends_with(b".part") || name.ends_with(b".journal"))
+    let is_own = ours && (name.ends_with(b".part") || name.ends_with(b".journal"));
+    !is_own && !matches!(name, b"." | b"..")
 }
 
 /// What names that were not found lead to all the same: to what stays, where a file system does not

@@ -93,11 +93,17 @@ impl Standing {
     }
 }
 
-/// The hash of an open file's bytes.
-pub(crate) fn contents(file: impl AsFd) -> Result<[u8; blake3::OUT_LEN], Errno> {
+/// The hash of an open file's bytes, as long as it is `wanted`.
+pub(crate) fn contents(
+    file: impl AsFd,
+    wanted: impl Fn() -> bool,
+) -> Result<[u8; blake3::OUT_LEN], Errno> {
     let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE];
     loop {
+        if !wanted() {
+            return Err(Errno::CANCELED);
+        }
         match pread(&file, &mut piece, hasher.length()) {
             Ok(0) => return Ok(hasher.finalize()),
             Ok(read) => hasher.update(&piece[..read]),
@@ -148,7 +154,7 @@ impl Visitor for Teller<'_> {
                 let hash = match self.compare {
                     Compare::Time => None,
                     // What cannot be read is not there.
-                    Compare::Content => match open().map(contents) {
+                    Compare::Content => match open().map(|file| contents(file, || !self.replies.is_closed())) {
                         Ok(Ok(hash)) => Some(hash),
                         _ => return ControlFlow::Continue(()),
                     },

@@ -32,7 +32,7 @@ impl Sender<'_> {
         };
         let hash = match by {
             Compare::Time => None,
-            Compare::Content => match open().map(contents) {
+            Compare::Content => match open().map(|file| contents(file, || !self.pipe.is_closed())) {
                 Ok(Ok(hash)) => Some(hash),
                 // Why it cannot be read is told when it is to be sent.
                 _ => return ControlFlow::Continue(false),
