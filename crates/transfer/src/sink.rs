@@ -451,7 +451,7 @@ impl<'a> Sink<'a> {
 
     fn tell_progress(&mut self) {
         let (files, bytes) = self.report.progress.moved();
-        if files != self.told.0 || bytes - self.told.1 >= PROGRESS_BYTES {
+        if files != self.told.0 || bytes.abs_diff(self.told.1) >= PROGRESS_BYTES {
             self.told = (files, bytes);
             // A sender that is gone is noticed where the stream is written.
             let _ = self.report.replies.blocking_send(Message::Progress { files, bytes });

@@ -154,10 +154,12 @@ impl Visitor for Teller<'_> {
                 let hash = match self.compare {
                     Compare::Time => None,
                     // What cannot be read is not there.
-                    Compare::Content => match open().map(|file| contents(file, || !self.replies.is_closed())) {
-                        Ok(Ok(hash)) => Some(hash),
-                        _ => return ControlFlow::Continue(()),
-                    },
+                    Compare::Content => {
+                        match open().map(|file| contents(file, || !self.replies.is_closed())) {
+                            Ok(Ok(hash)) => Some(hash),
+                            _ => return ControlFlow::Continue(()),
+                        }
+                    }
                 };
                 self.tell(Standing::file(path, &meta, hash.as_ref(), self.owned));
                 if meta.size >= DELTA_MIN {

@@ -236,7 +236,8 @@ async fn what_stands_under_a_name_in_other_letters_is_not_removed() {
     let (allowed, progress) = <(ServeOptions, Progress)>::default();
     let options = Options { terms, ..Options::default() };
     let (near, far) = duplex(10_000);
-    let putting = put(near, &[tree], Path::new(""), &options, &progress);
+    let sources = [tree];
+    let putting = put(near, &sources, Path::new(""), &options, &progress);
     let (near, _) = tokio::join!(putting, serve(far, root.as_path(), &allowed));
     let summary = near.unwrap();
     assert_eq!((summary.counts.removed, summary.notes.failed()), (2, 0), "{summary:?}");

@@ -256,8 +256,7 @@ async fn what_a_pattern_fits_stays_though_the_source_has_none_of_it() {
         let (summary, ..) = sync(&here, &there, terms, is_put).await;
         assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 4), "{summary:?}");
         let names: Vec<_> = below(&there).into_keys().collect();
-        let stay =
-            ["cache", "cache/file", "file", "gone", "gone/deep", "gone/deep/x.tmp", "x.tmp"];
+        let stay = ["cache", "cache/file", "file", "gone", "gone/deep", "gone/deep/x.tmp", "x.tmp"];
         assert_eq!(names, stay.map(PathBuf::from));
     }
 }

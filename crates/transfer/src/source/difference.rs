@@ -32,11 +32,13 @@ impl Sender<'_> {
         };
         let hash = match by {
             Compare::Time => None,
-            Compare::Content => match open().map(|file| contents(file, || !self.pipe.is_closed())) {
-                Ok(Ok(hash)) => Some(hash),
-                // Why it cannot be read is told when it is to be sent.
-                _ => return ControlFlow::Continue(false),
-            },
+            Compare::Content => {
+                match open().map(|file| contents(file, || !self.pipe.is_closed())) {
+                    Ok(Ok(hash)) => Some(hash),
+                    // Why it cannot be read is told when it is to be sent.
+                    _ => return ControlFlow::Continue(false),
+                }
+            }
         };
         let ours = Standing::file(path, meta, hash.as_ref(), owner);
         let Some(rest) = self.sources.had.stands(&ours) else {
