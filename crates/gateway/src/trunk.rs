@@ -209,9 +209,13 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
             match made.await {
                 Ok((connection, endpoint)) => {
                     self.trunk.links().endpoints.push(endpoint.clone());
+                    let begun = net::clock::now();
                     self.carry(rank, connection).await;
-                    let mut links = self.trunk.links();
-                    links.endpoints.retain(|known| !Arc::ptr_eq(known, &endpoint));
+                    self.trunk.links().endpoints.retain(|known| !Arc::ptr_eq(known, &endpoint));
+                    // Who is about to end takes connections, and lets them go again.
+                    if net::clock::now().since(begun) < PAUSE {
+                        sleep(PAUSE).await;
+                    }
                 }
                 Err(error) => {
                     (self.events)(TrunkEvent::Down(error));
