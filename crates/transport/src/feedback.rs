@@ -254,7 +254,6 @@ impl Feedback {
         let (latest, from, runs) = self.told(room.saturating_sub(fixed));
         self.prompt = false;
         self.last_report = now;
-        self.capacity = self.measure_capacity();
         let map_len: usize = runs.iter().map(run_len).sum();
         let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
         // A debt stays small, so that a quiet time does not starve a busy one after it.
@@ -276,8 +275,11 @@ impl Feedback {
         }
     }
 
-    fn measure_capacity(&mut self) -> Option<Rate> {
-        if self.wants_pairs { self.pairs.capacity() } else { self.trains.capacity() }
+    /// The path's capacity by now: what the next report tells of it.
+    pub(crate) fn measure_capacity(&mut self) -> Option<Rate> {
+        self.capacity =
+            if self.wants_pairs { self.pairs.capacity() } else { self.trains.capacity() };
+        self.capacity
     }
 
     /// The map from `from` on, as much as `room` bytes hold, and where it ends.

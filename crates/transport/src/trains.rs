@@ -9,21 +9,24 @@ use units::{Instant, Rate};
 const MIN_PACKETS: u32 = 8;
 /// Different arrival times that it must have: what one interrupt brought says nothing.
 const MIN_TIMES: u32 = 3;
-/// Trains whose rates are remembered.
+/// Trains that are remembered.
 const SAMPLES: usize = 8;
 /// Trains that must agree before anything is said.
 const MIN_SAMPLES: usize = 3;
-/// Agreement: the middle half of the rates lies within this factor.
-const AGREEMENT: u64 = 130;
+/// Agreement: the standard error of what they tell together, as a share of it.
+const MAX_ERROR: f64 = 0.15;
 
 /// Watches packets arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Trains {
     current: Option<Train>,
-    /// Rates of the latest trains in bits a second.
-    rates: VecDeque<u64>,
+    /// What the latest trains told: bits, and the seconds in which they arrived.
+    samples: VecDeque<(f64, f64)>,
 }
 
+/// Packets that arrived at one time, brought by one interrupt, were due at any time since the
+/// interrupt before. So those at the first time say nothing, and those at the last too little: nothing
+/// followed them that would have filled their time.
 #[derive(Debug)]
 struct Train {
     /// The number that continues it.
@@ -34,6 +37,8 @@ struct Train {
     times: u32,
     /// Bytes that arrived later than the first packet.
     bytes: u64,
+    /// The last time but one, and `bytes` of up to then.
+    settled: (Instant, u64),
 }
 
 impl Trains {
@@ -43,47 +48,58 @@ impl Trains {
             Some(train) if follows && train.next == number && at >= train.last_at => {
                 train.next += 1;
                 train.packets += 1;
+                if at > train.last_at {
+                    train.settled = (train.last_at, train.bytes);
+                    train.times += 1;
+                }
                 if at > train.first_at {
                     train.bytes += bytes;
                 }
-                train.times += u32::from(at > train.last_at);
                 train.last_at = at;
             }
             _ => {
                 self.end();
-                let next = number + 1;
-                let train =
-                    Train { next, first_at: at, last_at: at, packets: 1, times: 1, bytes: 0 };
-                self.current = Some(train);
+                self.current = Some(Train {
+                    next: number + 1,
+                    first_at: at,
+                    last_at: at,
+                    packets: 1,
+                    times: 1,
+                    bytes: 0,
+                    settled: (at, 0),
+                });
             }
         }
     }
 
     fn end(&mut self) {
         let Some(train) = self.current.take() else { return };
-        let elapsed = train.last_at.since(train.first_at);
         if train.packets < MIN_PACKETS || train.times < MIN_TIMES {
             return;
         }
-        if let Some(rate) = Rate::of(units::Bytes(train.bytes), elapsed) {
-            if self.rates.len() == SAMPLES {
-                self.rates.pop_front();
-            }
-            self.rates.push_back(rate.as_bits_per_sec());
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
         }
+        let (at, bytes) = train.settled;
+        self.samples.push_back((bytes as f64 * 8.0, at.since(train.first_at).as_secs_f64()));
     }
 
-    /// The capacity, if the latest trains agree on one.
+    /// The capacity, if the latest trains agree on one: all that arrived in all of the time, but for
+    /// the fastest and the slowest quarter.
     pub(crate) fn capacity(&mut self) -> Option<Rate> {
         self.end();
-        if self.rates.len() < MIN_SAMPLES {
+        if self.samples.len() < MIN_SAMPLES {
             return None;
         }
-        let mut sorted: Vec<u64> = self.rates.iter().copied().collect();
-        sorted.sort_unstable();
-        let (low, high) = (sorted[sorted.len() / 4], sorted[(sorted.len() * 3).div_ceil(4) - 1]);
-        let agree = u128::from(high) * 100 <= u128::from(low) * u128::from(AGREEMENT);
-        agree.then(|| Rate::from_bits_per_sec(sorted[sorted.len() / 2]))
+        let mut sorted: Vec<(f64, f64)> = self.samples.iter().copied().collect();
+        sorted.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+        let middle = &sorted[sorted.len() / 4..sorted.len() - sorted.len() / 4];
+        let sum = |of: fn(&(f64, f64)) -> f64| middle.iter().map(of).sum::<f64>();
+        let (bits, seconds) = (sum(|train| train.0), sum(|train| train.1));
+        let rate = bits / seconds;
+        let square = |train: &(f64, f64)| (train.1 - train.0 / rate).powi(2);
+        let error = middle.iter().map(square).sum::<f64>().sqrt();
+        (error <= seconds * MAX_ERROR).then(|| Rate::from_bits_per_sec(rate as u64))
     }
 }
 
@@ -94,18 +110,29 @@ mod tests {
     use super::*;
 
     /// Sends trains of `count` packets of 1500 bytes over a link that takes `gaps` microseconds
-    /// for each packet of a train.
-    fn watch(gaps: &[u64], count: u64) -> Option<Rate> {
+    /// for each packet of a train. Interrupts come every `grain` microseconds.
+    fn watch_coarsely(gaps: &[u64], count: u64, grain: u64) -> Option<Rate> {
         let (mut trains, mut number, mut at) = (Trains::default(), 0, Instant::ZERO);
         for gap in gaps {
-            at += Duration::from_millis(10);
+            at += Duration::from_micros(10_007);
             for place in 0..count {
                 at += Duration::from_micros(*gap);
-                trains.on_packet(at, number, place > 0, 1500);
+                let told = at.as_nanos().next_multiple_of(grain * 1000);
+                trains.on_packet(Instant::from_nanos(told), number, place > 0, 1500);
                 number += 1;
             }
         }
         trains.capacity()
+    }
+
+    fn watch(gaps: &[u64], count: u64) -> Option<Rate> {
+        watch_coarsely(gaps, count, 1)
+    }
+
+    #[test]
+    fn coarse_interrupts_do_not_hide_the_rate() {
+        let told = watch_coarsely(&[12; 4], 16, 50).unwrap().as_bits_per_sec();
+        assert!((900_000_000..1_100_000_000).contains(&told), "{told}");
     }
 
     #[test]
@@ -124,6 +151,6 @@ mod tests {
             trains.on_packet(Instant::from_nanos(number * 1000), number, number > 0, 1500);
         }
         assert_eq!(trains.capacity(), None);
-        assert!(trains.rates.is_empty());
+        assert!(trains.samples.is_empty());
     }
 }

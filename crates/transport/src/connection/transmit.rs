@@ -138,6 +138,9 @@ impl Connection {
         // Nobody would notice if the path no longer let longer reports through.
         let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN;
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
+        if let Some(rate) = self.feedback.measure_capacity() {
+            self.streams.on_path(rate.bytes_in(rtt).0);
+        }
         let grant = self.streams.grant(now, rtt);
         let report = self.feedback.report(now, self.log.lower(), grant, room);
         self.ask_for_credit();

@@ -13,6 +13,18 @@ use super::window::Arrivals;
 /// first credit.
 const ROUNDS: u64 = 4;
 
+/// That the path carries more is news when it is more by this part.
+const PATH_STEP: u64 = 4;
+
+/// What the connection lets each of its streams have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    /// Bytes that may still be sent beyond the credits of streams.
+    pub(super) loan: u64,
+    /// What arrives on all streams within a round trip, or could.
+    pub(super) round: u64,
+}
+
 /// The connection's credit. It follows what arrives, not what is read: what waits for its reader
 /// is bounded by its own stream's credit, so that readers who stall take nothing from the others.
 /// Only when all of them together fill the memory does reading decide.
@@ -23,6 +35,8 @@ pub(super) struct Lender {
     memory: u64,
     sum: Progress,
     arrivals: Arrivals,
+    /// What the path is said to carry in a round trip.
+    path: u64,
     told: u64,
     /// Streams whose credit the other end should hear of.
     pub(super) owed: VecDeque<u64>,
@@ -36,14 +50,15 @@ impl Lender {
             memory,
             sum: Progress::default(),
             arrivals: Arrivals::default(),
+            path: 0,
             told: first,
             owed: VecDeque::new(),
         }
     }
 
-    /// Bytes that may still be sent beyond the credits of streams.
-    pub(super) fn loan(&self) -> u64 {
-        self.first - self.sum.borrowed
+    /// What a stream may count on beyond its own credit.
+    pub(super) fn room(&self) -> Room {
+        Room { loan: self.first - self.sum.borrowed, round: self.round() }
     }
 
     /// A stream's counters moved.
@@ -58,8 +73,23 @@ impl Lender {
         if self.sum.seen > self.told { Err(StreamError::CreditExceeded) } else { Ok(()) }
     }
 
+    /// What arrives in a round trip, or could.
+    fn round(&self) -> u64 {
+        self.arrivals.most().max(self.path)
+    }
+
+    /// The path is said to carry so much in a round trip; gives what of it is believed, if that is news.
+    pub(super) fn on_path(&mut self, round: u64) -> Option<u64> {
+        let round = round.min(self.memory);
+        let news = round > self.round() + self.path / PATH_STEP;
+        news.then(|| {
+            self.path = round;
+            round
+        })
+    }
+
     fn credit(&self) -> u64 {
-        let follows_path = self.sum.arrived + self.first + ROUNDS * self.arrivals.most();
+        let follows_path = self.sum.arrived + self.first + ROUNDS * self.round();
         follows_path.min(self.sum.consumed + self.memory).max(self.told)
     }
 
@@ -108,6 +138,16 @@ mod tests {
         assert_eq!(lender.grant(now, RTT), 10_000);
         let more = Progress { seen: 1, arrived: 1, ..Progress::default() };
         assert_eq!(lender.on_progress(more), Err(StreamError::CreditExceeded));
+    }
+
+    #[test]
+    fn believes_at_once_what_the_path_is_said_to_carry() {
+        let mut lender = Lender::new(1000, 10_000);
+        assert_eq!(lender.on_path(1000), Some(1000));
+        assert_eq!(lender.on_path(1100), None, "hardly news");
+        assert_eq!(lender.grant(Instant::ZERO, RTT), 5000);
+        assert_eq!(lender.on_path(u64::MAX), Some(10_000), "no more than memory holds");
+        assert_eq!(lender.grant(Instant::ZERO, RTT), 10_000);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use core::time::Duration;
 use rangemap::RangeSet;
 use units::Instant;
 
+use super::lender::Room;
 use super::store::{ByteStore, Pool};
 use super::window::Window;
 use super::{ReadOutcome, StreamError};
@@ -81,6 +82,11 @@ impl RecvHalf {
         self.end.is_none() && self.credit() > self.told + self.window.step()
     }
 
+    /// The path is said to carry `round` bytes for this stream in a round trip.
+    pub(super) fn on_path(&mut self, round: u64) {
+        self.window.on_path(round, self.arrived - self.read);
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.ended || (self.stopped && (self.reset.is_some() || self.is_whole()))
     }
@@ -111,7 +117,7 @@ impl RecvHalf {
     pub(super) fn on_data(
         &mut self,
         (offset, payload, fin): (u64, &[u8], bool),
-        loan: u64,
+        room: Room,
         pool: &mut Pool,
     ) -> Result<Progress, StreamError> {
         let end = offset + payload.len() as u64;
@@ -119,7 +125,7 @@ impl RecvHalf {
         if past_the_end || (fin && end < self.highest) {
             return Err(StreamError::EndMoved);
         }
-        let mut progress = self.see(end, loan)?;
+        let mut progress = self.see(end, room.loan)?;
         if fin {
             self.end = Some(end);
         }
@@ -129,13 +135,13 @@ impl RecvHalf {
         let start = offset.max(self.arrived);
         if start < end {
             self.store.write(start, &payload[(start - offset) as usize..], pool);
-            progress.arrived = self.note_arrived(start, end)?;
+            progress.arrived = self.note_arrived(start, end, room.round)?;
         }
         Ok(progress)
     }
 
     /// Notes what arrived; gives how far the first hole moved.
-    fn note_arrived(&mut self, start: u64, end: u64) -> Result<u64, StreamError> {
+    fn note_arrived(&mut self, start: u64, end: u64, round: u64) -> Result<u64, StreamError> {
         if start > self.arrived {
             self.ahead.insert(start..end);
             if self.ahead.len() > MAX_HOLES {
@@ -143,7 +149,7 @@ impl RecvHalf {
             }
             // Out of order is the path's doing, and deserves room; unread is the reader's.
             if self.arrived - self.read < self.highest - self.arrived {
-                self.window.on_held(self.highest - self.read);
+                self.window.on_held(self.highest - self.read, round);
             }
             return Ok(0);
         }
@@ -246,7 +252,7 @@ mod tests {
     }
 
     fn data(half: &mut RecvHalf, offset: u64, bytes: &[u8], fin: bool) -> Result<u64, StreamError> {
-        let progress = half.on_data((offset, bytes, fin), 0, &mut Pool::default())?;
+        let progress = half.on_data((offset, bytes, fin), Room::default(), &mut Pool::default())?;
         Ok(progress.seen)
     }
 
@@ -261,7 +267,7 @@ mod tests {
             let (mut got, mut arrived) = (Vec::new(), 0);
             let take = |half: &mut RecvHalf, start: usize, end: usize| {
                 let piece = (start as u64, &text[start..end], end == len);
-                half.on_data(piece, 0, &mut Pool::default()).unwrap().arrived
+                half.on_data(piece, Room::default(), &mut Pool::default()).unwrap().arrived
             };
             for (start, size) in cuts {
                 let start = start.min(len);
@@ -295,7 +301,11 @@ mod tests {
     fn a_loan_goes_beyond_credit_and_is_counted_once() {
         let mut half = half(10);
         let mut data = |offset, len: usize, loan| {
-            half.on_data((offset, &vec![0; len], false), loan, &mut Pool::default())
+            half.on_data(
+                (offset, &vec![0; len], false),
+                Room { loan, round: 0 },
+                &mut Pool::default(),
+            )
         };
         assert_eq!(data(0, 15, 4), Err(StreamError::CreditExceeded));
         assert_eq!(data(12, 3, 5).unwrap().borrowed, 5);
@@ -312,7 +322,8 @@ mod tests {
         data(&mut half, 5, b"abcde", false).unwrap();
         let progress = half.stop(&mut Pool::default());
         assert_eq!((progress.arrived, progress.consumed), (10, 10));
-        let progress = half.on_data((8, b"abcd", false), 0, &mut Pool::default()).unwrap();
+        let progress =
+            half.on_data((8, b"abcd", false), Room::default(), &mut Pool::default()).unwrap();
         assert_eq!(progress, Progress { seen: 2, arrived: 2, consumed: 2, borrowed: 0 });
         assert!(!half.is_done());
         data(&mut half, 12, b"", true).unwrap();

@@ -235,14 +235,14 @@ impl Streams {
         (id, offset, payload, fin): (u64, u64, &[u8], bool),
         events: &mut VecDeque<Event>,
     ) -> Result<(), StreamError> {
-        let loan = self.lender.loan();
+        let room = self.lender.room();
         if self.named(id, events)?.is_none() {
             return Ok(());
         }
         let Some(stream) = self.table.get_mut(&id) else {
             return Ok(());
         };
-        let progress = stream.recv.on_data((offset, payload, fin), loan, &mut self.pool)?;
+        let progress = stream.recv.on_data((offset, payload, fin), room, &mut self.pool)?;
         let readable = (progress.arrived > 0 || fin) && stream.recv.is_readable();
         let news = stream.recv.has_news();
         self.lender.on_progress(progress)?;
@@ -261,7 +261,7 @@ impl Streams {
         (id, code, end): (u64, u64, u64),
         events: &mut VecDeque<Event>,
     ) -> Result<(), StreamError> {
-        let loan = self.lender.loan();
+        let loan = self.lender.room().loan;
         if self.named(id, events)?.is_none() {
             return Ok(());
         }
@@ -434,6 +434,19 @@ impl Streams {
 
     /// The credit of the connection, for streams, and of up to [`MAX_CREDITS`] streams that have
     /// news.
+    /// The path is said to carry so many bytes in a round trip: no stream has to find that out by
+    /// growing, if its reader keeps up.
+    pub(crate) fn on_path(&mut self, round: u64) {
+        let Some(round) = self.lender.on_path(round) else { return };
+        let each = round / self.table.len().max(1) as u64;
+        for (&id, stream) in &mut self.table {
+            stream.recv.on_path(each);
+            if stream.recv.has_news() && !core::mem::replace(&mut stream.owed, true) {
+                self.lender.owed.push_back(id);
+            }
+        }
+    }
+
     pub(crate) fn grant(&mut self, now: Instant, rtt: Duration) -> Grant {
         let mut credits = Vec::new();
         while credits.len() < MAX_CREDITS

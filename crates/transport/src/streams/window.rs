@@ -72,11 +72,20 @@ impl Window {
         self.size = self.size.max(size.min(self.max));
     }
 
+    /// The path is said to carry `round` bytes for this stream in a round trip. Who has read so far,
+    /// and left only `unread`, may have them at once.
+    pub(super) fn on_path(&mut self, round: u64, unread: u64) {
+        if self.consumed > 0 && unread <= self.size / 4 {
+            self.grow(ROUNDS * round);
+        }
+    }
+
     /// `held` bytes have arrived and wait, most of them for a hole to be filled. Repairing one
-    /// takes a round trip and more, in which the sender should go on.
-    pub(super) fn on_held(&mut self, held: u64) {
+    /// takes a round trip and more, in which the sender should go on. `round` is the most that the
+    /// connection saw arrive in a round trip: the stream's own count stands still with its reader.
+    pub(super) fn on_held(&mut self, held: u64, round: u64) {
         if held > self.size / 2 {
-            let most = (ROUNDS + 1) * self.arrivals.most() + REPAIR_ROOM;
+            let most = (ROUNDS + 1) * round + REPAIR_ROOM;
             self.grow((self.size * 2).min(most));
         }
     }
@@ -130,9 +139,23 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_has_at_once_what_the_path_is_said_to_carry() {
+        let mut window = Window::new(1000, u64::MAX);
+        window.on_path(10_000, 0);
+        assert_eq!(window.size, 1000, "nothing was read yet");
+        window.on_consumed(Instant::ZERO, 10, 500, RTT);
+        window.on_path(10_000, 490);
+        assert_eq!(window.size, 1000, "much waits for the reader");
+        window.on_path(10_000, 250);
+        assert_eq!(window.size, 30_000);
+    }
+
+    #[test]
     fn holes_find_room_up_to_a_bound() {
         let mut window = Window::new(1000, u64::MAX);
-        (0..100).for_each(|_| window.on_held(window.size));
+        (0..100).for_each(|_| window.on_held(window.size, 0));
         assert_eq!(window.size, REPAIR_ROOM);
+        (0..100).for_each(|_| window.on_held(window.size, 1000));
+        assert_eq!(window.size, REPAIR_ROOM + 4000);
     }
 }

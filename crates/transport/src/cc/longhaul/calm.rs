@@ -16,6 +16,8 @@ pub(super) const QUEUE_GAIN: f64 = 0.35;
 const DIP_PERIOD: u32 = 32;
 /// See [`DIP_PERIOD`].
 const DIP_ROUNDS: u32 = 3;
+/// Rounds until a dip that was spoilt is made up for.
+const DIP_AGAIN: u32 = 4;
 /// The pace of a dip, as a share of the capacity.
 const DIP: f64 = 0.95;
 /// A round that loses so much more than the path's own share has overrun something that does not
@@ -65,6 +67,8 @@ const LATE_TRAIN: usize = 10;
 #[derive(Debug)]
 pub(super) struct Calm {
     rounds: u32,
+    /// Rounds since a dip began.
+    since_dip: u32,
     /// Rounds in a row without a queue though the sender was not held back.
     quiet: u32,
     drain: Option<Drain>,
@@ -126,9 +130,9 @@ impl Trial {
 impl Calm {
     /// The first dip drains what the start left, unless nothing is queued: then it can wait.
     pub(super) fn new(nothing_queued: bool, yields: bool) -> Self {
-        let rounds = if nothing_queued { DIP_PERIOD - 2 } else { 0 };
         Self {
-            rounds,
+            rounds: 0,
+            since_dip: if nothing_queued { DIP_PERIOD - 2 } else { 0 },
             quiet: 0,
             drain: None,
             trial: Trial::default(),
@@ -178,11 +182,11 @@ impl Calm {
 
     fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
         self.rounds += 1;
+        self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
         let overrun = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
-            let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
-            model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
+            self.learn_own_loss(model, round);
         }
         let no_queue = round.least_queue.is_some_and(|queue| queue < model.path.target() / 4);
         // That a dip leaves no queue says nothing.
@@ -195,6 +199,17 @@ impl Calm {
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.is_stuck(model, queue)
+    }
+
+    /// What a dip loses is the path's own, unless the queue was still long: then somebody may have
+    /// overrun it, and another dip follows soon.
+    fn learn_own_loss(&mut self, model: &mut Model, round: &Round) {
+        if self.drain.is_some() || round.most_queue > self.most_queue(model) {
+            self.since_dip = DIP_PERIOD - DIP_AGAIN;
+            return;
+        }
+        let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
+        model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
     }
 
     /// A round ended with so long a queue.
@@ -235,11 +250,11 @@ impl Calm {
 
     /// Whether what the ended round reported was sent during a dip, with the queue drained.
     fn was_dipping(&self) -> bool {
-        (2..=DIP_ROUNDS).contains(&(self.rounds % DIP_PERIOD))
+        (2..=DIP_ROUNDS).contains(&self.since_dip)
     }
 
     fn is_dipping(&self) -> bool {
-        self.rounds % DIP_PERIOD < DIP_ROUNDS
+        self.since_dip < DIP_ROUNDS
     }
 
     /// What we take from the others, in bits a second. The queue grows by what all flows take, until

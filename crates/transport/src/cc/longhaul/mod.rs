@@ -27,11 +27,9 @@ use self::contend::{Contend, Finding};
 use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
-use self::startup::{Ended, INITIAL_WINDOW, Startup};
+use self::startup::{Ended, INITIAL_RATE, INITIAL_WINDOW, Startup};
 use super::{AckSample, Controller, Remembered};
 
-/// The pace before the round-trip time is known.
-const INITIAL_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
 /// Until the first round trip.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// The part of the target queue that the background level keeps.

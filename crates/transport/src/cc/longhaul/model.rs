@@ -32,6 +32,7 @@ pub(super) struct Round {
     pub(super) marked: u64,
     pub(super) limited: bool,
     pub(super) least_queue: Option<Duration>,
+    pub(super) most_queue: Duration,
 }
 
 impl Round {
@@ -87,6 +88,7 @@ impl Model {
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));
+            self.round.most_queue = self.round.most_queue.max(queue);
         }
         self.packet = sample.datagram;
         self.round.acked += sample.acked.0;

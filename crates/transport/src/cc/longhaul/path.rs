@@ -109,7 +109,7 @@ impl Path {
 
     /// The queue that is kept: a few milliseconds, less on short paths.
     pub(super) fn target(&self) -> Duration {
-        let target = (self.base / 32).clamp(Duration::from_millis(1), Duration::from_millis(6));
+        let target = (self.base / 32).clamp(Duration::from_millis(3), Duration::from_millis(6));
         (target + self.packet).mul_f64(self.part * self.patience)
     }
 }

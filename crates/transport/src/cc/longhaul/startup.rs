@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use units::Bytes;
+use units::{Bytes, Rate};
 
 use super::super::Remembered;
 
@@ -11,6 +11,8 @@ use super::model::{Model, Round};
 
 /// In flight at the start.
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::kib(64);
+/// The pace before anything is known of the path.
+pub(super) const INITIAL_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
 /// Growth of the rate in a round trip.
 const GAIN: f64 = 2.885;
 /// The start is over when the estimate grew less than this in [`STILL_ROUNDS`] rounds.
@@ -106,7 +108,11 @@ impl Startup {
     /// The pace in bits a second.
     pub(super) fn pace(&self, model: &Model) -> f64 {
         let rtt = model.path.base.as_secs_f64().max(0.001);
-        let least = INITIAL_WINDOW.0 as f64 * 8.0 / rtt;
+        let mut least = INITIAL_WINDOW.0 as f64 * 8.0 / rtt;
+        if model.share == 0.0 {
+            // Until the first report the window is what matters: the first trains go out soon.
+            least = least.max(INITIAL_RATE.as_bits_per_sec() as f64);
+        }
         let grown = (model.compensated(model.share) * GAIN).max(least);
         if let Some(told) = model.trains.filter(|_| !self.yields) {
             return self.jump(told);
