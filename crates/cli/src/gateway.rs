@@ -149,6 +149,12 @@ fn tell(event: &Event, quiet: bool) {
         Event::Hidden(error) => {
             tell!("longhaul: `longhaul gateway status` will not be answered: {error}");
         }
+        Event::Full(error) => {
+            tell!(
+                "longhaul: no file is left for another connection ({error}): new ones go direct; \
+                 raise the limit (LimitNOFILE in the unit, `ulimit -n`)"
+            );
+        }
         Event::Near(_) | Event::Far(_) if quiet => {}
         Event::Near(record) => say!("near: {record}"),
         Event::Far(record) => say!("far: {record}"),

@@ -1,8 +1,8 @@
 //! The near gateway: holds a client's SYN until the far gateway has connected the server, then
 //! lets the kernel accept it and joins the two; or passes on why there is no connection.
 
-use std::collections::HashMap;
 use std::collections::hash_map;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,11 +12,13 @@ use std::time::Duration;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use net::clock;
 use net::udp::{UdpConnection, UdpStream};
+use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::interval;
 use units::Instant;
 
+use crate::Event;
 use crate::config::Intercept;
 use crate::dial::prepare;
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
@@ -35,6 +37,9 @@ const ARRIVAL: Duration = Duration::from_secs(75);
 const CHANGEOVER: Duration = Duration::from_secs(1);
 /// SYNs of one client that wait at a time: one that asks for many must not keep others out.
 const MAX_ASKED: usize = 1024;
+
+/// SYNs that went direct and are remembered, for they may be repeated.
+const DIRECT: usize = 256;
 
 /// A client and the server that it means.
 pub(crate) type Flow = (SocketAddr, SocketAddr);
@@ -71,6 +76,18 @@ enum Done {
     Ended(Flow, u64, Record),
     /// A SYN has waited long enough for the end of the last connection.
     Overdue(Flow, HeldId),
+    /// It may be tried again to accept.
+    Rested,
+}
+
+/// Whether connections can be accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Enough,
+    /// There was no file for the last one.
+    Scarce,
+    /// There was none just now.
+    Spent,
 }
 
 pub(crate) struct Interceptor {
@@ -79,9 +96,12 @@ pub(crate) struct Interceptor {
     flows: HashMap<Flow, State>,
     /// How many SYNs of each client wait.
     asked: HashMap<IpAddr, usize>,
+    /// The last SYNs that went direct.
+    direct: VecDeque<(Flow, u32)>,
     /// The number of the last connection that was joined.
     joined: u64,
     tasks: JoinSet<Done>,
+    files: Files,
     trunk: Trunk,
     settings: Arc<Intercept>,
     book: Book,
@@ -97,8 +117,10 @@ impl Interceptor {
             listeners: (listen(false)?, listen(true)?),
             flows: HashMap::new(),
             asked: HashMap::new(),
+            direct: VecDeque::new(),
             joined: 0,
             tasks: JoinSet::new(),
+            files: Files::Enough,
             trunk,
             settings: Arc::new(settings.clone()),
             book,
@@ -106,17 +128,24 @@ impl Interceptor {
     }
 
     /// Until the kernel fails.
-    pub(crate) async fn run(mut self, report: impl Fn(Record)) -> io::Result<Infallible> {
+    pub(crate) async fn run(mut self, report: impl Fn(Event)) -> io::Result<Infallible> {
         let mut sweep = interval(ARRIVAL / 4);
+        let silent = self.trunk.silent();
         loop {
+            let accepts = self.files != Files::Spent;
             tokio::select! {
                 held = self.queue.next() => {
                     for packet in held? {
                         self.arrived(&packet, &report)?;
                     }
                 }
-                accepted = self.listeners.0.accept() => self.accepted(accepted),
-                accepted = self.listeners.1.accept() => self.accepted(accepted),
+                accepted = self.listeners.0.accept(), if accepts => {
+                    self.accepted(accepted, &report);
+                }
+                accepted = self.listeners.1.accept(), if accepts => {
+                    self.accepted(accepted, &report);
+                }
+                () = silent.notified() => self.release(&report)?,
                 Some(done) = self.tasks.join_next() => {
                     self.done(done.map_err(io::Error::other)?, &report)?;
                 }
@@ -131,11 +160,11 @@ impl Interceptor {
     }
 
     /// What a task came to.
-    fn done(&mut self, done: Done, report: &impl Fn(Record)) -> io::Result<()> {
+    fn done(&mut self, done: Done, report: &impl Fn(Event)) -> io::Result<()> {
         match done {
             Done::Answered(flow, held, answer) => self.answered(flow, held, answer, report),
             Done::Ended(flow, id, record) => {
-                report(record);
+                report(Event::Near(record));
                 match self.flows.entry(flow) {
                     hash_map::Entry::Occupied(entry) if matches!(entry.get(), State::Joined(it) if it.id == id) =>
                     {
@@ -158,11 +187,29 @@ impl Interceptor {
                 }
                 _ => Ok(()),
             },
+            Done::Rested => {
+                self.files = Files::Scarce;
+                Ok(())
+            }
         }
     }
 
+    /// Lets those SYNs go for which nothing is heard over the trunk that was asked.
+    fn release(&mut self, report: &impl Fn(Event)) -> io::Result<()> {
+        let lost = |state: &State| match state {
+            State::Asked(syn, link) if !self.trunk.is_heard(*link) => Some(*syn),
+            _ => None,
+        };
+        let lost: Vec<_> =
+            self.flows.iter().filter_map(|(flow, state)| Some((*flow, lost(state)?))).collect();
+        lost.into_iter().try_for_each(|(flow, syn)| {
+            self.forget_asked(flow, syn.held);
+            self.admit(flow, syn, report)
+        })
+    }
+
     /// A client's SYN.
-    fn arrived(&mut self, packet: &Held, report: &impl Fn(Record)) -> io::Result<()> {
+    fn arrived(&mut self, packet: &Held, report: &impl Fn(Event)) -> io::Result<()> {
         let held = packet.id();
         let Some((flow, number)) = flow(&packet.bytes) else {
             return self.queue.settle(held, &Verdict::Pass { mark: mark::PASSED });
@@ -198,13 +245,12 @@ impl Interceptor {
     }
 
     /// A SYN of a connection that is not known yet.
-    fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Record)) -> io::Result<()> {
+    fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Event)) -> io::Result<()> {
         let usable = self.trunk.usable().ok_or(Bypass::NoTrunk);
         let link = match usable {
             Ok(link) if self.has_room(flow) => link,
             other => {
-                report(Record::of(flow, Outcome::Bypassed(other.err().unwrap_or(Bypass::NoRoom))));
-                return self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED });
+                return self.pass(flow, syn, other.err().unwrap_or(Bypass::NoRoom), report);
             }
         };
         if self.is_early(flow) {
@@ -212,6 +258,25 @@ impl Interceptor {
         }
         self.ask(flow, syn, link);
         Ok(())
+    }
+
+    /// Lets a SYN go as if no gateway were there. If it is repeated, that is told once.
+    fn pass(
+        &mut self,
+        flow: Flow,
+        syn: Syn,
+        why: Bypass,
+        report: &impl Fn(Event),
+    ) -> io::Result<()> {
+        let direct = (flow, syn.number);
+        if !self.direct.contains(&direct) {
+            if self.direct.len() == DIRECT {
+                self.direct.pop_front();
+            }
+            self.direct.push_back(direct);
+            report(Event::Near(Record::of(flow, Outcome::Bypassed(why))));
+        }
+        self.queue.settle(syn.held, &Verdict::Pass { mark: mark::PASSED })
     }
 
     /// Asks the far gateway for the server while the client's SYN waits.
@@ -229,6 +294,7 @@ impl Interceptor {
     /// Whether another connection of this client may be taken.
     fn has_room(&self, (client, _): Flow) -> bool {
         (self.flows.len() as u64) < MAX_CONNECTIONS
+            && self.files != Files::Spent
             && self.asked.get(&client.ip()).is_none_or(|asked| *asked < MAX_ASKED)
     }
 
@@ -237,9 +303,10 @@ impl Interceptor {
         self.settings.early.iter().any(|ports| ports.contain(server.port()))
     }
 
-    /// Forgets a SYN that waits; gives its number, unless it is not the one that waits.
-    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> Option<u32> {
-        let Some(&State::Asked(Syn { number, .. }, _)) = self
+    /// Forgets a SYN that waits, unless it is not the one that waits; gives it, and over which trunk
+    /// was asked.
+    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> Option<(Syn, u64)> {
+        let Some(&State::Asked(syn, link)) = self
             .flows
             .get(&flow)
             .filter(|state| matches!(state, State::Asked(it, _) if it.held == held))
@@ -253,7 +320,7 @@ impl Interceptor {
                 asked.remove();
             }
         }
-        Some(number)
+        Some((syn, link))
     }
 
     /// The far gateway said what came of it.
@@ -262,30 +329,35 @@ impl Interceptor {
         flow: Flow,
         held: HeldId,
         answer: io::Result<Result<UdpStream, Refusal>>,
-        report: &impl Fn(Record),
+        report: &impl Fn(Event),
     ) -> io::Result<()> {
-        let Some(number) = self.forget_asked(flow, held) else { return Ok(()) };
-        let (verdict, outcome) = match answer {
+        let Some((syn, link)) = self.forget_asked(flow, held) else { return Ok(()) };
+        let refusal = match answer {
             Ok(Ok(stream)) => {
                 let until = clock::now() + ARRIVAL;
-                let stream = Box::new(stream);
+                let (stream, number) = (Box::new(stream), syn.number);
                 self.flows.insert(flow, State::Granted { stream, until, number });
                 return self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN });
             }
-            // The trunk is gone, or the far gateway cannot: the kernel takes the SYN on as if we
-            // were not there.
-            Err(_) => (verdict(Refusal::Failed), Outcome::Bypassed(Bypass::NoTrunk)),
-            Ok(Err(Refusal::Failed)) => (verdict(Refusal::Failed), Outcome::Bypassed(Bypass::Far)),
-            Ok(Err(refusal)) => (verdict(refusal), Outcome::Refused(refusal)),
+            // There may be another trunk.
+            Err(_) if !self.trunk.is_heard(link) => return self.admit(flow, syn, report),
+            Err(_) => return self.pass(flow, syn, Bypass::NoTrunk, report),
+            Ok(Err(Refusal::Failed)) => return self.pass(flow, syn, Bypass::Far, report),
+            Ok(Err(refusal)) => refusal,
         };
-        report(Record::of(flow, outcome));
-        self.queue.settle(held, &verdict)
+        report(Event::Near(Record::of(flow, Outcome::Refused(refusal))));
+        self.queue.settle(held, &verdict(refusal))
     }
 
     /// The kernel has accepted a client, whose connection is at the server's address here.
-    fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
-        // One that is gone already, or too many open files: the client hears a reset, or repeats.
-        let Ok((mut client, address)) = accepted else { return };
+    fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>, report: &impl Fn(Event)) {
+        let (mut client, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_short(&error) => return self.rest(error, report),
+            // One that is gone already.
+            Err(_) => return,
+        };
+        self.files = Files::Enough;
         let Ok(server) = client.local_addr() else { return };
         let flow = (address, server);
         if prepare(&client).is_err() {
@@ -310,6 +382,19 @@ impl Interceptor {
                 self.flows.extend(known.map(|state| (flow, state)));
             }
         }
+    }
+
+    /// Accepts none for a while. The client waits with the kernel, which would offer it again at
+    /// once.
+    fn rest(&mut self, error: io::Error, report: &impl Fn(Event)) {
+        if self.files == Files::Enough {
+            report(Event::Full(error));
+        }
+        self.files = Files::Spent;
+        self.tasks.spawn(async {
+            tokio::time::sleep(crate::BREATH).await;
+            Done::Rested
+        });
     }
 
     /// Enters a connection that is under way, under the number that is returned.
@@ -358,6 +443,12 @@ async fn request(
     send(&mut stream, &Request { client, server, transparent: true, share }).await?;
     let reply: Reply = receive(&mut stream).await?;
     Ok(reply.map(|()| stream))
+}
+
+/// Whether it is this host, or this process, that has no room for another connection.
+fn is_short(error: &io::Error) -> bool {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|error| short.contains(&error))
 }
 
 fn reset(mut client: TcpStream, outcome: Outcome) -> Outcome {

@@ -94,6 +94,8 @@ pub enum Event {
     Far(Record),
     /// `longhaul gateway status` will not be answered.
     Hidden(io::Error),
+    /// The kernel has no file left for another connection: those that come go direct until it has.
+    Full(io::Error),
 }
 
 /// The rules that a gateway would put in force, as nftables reads them.
@@ -138,8 +140,7 @@ pub async fn run(
     };
     let near = {
         let events = events.clone();
-        let report = move |record| events(Event::Near(record));
-        near(config.intercept.as_ref(), &trunk, &book, report)
+        near(config.intercept.as_ref(), &trunk, &book, move |event| events(event))
     };
     let proxy = {
         let events = events.clone();
@@ -164,7 +165,7 @@ async fn near(
     settings: Option<&Intercept>,
     trunk: &Trunk,
     book: &Book,
-    report: impl Fn(Record),
+    report: impl Fn(Event),
 ) -> io::Result<Infallible> {
     match settings {
         Some(settings) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
 use net::{Credentials, NetError};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -74,6 +74,8 @@ struct Links {
     made: u64,
     /// What packets leave by, which is to outlast the connections.
     endpoints: Vec<Arc<UdpEndpoint>>,
+    /// Told whenever nothing is heard over one of them any more.
+    silent: Arc<Notify>,
 }
 
 impl Trunk {
@@ -83,6 +85,11 @@ impl Trunk {
         let links = self.links();
         let heard = links.all.iter().filter(|link| link.heard);
         heard.min_by_key(|link| (link.rank, Reverse(link.id))).cloned()
+    }
+
+    /// Told, to one who waits, whenever the other gateway is not heard over one of the trunks any more.
+    pub(crate) fn silent(&self) -> Arc<Notify> {
+        self.links().silent.clone()
     }
 
     /// Whether the other gateway was heard lately over this one.
@@ -111,10 +118,15 @@ impl Trunk {
     fn hear(&self, id: u64, heard: bool) {
         let mut links = self.links();
         links.all.iter_mut().filter(|link| link.id == id).for_each(|link| link.heard = heard);
+        if !heard {
+            links.silent.notify_one();
+        }
     }
 
     fn leave(&self, id: u64) {
-        self.links().all.retain(|link| link.id != id);
+        let mut links = self.links();
+        links.all.retain(|link| link.id != id);
+        links.silent.notify_one();
     }
 
     /// Once nobody else holds the connections: waits for the word of their end to leave, but not

@@ -125,7 +125,7 @@ impl Book {
     pub(crate) fn note(&self, event: &Event) {
         let mut pages = self.pages();
         match event {
-            Event::Trunk(_) | Event::Hidden(_) => {}
+            Event::Trunk(_) | Event::Hidden(_) | Event::Full(_) => {}
             Event::Near(record) | Event::Far(record) => pages.totals.add(&record.outcome),
         }
     }
