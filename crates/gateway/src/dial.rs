@@ -127,10 +127,11 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> bool {
     a.is_ipv4() == b.is_ipv4()
 }
 
-/// What a gateway wants of every host's connection: no delay of its own, and to learn when the host
-/// is gone.
+/// What a gateway wants of every host's connection: no delay of its own, urgent bytes in their place
+/// (as RFC 6093 has it), and to learn when the host is gone.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    SockRef::from(stream).set_out_of_band_inline(true)?;
     let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(IDLE / 10).with_retries(3);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }

@@ -104,6 +104,21 @@ fn both_gateways_record_what_passed() {
 }
 
 #[test]
+fn urgent_data_arrives_as_ordinary_data() {
+    with_world("urgent_data_arrives_as_ordinary_data", |world| {
+        let _gateways = world.gateways("");
+        let to = at(SERVERS[0], 8000);
+        let served = server(world, to, |mut stream, _| read_all(&mut stream));
+        let mut client = connect(world, to).unwrap();
+        client.write_all(b"ab").unwrap();
+        socket2::SockRef::from(&client).send_out_of_band(b"!").unwrap();
+        client.write_all(b"cd").unwrap();
+        drop(client);
+        assert_eq!(served.join().unwrap(), b"ab!cd");
+    });
+}
+
+#[test]
 fn an_early_answer_becomes_a_reset() {
     with_world("an_early_answer_becomes_a_reset", |world| {
         let [near, _far] = world.gateways("early = [9, 8000]");
