@@ -39,6 +39,7 @@ const TOOLS: &[Tool] = &[
         package: "iptables",
         wanted_by: "gateway: its queue, on kernels whose nftables have none",
     },
+    Tool { program: "chromium", package: "chromium", wanted_by: "gateway: opens its web page" },
     Tool { program: "tshark", package: "tshark", wanted_by: "emulator: reads captures" },
     client("curl", "curl"),
     client("lftp", "lftp"),

@@ -1,17 +1,20 @@
 //! `longhaul gateway`.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use gateway::install::{self, Left, Plan};
-use gateway::{Config, Event, TrunkEvent};
+use gateway::{Config, Event, Outcome, Record, TrunkEvent};
 use net::{Credentials, PublicKey};
+use serde_json::{Value, json};
 
 use crate::args::{ConfigFile, Gateway, GatewayAction, KeyFile};
 use crate::keys::{self, Own};
+use crate::progress::emit;
 use crate::signals::{self, Signals};
 
 /// There while systemd runs (sd_booted(3)).
@@ -20,7 +23,10 @@ const SYSTEMD: &str = "/run/systemd/system";
 /// Does what was asked.
 pub fn run(options: Gateway) -> anyhow::Result<ExitCode> {
     match options.action {
-        GatewayAction::Run { config, quiet } => serve(&read(&config)?, quiet),
+        GatewayAction::Run { config, quiet, json } => {
+            let tell = if json { emit_event } else { tell };
+            serve(&read(&config)?, move |event| tell(event, quiet))
+        }
         GatewayAction::Status { json } => {
             let status = gateway::status()?;
             match json {
@@ -124,14 +130,17 @@ fn systemctl(words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn serve(config: &Config, quiet: bool) -> anyhow::Result<ExitCode> {
+fn serve(
+    config: &Config,
+    tell: impl Fn(&Event) + Send + Sync + 'static,
+) -> anyhow::Result<ExitCode> {
     let credentials = credentials(config)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let mut caught = None;
         let stop = async { caught = Some(signals.next().await) };
-        gateway::run(config, credentials, stop, move |event| tell(&event, quiet)).await?;
+        gateway::run(config, credentials, stop, move |event| tell(&event)).await?;
         Ok(caught.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::code(signal))))
     })
 }
@@ -159,6 +168,47 @@ fn tell(event: &Event, quiet: bool) {
         Event::Near(record) => say!("near: {record}"),
         Event::Far(record) => say!("far: {record}"),
     }
+}
+
+/// What happened, for programs: an object with `event`, and `time` in seconds since 1970.
+fn emit_event(event: &Event, _: bool) {
+    let trunk = |state| json!({ "event": "trunk", "state": state });
+    let peer = |state, peer: &SocketAddr| with(trunk(state), "peer", peer);
+    let mut object = match event {
+        Event::Trunk(TrunkEvent::Up(address)) => peer("up", address),
+        Event::Trunk(TrunkEvent::Silent(address)) => peer("silent", address),
+        Event::Trunk(TrunkEvent::Back(address)) => peer("back", address),
+        Event::Trunk(TrunkEvent::Down(error)) => with(trunk("down"), "why", error),
+        Event::Hidden(error) => with(json!({ "event": "hidden" }), "why", error),
+        Event::Full(error) => with(json!({ "event": "full" }), "why", error),
+        Event::Near(record) => connection("near", record),
+        Event::Far(record) => connection("far", record),
+    };
+    object["time"] = net::clock::wall().as_secs_f64().into();
+    emit(&object);
+}
+
+fn with(mut object: Value, name: &str, what: &impl ToString) -> Value {
+    object[name] = what.to_string().into();
+    object
+}
+
+/// The record of a connection.
+fn connection(side: &str, record: &Record) -> Value {
+    let Record { client, server, outcome } = record;
+    let mut object = json!({
+        "event": "connection",
+        "side": side,
+        "client": client.to_string(),
+        "server": server,
+        "outcome": outcome.name(),
+    });
+    let Outcome::Carried(passed) = outcome else { return with(object, "why", outcome) };
+    object["bytes_there"] = passed.bytes.0.into();
+    object["bytes_back"] = passed.bytes.1.into();
+    object["undelivered"] = passed.undelivered.into();
+    object["seconds"] = passed.lasted.as_secs_f64().into();
+    object
 }
 
 /// What the two gateways prove themselves with: a key that both share, or one of each's own.

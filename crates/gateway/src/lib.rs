@@ -45,7 +45,8 @@ pub use record::{Bypass, Outcome, Record};
 pub use request::Refusal;
 pub use rules::RulesError;
 pub use sight::{
-    AskError, Connection, Sample, Side, Status, Totals, TrunkState, TrunkStatus, ask as status,
+    AskError, Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus, Waits,
+    ask as status,
 };
 pub use splice::Passed;
 pub use trunk::TrunkEvent;

@@ -51,26 +51,51 @@ impl fmt::Display for Bypass {
     }
 }
 
+impl Outcome {
+    /// What logs and metrics call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Carried(Passed { whole: true, .. }) => "carried",
+            Self::Carried(_) => "reset",
+            Self::Bypassed(Bypass::NoTrunk) => "bypassed_no_trunk",
+            Self::Bypassed(Bypass::NoRoom) => "bypassed_no_room",
+            Self::Bypassed(Bypass::Far) => "bypassed_by_far",
+            Self::Refused(_) => "refused",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 impl Record {
+    /// Whether it was carried to its end.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.outcome, Outcome::Carried(Passed { whole: true, .. }))
+    }
+
     pub(crate) fn of((client, server): (SocketAddr, SocketAddr), outcome: Outcome) -> Self {
         Self { client, server: server.to_string(), outcome }
     }
 }
 
-impl fmt::Display for Record {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}: ", self.client, self.server)?;
-        match self.outcome {
-            Outcome::Carried(Passed { bytes: (up, down), whole, undelivered }) => {
+        match *self {
+            Self::Carried(Passed { bytes: (up, down), whole, undelivered, .. }) => {
                 write!(f, "{up} bytes there, {down} back")?;
                 match whole {
                     true => Ok(()),
                     false => write!(f, ", reset with {undelivered} not known to have arrived"),
                 }
             }
-            Outcome::Bypassed(why) => write!(f, "direct: {why}"),
-            Outcome::Refused(refusal) => write!(f, "{refusal}"),
-            Outcome::Lost => write!(f, "the trunk was lost"),
+            Self::Bypassed(why) => write!(f, "direct: {why}"),
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Lost => write!(f, "the trunk was lost"),
         }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}: {}", self.client, self.server, self.outcome)
     }
 }

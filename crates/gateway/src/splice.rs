@@ -5,15 +5,15 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use net::clock;
 use net::udp::UdpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::sight::Counters;
+use crate::sight::{Counter, Counters, Pause};
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
@@ -90,6 +90,8 @@ pub struct Passed {
     pub whole: bool,
     /// Bytes that were taken from hosts here and are not known to have gone on.
     pub undelivered: u64,
+    /// How long it was carried.
+    pub lasted: Duration,
 }
 
 /// Joins two ends until both directions have ended, or one of them fails, upon which what is left
@@ -98,6 +100,7 @@ pub struct Passed {
 pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters) -> Passed {
     a.cut_when_dropped();
     b.cut_when_dropped();
+    let since = clock::now();
     let (mut there, mut back) = (Flow::new(&counters.there), Flow::new(&counters.back));
     let outcome = poll_fn(|cx| {
         let first = there.poll(cx, &mut a, &mut b);
@@ -129,7 +132,7 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
         a.abort();
         b.abort();
     }
-    Passed { bytes: counters.read(), whole, undelivered }
+    Passed { bytes: counters.read(), whole, undelivered, lasted: clock::now().since(since) }
 }
 
 /// One direction.
@@ -137,7 +140,7 @@ struct Flow<'a> {
     /// Read and not written: from `start` on.
     rest: Vec<u8>,
     start: usize,
-    written: &'a AtomicU64,
+    counter: &'a Counter,
     state: State,
 }
 
@@ -151,8 +154,8 @@ enum State {
 }
 
 impl<'a> Flow<'a> {
-    fn new(written: &'a AtomicU64) -> Self {
-        Self { rest: Vec::new(), start: 0, written, state: State::Open }
+    fn new(counter: &'a Counter) -> Self {
+        Self { rest: Vec::new(), start: 0, counter, state: State::Open }
     }
 
     /// Bytes read and not written.
@@ -170,7 +173,11 @@ impl<'a> Flow<'a> {
         from: &mut impl End,
         to: &mut impl End,
     ) -> Poll<io::Result<()>> {
-        let outcome = ready!(self.poll_through(cx, from, to));
+        let Poll::Ready(outcome) = self.poll_through(cx, from, to) else {
+            let full = self.left() > 0 || self.is_closing();
+            self.counter.pause(if full { Pause::Writing } else { Pause::Reading });
+            return Poll::Pending;
+        };
         self.state = if outcome.is_ok() { State::Closed } else { State::Failed };
         Poll::Ready(outcome)
     }
@@ -229,7 +236,7 @@ impl<'a> Flow<'a> {
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.written.fetch_add(written as u64, Ordering::Relaxed);
+        self.counter.add(written);
         Ok(written)
     }
 }

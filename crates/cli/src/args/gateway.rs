@@ -34,7 +34,7 @@ Without root, programs that know proxies have one (SOCKS5 and HTTP CONNECT):
   [proxy]
   listen = \"127.0.0.1:1080\"
 
-A page to look at, with /metrics for Prometheus:
+A page to look at, with /metrics for Prometheus and /dashboard.json for Grafana:
   [web]
   listen = \"127.0.0.1:7275\"";
 
@@ -48,6 +48,9 @@ pub enum GatewayAction {
         /// Say nothing but errors, and nothing of single connections
         #[arg(short, long)]
         quiet: bool,
+        /// Write what happens as one JSON object a line: one for each connection
+        #[arg(long, conflicts_with = "quiet")]
+        json: bool,
     },
     /// Show what the gateway that runs here is doing
     Status {

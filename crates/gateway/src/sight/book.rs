@@ -1,36 +1,77 @@
 //! What is carried now, and what became of all the rest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use net::clock;
+use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 use units::{Bytes, Instant, Rate};
 
-use super::status::{Connection, Sample, Side, Status, Totals, TrunkState};
+use super::status::{Connection, Missed, Sample, Side, Status, Totals, TrunkState, Waits};
 use crate::Event;
-use crate::record::{Bypass, Outcome};
+use crate::record::{Bypass, Outcome, Record};
 use crate::trunk::Trunk;
 
 /// Seconds of history.
 const HISTORY: usize = 600;
 /// Connections that a picture shows: the busiest.
 const SHOWN: usize = 200;
+/// Connections that went another way, or came to nothing, and are remembered: the last.
+const MISSED: usize = 50;
+/// Connections that are looked at before others may enter and leave theirs.
+const SLICE: usize = 1024;
 
-/// Bytes that were passed on, from the first end of a splice to the second, and back.
+/// What passed, from the first end of a splice to the second, and back.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) there: AtomicU64,
-    pub(crate) back: AtomicU64,
+    pub(crate) there: Counter,
+    pub(crate) back: Counter,
 }
 
 impl Counters {
-    /// Both.
+    /// The bytes of both.
     pub(crate) fn read(&self) -> (u64, u64) {
-        (self.there.load(Ordering::Relaxed), self.back.load(Ordering::Relaxed))
+        (self.there.bytes(), self.back.bytes())
+    }
+}
+
+/// One direction of a splice.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    bytes: AtomicU64,
+    /// One of [`Pause`].
+    pause: AtomicU8,
+}
+
+/// Why a direction of a splice does not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// The end that is read has nothing.
+    Reading,
+    /// The end that is written takes nothing.
+    Writing,
+}
+
+impl Counter {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pause(&self, pause: Pause) {
+        self.pause.store(pause as u8, Ordering::Relaxed);
+    }
+
+    fn is_writing(&self) -> bool {
+        self.pause.load(Ordering::Relaxed) == Pause::Writing as u8
     }
 }
 
@@ -64,6 +105,7 @@ struct Pages {
     limit: &'static str,
     missing: u64,
     history: VecDeque<Sample>,
+    missed: VecDeque<Missed>,
 }
 
 /// Shared by all who carry.
@@ -101,6 +143,7 @@ impl Book {
             limit: "",
             missing: 0,
             history: VecDeque::new(),
+            missed: VecDeque::new(),
         })))
     }
 
@@ -123,11 +166,12 @@ impl Book {
 
     /// Takes in what happened.
     pub(crate) fn note(&self, event: &Event) {
-        let mut pages = self.pages();
-        match event {
-            Event::Trunk(_) | Event::Hidden(_) | Event::Full(_) => {}
-            Event::Near(record) | Event::Far(record) => pages.totals.add(&record.outcome),
-        }
+        let (side, record) = match event {
+            Event::Near(record) => (Side::Near, record),
+            Event::Far(record) => (Side::Far, record),
+            Event::Trunk(_) | Event::Hidden(_) | Event::Full(_) => return,
+        };
+        self.pages().note(side, record);
     }
 
     /// Looks at the trunk every second, without end.
@@ -137,22 +181,66 @@ impl Book {
         let mut last = ticks.tick().await;
         loop {
             let now = ticks.tick().await;
+            self.each(|_, open| open.seen = [open.counters.read(), open.seen[0]]).await;
             self.pages().sample(now.duration_since(last));
             last = now;
         }
     }
 
     /// The picture of this moment.
-    pub(crate) fn status(&self) -> Status {
-        self.pages().status()
+    pub(crate) async fn status(&self) -> Status {
+        let mut busiest = BinaryHeap::new();
+        self.each(|id, open| {
+            busiest.push(Reverse((open.last_second(), Reverse(id))));
+            if busiest.len() > SHOWN {
+                busiest.pop();
+            }
+        })
+        .await;
+        let ids = busiest.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(id)))| id);
+        self.pages().status(ids)
+    }
+
+    /// Looks at all connections, a slice at a time, for nobody who carries is to wait for one who
+    /// looks.
+    async fn each(&self, mut look: impl FnMut(u64, &mut Open)) {
+        let (mut next, last) = (0, self.pages().entered);
+        while next <= last {
+            let mut looked = 0;
+            let mut seen = None;
+            for (&id, open) in self.pages().open.range_mut(next..=last).take(SLICE) {
+                look(id, open);
+                (looked, seen) = (looked + 1, Some(id));
+            }
+            match seen {
+                Some(id) if looked == SLICE => next = id + 1,
+                _ => return,
+            }
+            yield_now().await;
+        }
     }
 }
 
 impl Pages {
-    fn sample(&mut self, past: Duration) {
-        for open in self.open.values_mut() {
-            open.seen = [open.counters.read(), open.seen[0]];
+    /// Counts a connection that has ended, or was not made.
+    fn note(&mut self, side: Side, record: &Record) {
+        self.totals.add(&record.outcome);
+        if record.is_whole() {
+            return;
         }
+        if self.missed.len() == MISSED {
+            self.missed.pop_front();
+        }
+        self.missed.push_back(Missed {
+            at: clock::now().since(self.began).as_secs_f64(),
+            side,
+            client: record.client.to_string(),
+            server: record.server.clone(),
+            why: record.outcome.to_string(),
+        });
+    }
+
+    fn sample(&mut self, past: Duration) {
         let mut sample = Sample {
             at: clock::now().since(self.began).as_secs_f64(),
             open: self.open.len() as u64,
@@ -187,12 +275,11 @@ impl Pages {
         self.history.push_back(sample);
     }
 
-    fn status(&self) -> Status {
+    /// The picture, with these connections if they are open.
+    fn status(&self, shown: impl Iterator<Item = u64>) -> Status {
         let now = clock::now();
-        let mut connections: Vec<_> = self.open.values().map(|open| open.show(now)).collect();
-        let rate = |it: &Connection| it.rate_there + it.rate_back;
-        connections.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-        connections.truncate(SHOWN);
+        let shown = shown.filter_map(|id| self.open.get(&id));
+        let connections = shown.map(|open| open.show(now)).collect();
         let best = self.trunk.best();
         let state = match best {
             Some((_, true)) => TrunkState::Up,
@@ -214,15 +301,36 @@ impl Pages {
             open: self.open.len() as u64,
             connections,
             history: self.history.iter().copied().collect(),
+            missed: self.missed.iter().cloned().collect(),
         }
     }
 }
 
 impl Open {
+    /// Bytes of the last second, both ways.
+    fn last_second(&self) -> u64 {
+        let [last, before] = self.seen;
+        last.0 - before.0 + last.1 - before.1
+    }
+
+    /// What its two directions wait for. The first end of a splice is where the connection comes
+    /// from: the client here, or the trunk.
+    fn waits(&self) -> (Waits, Waits) {
+        let Counters { there, back } = &*self.counters;
+        let near = self.side == Side::Near;
+        let waits = |writing: bool, from_host: bool| match (writing, from_host) {
+            (false, true) => Waits::Sender,
+            (true, false) => Waits::Receiver,
+            (false, false) | (true, true) => Waits::Trunk,
+        };
+        (waits(there.is_writing(), near), waits(back.is_writing(), !near))
+    }
+
     fn show(&self, now: Instant) -> Connection {
         let (there, back) = self.counters.read();
         let [last, before] = self.seen;
         let bits = |last: u64, before: u64| (last - before) as f64 * 8.0;
+        let (waits_there, waits_back) = self.waits();
         Connection {
             side: self.side,
             client: self.client.to_string(),
@@ -232,6 +340,8 @@ impl Open {
             back,
             rate_there: bits(last.0, before.0),
             rate_back: bits(last.1, before.1),
+            waits_there,
+            waits_back,
         }
     }
 }
@@ -251,5 +361,88 @@ impl Totals {
             Outcome::Lost => &mut self.lost,
         };
         *count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn connections(book: &Book, count: usize) -> Vec<Entry> {
+        let client = "192.0.2.1:1".parse().unwrap();
+        (0..count).map(|it| book.enter(Side::Near, client, it.to_string())).collect()
+    }
+
+    async fn second(book: &Book) {
+        book.each(|_, open| open.seen = [open.counters.read(), open.seen[0]]).await;
+    }
+
+    #[tokio::test]
+    async fn who_looks_at_many_connections_lets_others_enter_and_leave_theirs() {
+        let book = Book::new(Trunk::default());
+        let mut entries = connections(&book, 3 * SLICE);
+        let mut status = pin!(book.status());
+        let mut slices = 0;
+        let status = loop {
+            slices += 1;
+            assert!(slices <= 4, "those who came since are looked at too");
+            match status.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(status) => break status,
+                // The book is free: one leaves, others come.
+                Poll::Pending => {
+                    assert!(book.0.try_lock().is_ok());
+                    entries.swap_remove(0);
+                    entries.extend(connections(&book, SLICE));
+                }
+            }
+        };
+        assert!(slices >= 3, "{slices} slices are no slices");
+        assert_eq!(status.open, entries.len() as u64);
+    }
+
+    #[tokio::test]
+    async fn the_busiest_are_shown_the_busiest_first() {
+        let book = Book::new(Trunk::default());
+        let entries = connections(&book, SLICE + SHOWN);
+        for (bytes, entry) in entries.iter().enumerate() {
+            entry.counters().back.add(bytes);
+        }
+        second(&book).await;
+        let shown = book.status().await.connections;
+        let expected = (SLICE..SLICE + SHOWN).rev();
+        assert!(shown.iter().map(|it| it.there + it.back).eq(expected.map(|it| it as u64)));
+    }
+
+    #[test]
+    fn what_a_connection_waits_for_is_told() {
+        let book = Book::new(Trunk::default());
+        for (side, there, back) in [
+            (Side::Near, [Waits::Sender, Waits::Trunk], [Waits::Trunk, Waits::Receiver]),
+            (Side::Far, [Waits::Trunk, Waits::Receiver], [Waits::Sender, Waits::Trunk]),
+        ] {
+            let entry = book.enter(side, "192.0.2.1:1".parse().unwrap(), String::new());
+            for (index, pause) in [Pause::Reading, Pause::Writing].into_iter().enumerate() {
+                entry.counters().there.pause(pause);
+                entry.counters().back.pause(pause);
+                let waits = book.pages().open[&entry.id].waits();
+                assert_eq!(waits, (there[index], back[index]), "{side:?} {pause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_that_were_not_carried_are_remembered() {
+        let book = Book::new(Trunk::default());
+        let client = "192.0.2.1:1".parse().unwrap();
+        for number in 0..=MISSED {
+            let outcome = Outcome::Bypassed(Bypass::NoRoom);
+            book.note(&Event::Near(Record { client, server: number.to_string(), outcome }));
+        }
+        let missed = &book.pages().missed;
+        assert_eq!((missed.len(), missed[0].server.as_str()), (MISSED, "1"));
+        assert!(missed[0].why.contains("no room"), "{}", missed[0].why);
     }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn serve(control: Option<Control>, book: Book) -> Infallible {
             continue;
         };
         let friend = stream.peer_cred().is_ok_and(|peer| is_friend(peer.uid()));
-        if friend && let Ok(text) = serde_json::to_vec(&book.status()) {
+        if friend && let Ok(text) = serde_json::to_vec(&book.status().await) {
             // One that does not read is its own matter.
             let _ = timeout(PATIENCE, stream.write_all(&text)).await;
         }

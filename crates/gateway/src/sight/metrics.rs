@@ -44,3 +44,27 @@ pub(super) fn text(status: &Status) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::sight::Book;
+    use crate::trunk::Trunk;
+
+    /// The metrics that a text names.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("longhaul_gateway_")).collect()
+    }
+
+    #[tokio::test]
+    async fn the_dashboard_shows_every_metric_and_no_other() {
+        let text = text(&Book::new(Trunk::default()).status().await);
+        let dashboard = include_str!("dashboard.json");
+        let parsed: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        assert!(parsed["panels"].as_array().is_some_and(|panels| !panels.is_empty()));
+        assert_eq!(named(dashboard), named(&text));
+    }
+}

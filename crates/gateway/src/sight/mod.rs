@@ -8,8 +8,10 @@ mod metrics;
 mod status;
 mod web;
 
-pub(crate) use book::{Book, Counters, Entry};
+pub(crate) use book::{Book, Counter, Counters, Entry, Pause};
 pub use control::{AskError, ask};
 pub(crate) use control::{Control, is_running, serve};
-pub use status::{Connection, Sample, Side, Status, Totals, TrunkState, TrunkStatus};
+pub use status::{
+    Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus, Waits,
+};
 pub(crate) use web::run as run_web;

@@ -6,6 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use units::Rate;
 
+/// Connections that were not carried and of which people are told; all are in the JSON.
+const TOLD: usize = 5;
+
 /// The picture of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -21,6 +24,9 @@ pub struct Status {
     pub connections: Vec<Connection>,
     /// The last minutes, a sample a second, the oldest first.
     pub history: Vec<Sample>,
+    /// The last connections that went past the gateways, came to nothing or were cut, the oldest
+    /// first.
+    pub missed: Vec<Missed>,
 }
 
 /// How the trunk stands.
@@ -86,6 +92,33 @@ pub enum Side {
     Far,
 }
 
+/// What one direction of a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waits {
+    /// Its sender has no more to send now.
+    Sender,
+    /// The trunk: its rate, this connection's share of it, or what is behind it.
+    Trunk,
+    /// Its receiver does not read.
+    Receiver,
+}
+
+/// A connection that was not carried to its end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Missed {
+    /// When that was: seconds since the gateway began.
+    pub at: f64,
+    /// Where this gateway stands.
+    pub side: Side,
+    /// Who wanted it.
+    pub client: String,
+    /// With whom.
+    pub server: String,
+    /// What came of it, and why.
+    pub why: String,
+}
+
 /// A connection that is carried.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Connection {
@@ -105,6 +138,10 @@ pub struct Connection {
     pub rate_there: f64,
     /// See `rate_there`.
     pub rate_back: f64,
+    /// What it waits for on the way from the client to the server now, and back.
+    pub waits_there: Waits,
+    /// See `waits_there`.
+    pub waits_back: Waits,
 }
 
 /// What became of connections since the gateway began.
@@ -136,6 +173,16 @@ impl fmt::Display for TrunkState {
             Self::Up => "up",
             Self::Silent => "silent: new connections go direct",
             Self::Down => "down: new connections go direct",
+        })
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sender => "sender",
+            Self::Trunk => "trunk",
+            Self::Receiver => "receiver",
         })
     }
 }
@@ -184,19 +231,32 @@ impl fmt::Display for Status {
         for it in &self.connections {
             writeln!(
                 f,
-                "  {} -> {}, {} s: {} there ({} bytes), {} back ({} bytes)",
+                "  {} -> {}, {} s: {} there ({} bytes, waits for the {}), {} back ({} bytes, the {})",
                 it.client,
                 it.server,
                 whole(it.seconds),
                 rate(it.rate_there),
                 it.there,
+                it.waits_there,
                 rate(it.rate_back),
-                it.back
+                it.back,
+                it.waits_back
             )?;
         }
         let more = self.open - (self.connections.len() as u64).min(self.open);
         if more > 0 {
             writeln!(f, "  and {more} more")?;
+        }
+        let ago = |at: f64| whole(self.seconds - at);
+        for it in self.missed.iter().rev().take(TOLD) {
+            writeln!(
+                f,
+                "not carried: {} -> {}, {} s ago: {}",
+                it.client,
+                it.server,
+                ago(it.at),
+                it.why
+            )?;
         }
         Ok(())
     }

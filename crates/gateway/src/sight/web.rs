@@ -1,4 +1,5 @@
-//! A page for browsers, the status behind it, and metrics: three paths of HTTP/1.1, to read.
+//! A page for browsers, the status behind it, metrics, and a dashboard of these for Grafana: four
+//! paths of HTTP/1.1, to read.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,6 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::{Book, metrics};
 
 const PAGE: &str = include_str!("page.html");
+const DASHBOARD: &str = include_str!("dashboard.json");
+const PATHS: &str = "/, /status.json, /metrics, /dashboard.json\n";
 /// The longest head of a request.
 const MAX_HEAD: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
@@ -52,11 +55,11 @@ async fn serve(mut visitor: TcpStream, book: &Book) -> io::Result<()> {
             return Ok(());
         }
     }
-    visitor.write_all(&answer(&head, book)?).await?;
+    visitor.write_all(&answer(&head, book).await?).await?;
     visitor.shutdown().await
 }
 
-fn answer(head: &[u8], book: &Book) -> io::Result<Vec<u8>> {
+async fn answer(head: &[u8], book: &Book) -> io::Result<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let whole = request.parse(head).is_ok_and(|status| status.is_complete());
@@ -69,13 +72,14 @@ fn answer(head: &[u8], book: &Book) -> io::Result<Vec<u8>> {
         }
         (Some("GET"), Some("/")) => response("200 OK", "text/html; charset=utf-8", PAGE),
         (Some("GET"), Some("/status.json")) => {
-            let text = serde_json::to_string(&book.status()).map_err(io::Error::other)?;
+            let text = serde_json::to_string(&book.status().await).map_err(io::Error::other)?;
             response("200 OK", "application/json", &text)
         }
         (Some("GET"), Some("/metrics")) => {
-            response("200 OK", "text/plain; version=0.0.4", &metrics::text(&book.status()))
+            response("200 OK", "text/plain; version=0.0.4", &metrics::text(&book.status().await))
         }
-        (Some("GET"), _) => response("404 Not Found", "text/plain", "/, /status.json, /metrics\n"),
+        (Some("GET"), Some("/dashboard.json")) => response("200 OK", "application/json", DASHBOARD),
+        (Some("GET"), _) => response("404 Not Found", "text/plain", PATHS),
         _ => response("405 Method Not Allowed", "text/plain", "There is nothing but GET.\n"),
     })
 }
@@ -105,30 +109,30 @@ mod tests {
     use super::*;
     use crate::trunk::Trunk;
 
-    fn asked(line: &str, host: &str) -> String {
+    async fn asked(line: &str, host: &str) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let answer = answer(head.as_bytes(), &Book::new(Trunk::default())).unwrap();
+        let answer = answer(head.as_bytes(), &Book::new(Trunk::default())).await.unwrap();
         String::from_utf8(answer).unwrap()
     }
 
-    #[test]
-    fn a_page_a_status_and_metrics_are_there_to_read() {
-        assert!(asked("GET /", "127.0.0.1:7275").contains("<!doctype html>"));
-        let status = asked("GET /status.json", "[::1]:7275");
+    #[tokio::test]
+    async fn a_page_a_status_and_metrics_are_there_to_read() {
+        assert!(asked("GET /", "127.0.0.1:7275").await.contains("<!doctype html>"));
+        let status = asked("GET /status.json", "[::1]:7275").await;
         let (head, body) = status.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())));
         let status: super::super::Status = serde_json::from_str(body).unwrap();
         assert_eq!((status.open, status.trunk.state), (0, super::super::TrunkState::Down));
-        assert!(asked("GET /metrics", "localhost").contains("longhaul_gateway_trunk_up 0\n"));
-        assert!(asked("GET /etc", "::1").starts_with("HTTP/1.1 404"));
-        assert!(asked("POST /", "127.0.0.1").starts_with("HTTP/1.1 405"));
-        assert!(asked("nonsense", "127.0.0.1").starts_with("HTTP/1.1 400"));
+        assert!(asked("GET /metrics", "localhost").await.contains("longhaul_gateway_trunk_up 0\n"));
+        assert!(asked("GET /etc", "::1").await.starts_with("HTTP/1.1 404"));
+        assert!(asked("POST /", "127.0.0.1").await.starts_with("HTTP/1.1 405"));
+        assert!(asked("nonsense", "127.0.0.1").await.starts_with("HTTP/1.1 400"));
     }
 
-    #[test]
-    fn other_names_of_this_host_are_not_served() {
+    #[tokio::test]
+    async fn other_names_of_this_host_are_not_served() {
         for host in ["evil.example", "evil.example:7275", "localhost.evil.example", ""] {
-            assert!(asked("GET /status.json", host).starts_with("HTTP/1.1 421"), "{host}");
+            assert!(asked("GET /status.json", host).await.starts_with("HTTP/1.1 421"), "{host}");
         }
     }
 }

@@ -5,13 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::Command;
 use std::sync::mpsc::channel;
 
 use gateway::{AskError, GatewayError, Status, TrunkState};
 use net::{Credentials, SharedKey};
 use rustix::thread::set_thread_uid;
 
-use crate::gateways::Pair;
+use crate::gateways::{Pair, skip};
 use crate::world::{NEAR, PATIENCE, SERVERS, World, at};
 use crate::{connect, server, with_world};
 
@@ -64,6 +65,73 @@ fn status_page_and_metrics_show_what_is_carried() {
         let seen = status(world).unwrap();
         assert_eq!((seen.open, seen.totals.carried), (0, 1));
         assert_eq!((seen.totals.there, seen.totals.back), (5, 13));
+    });
+}
+
+/// The web page as a browser has it after it has asked for the status some times.
+fn page_in_a_browser(world: &World) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let mut browser = Command::new("timeout");
+    browser.args(["60", BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]);
+    browser.args(["--disable-dev-shm-usage", "--disable-background-networking"]);
+    browser.arg(format!("--user-data-dir={}", home.path().display())).env("HOME", home.path());
+    // So many milliseconds of the page's own time, which stands still while it waits for answers.
+    browser.args(["--virtual-time-budget=3000", "--dump-dom", "http://127.0.0.1:7275/"]);
+    let output = world.on(NEAR, || browser.output().unwrap());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{BROWSER}: {}: {said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const BROWSER: &str = "chromium";
+
+#[test]
+fn a_browser_shows_what_is_carried_and_what_was_not() {
+    let name = "a_browser_shows_what_is_carried_and_what_was_not";
+    if Command::new(BROWSER).arg("--version").output().is_err() {
+        return skip(name, "no program chromium");
+    }
+    with_world(name, |world| {
+        let [near, _far] = world.gateways("[web]\n[proxy]\nlisten = \"127.0.0.1:1080\"\n");
+        let to = at(SERVERS[0], 8000);
+        let (let_go, wait) = channel::<()>();
+        let served = server(world, to, move |mut stream, _| {
+            stream.write_all(&[7; 12_345]).unwrap();
+            let _ = wait.recv();
+        });
+        let mut client = connect(world, to).unwrap();
+        let own = client.local_addr().unwrap();
+        client.read_exact(&mut [0; 12_345]).unwrap();
+        connect(world, at(SERVERS[0], 9)).unwrap_err();
+        // Who asks for a server chooses its name.
+        let asker = world.on(NEAR, || {
+            let mut asker = TcpStream::connect_timeout(&at("127.0.0.1", 1080), PATIENCE).unwrap();
+            asker.write_all(b"CONNECT <b>name</b>:80 HTTP/1.1\r\n\r\n").unwrap();
+            asker.local_addr().unwrap()
+        });
+        near.record(asker);
+        while status(world).unwrap().history.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+
+        let page = page_in_a_browser(world);
+        let (own, to) = (own.to_string(), to.to_string());
+        for shown in [
+            "data-state=\"up\"",
+            "10.77.0.2:7273",
+            &own,
+            &to,
+            "12,345",
+            "the server refused",
+            "&lt;b&gt;name&lt;/b&gt;:80",
+        ] {
+            assert!(page.contains(shown), "no {shown} in {page}");
+        }
+        assert_eq!(page.matches("<polyline class=\"").count(), 4, "{page}");
+        assert_eq!(page.matches(" points=\"").count(), 4, "not every plot has points: {page}");
+        assert!(!page.contains(" points=\"\""), "a plot is empty: {page}");
+        let_go.send(()).unwrap();
+        served.join().unwrap();
     });
 }
 

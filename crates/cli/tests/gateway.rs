@@ -1,0 +1,261 @@
+//! `longhaul gateway` between hosts that know nothing of it: what happens to their connections when a
+//! gateway is killed, or has no file left for them; and what it writes of them.
+
+mod support;
+#[path = "../../gateway/examples/pair/world.rs"]
+#[allow(dead_code, reason = "a part is for those who measure")]
+mod world;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use serde_json::Value;
+use support::{Home, skip};
+use world::{CLIENT, FAR, NEAR, PATIENCE, SERVER, SERVERS, World, at};
+
+const TICK: Duration = Duration::from_millis(20);
+/// The server's port, which sends back what it gets.
+const ECHO: u16 = 8000;
+const FAR_SETTINGS: &str = "[trunk]\nlisten = \"10.77.0.2:7273\"\nkey = \"key\"\n";
+const NEAR_SETTINGS: &str =
+    "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"key\"\n[intercept]\ninterfaces = [\"lan\"]\n";
+
+/// Hosts, a server that runs, and a folder with a key that gateways share.
+struct Scene {
+    world: World,
+    home: Home,
+}
+
+impl Scene {
+    fn new(name: &str) -> Option<Self> {
+        let world = match world::missing() {
+            None => World::new().ok_or("no right to make network namespaces".to_owned()),
+            Some(missing) => Err(missing),
+        };
+        let world = world.inspect_err(|reason| skip(name, reason)).ok()?;
+        let home = Home::new();
+        home.succeed(&["keygen", "--shared", "key"]);
+        let listener = world.on(SERVER, || TcpListener::bind(at(SERVERS[0], ECHO)).unwrap());
+        world.start(SERVER, move || {
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let mut reader = stream.try_clone().unwrap();
+                    let _ = std::io::copy(&mut reader, &mut &stream);
+                    stream.shutdown(Shutdown::Write)
+                });
+            }
+        });
+        Some(Self { world, home })
+    }
+
+    fn gateway(&self, host: usize, settings: &str) -> Gateway {
+        let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
+        let file = self.home.path(&format!("{host}.toml"));
+        fs::write(&file, settings).unwrap();
+        let mut command =
+            self.home.longhaul(&["gateway", "run", "--json", "-c", file.to_str().unwrap()]);
+        command.stdout(File::create(&log).unwrap());
+        let child = self.world.on(host, || command.spawn().unwrap());
+        Gateway { child, log }
+    }
+
+    /// Both, with a trunk.
+    fn pair(&self) -> [Gateway; 2] {
+        let far = self.gateway(FAR, FAR_SETTINGS);
+        let near = self.gateway(NEAR, NEAR_SETTINGS);
+        near.wait_for_trunks(1);
+        [near, far]
+    }
+
+    fn connect(&self) -> TcpStream {
+        self.world.on(CLIENT, || {
+            let stream = TcpStream::connect_timeout(&at(SERVERS[0], ECHO), PATIENCE).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream
+        })
+    }
+
+    /// A new connection that carries some bytes there and back; gives the client's address.
+    fn exchange(&self) -> SocketAddr {
+        let stream = self.connect();
+        let own = stream.local_addr().unwrap();
+        echo(stream);
+        own
+    }
+}
+
+fn echo(mut stream: TcpStream) {
+    stream.write_all(b"hello").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"hello");
+}
+
+/// A gateway that runs; killed when dropped.
+struct Gateway {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Gateway {
+    /// What it has written so far.
+    fn events(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.log).unwrap();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn wait<T>(&self, what: &str, wanted: impl Fn(&[Value]) -> Option<T>) -> T {
+        for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
+            if let Some(found) = wanted(&self.events()) {
+                return found;
+            }
+            sleep(TICK);
+        }
+        panic!("{what} never came: {:#?}", self.events());
+    }
+
+    /// Waits until it has had so many trunks.
+    fn wait_for_trunks(&self, count: usize) {
+        self.wait("a trunk", |events| {
+            let up = events.iter().filter(|it| it["event"] == "trunk" && it["state"] == "up");
+            (up.count() >= count).then_some(())
+        });
+    }
+
+    /// Waits for the record of a client's connection.
+    fn record(&self, client: SocketAddr) -> Value {
+        let client = client.to_string();
+        self.wait("a record", |events| {
+            events.iter().find(|it| it["client"] == client.as_str()).cloned()
+        })
+    }
+
+    fn count(&self, event: &str) -> usize {
+        self.events().iter().filter(|it| it["event"] == event).count()
+    }
+
+    /// As by `kill -9`.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Lets it open files below this number, or as many as it may.
+    fn limit_files(&self, limit: Option<u64>) {
+        let pid = Pid::from_child(&self.child);
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: limit.or(maximum), maximum };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    }
+
+    /// The number of the file that it would open next.
+    fn next_file(&self) -> u64 {
+        let open = |number| PathBuf::from(format!("/proc/{}/fd/{number}", self.child.id()));
+        (0..).find(|&number| fs::symlink_metadata(open(number)).is_err()).unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+#[test]
+fn who_loses_a_gateway_goes_direct_until_it_is_back() {
+    let Some(scene) = Scene::new("who_loses_a_gateway_goes_direct_until_it_is_back") else {
+        return;
+    };
+    let [near, far] = scene.pair();
+    let own = scene.exchange();
+    for (gateway, side) in [(&near, "near"), (&far, "far")] {
+        let record = gateway.record(own);
+        assert_eq!((&record["side"], &record["outcome"]), (&side.into(), &"carried".into()));
+        assert_eq!((&record["bytes_there"], &record["bytes_back"]), (&5.into(), &5.into()));
+        assert!(record["seconds"].as_f64() > Some(0.0) && record["time"].as_f64() > Some(1e9));
+    }
+    far.kill();
+    // It cannot be known yet that nobody answers: the SYN waits until it is.
+    let own = scene.exchange();
+    assert_eq!(near.record(own)["outcome"], "bypassed_no_trunk");
+    // One that is not answered is repeated by the client, and told of once.
+    let silent = at(SERVERS[0], ECHO + 1);
+    let drop = "{ type filter hook input priority 0; tcp dport 8001 drop; }";
+    scene.world.nft(SERVER, &format!("add table inet cut; add chain inet cut in {drop}"));
+    let patience = Duration::from_millis(1500);
+    let failed = scene.world.on(CLIENT, || TcpStream::connect_timeout(&silent, patience).is_err());
+    assert!(failed, "a server answered that cannot be heard");
+    let silent = silent.to_string();
+    assert_eq!(near.events().iter().filter(|it| it["server"] == silent.as_str()).count(), 1);
+
+    let far = scene.gateway(FAR, FAR_SETTINGS);
+    near.wait_for_trunks(2);
+    assert_eq!(far.record(scene.exchange())["outcome"], "carried");
+
+    near.kill();
+    scene.exchange();
+    let rules = |scene: &Scene| {
+        let mut nft = Command::new("nft");
+        scene.world.on(NEAR, || nft.args(["list", "table", "inet", "longhaul"]).output().unwrap())
+    };
+    assert!(rules(&scene).status.success(), "its rules went with it, so nothing was tried");
+    let near = scene.gateway(NEAR, NEAR_SETTINGS);
+    near.wait_for_trunks(1);
+    assert_eq!(near.record(scene.exchange())["outcome"], "carried");
+}
+
+#[test]
+fn of_two_far_gateways_the_other_serves_when_one_is_killed() {
+    let Some(scene) = Scene::new("of_two_far_gateways_the_other_serves_when_one_is_killed") else {
+        return;
+    };
+    let first = scene.gateway(FAR, FAR_SETTINGS);
+    let second = scene.gateway(
+        SERVER,
+        "[trunk]\nlisten = \"10.2.0.2:7280\"\nkey = \"key\"\n\
+         [deliver]\nto = [\"10.2.0.0/24\"]\nfrom_client = false\n",
+    );
+    let standby = NEAR_SETTINGS.replace("key =", "standby = [\"10.2.0.2:7280\"]\nkey =");
+    let near = scene.gateway(NEAR, &standby);
+    near.wait_for_trunks(2);
+    assert_eq!(first.record(scene.exchange())["outcome"], "carried");
+    first.kill();
+    assert_eq!(second.record(scene.exchange())["outcome"], "carried");
+}
+
+#[test]
+fn without_a_file_for_another_connection_new_ones_go_direct_and_others_wait() {
+    let name = "without_a_file_for_another_connection_new_ones_go_direct_and_others_wait";
+    let Some(scene) = Scene::new(name) else { return };
+    let [near, _far] = scene.pair();
+    near.limit_files(Some(near.next_file() + 2));
+    let mut waiting = Vec::new();
+    while near.count("full") == 0 {
+        assert!(waiting.len() < 100, "there are always more files");
+        waiting.push(scene.connect());
+        sleep(2 * TICK);
+    }
+    let own = scene.exchange();
+    assert_eq!(near.record(own)["outcome"], "bypassed_no_room");
+    // Several times it has tried again since.
+    sleep(20 * TICK);
+    assert_eq!(near.count("full"), 1, "it is told again and again: {:#?}", near.events());
+    near.limit_files(None);
+    waiting.into_iter().for_each(echo);
+    // It may rest still.
+    let carried = (0..100).any(|_| {
+        sleep(TICK);
+        near.record(scene.exchange())["outcome"] == "carried"
+    });
+    assert!(carried, "it never took heart again");
+}
