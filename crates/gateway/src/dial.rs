@@ -36,6 +36,11 @@ pub(crate) async fn serve(
 ) -> io::Result<(Request, Result<Passed, Refusal>)> {
     let request: Request = tokio::time::timeout(PATIENCE, receive(&mut stream)).await??;
     stream.set_priority(request.share.priority(request.client.ip()));
+    if request.server == Target::Nobody {
+        send(&mut stream, &Reply::Ok(())).await?;
+        let taken = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+        return Ok((request, Ok(Passed { bytes: (taken, 0), whole: true, ..Passed::default() })));
+    }
     match connect(deliver, &request).await {
         Ok(mut server) => {
             server.cut_when_dropped();
@@ -58,6 +63,7 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
             let found = lookup_host((name.as_str(), *port)).await;
             found.map_err(|_| Refusal::NoSuchHost)?.collect()
         }
+        Target::Nobody => Vec::new(),
     };
     let mut refusal = Refusal::NoSuchHost;
     for mut server in servers {

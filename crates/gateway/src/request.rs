@@ -59,6 +59,8 @@ pub(crate) enum Target {
     Address(SocketAddr),
     /// A host that the other gateway looks up, and its port.
     Name(String, u16),
+    /// Nobody: what comes is thrown away, for it is a trial of the trunk.
+    Nobody,
 }
 
 /// Who wants it chose the name: whatever it does to a terminal is left out.
@@ -66,6 +68,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
+            Self::Nobody => f.write_str("nobody"),
             Self::Name(name, port) => {
                 let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
                 write!(f, "{}:{port}", name.chars().map(plain).collect::<String>())

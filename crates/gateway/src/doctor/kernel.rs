@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::system::{dotted, setting};
+use super::system::{dotted, output, setting};
 use super::{Check, Finding};
 use crate::config::Config;
 
@@ -11,6 +11,10 @@ use crate::config::Config;
 const LEAST_BUFFER: u64 = 4 << 20;
 /// The least number of files that a gateway with thousands of connections may have open.
 const LEAST_FILES: u64 = 16_384;
+
+const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0";
+/// Those outside of the processor.
+const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies"];
 
 /// One of the kernel's settings, below `/proc/sys`, and its value.
 pub(crate) type Setting = (String, &'static str);
@@ -66,6 +70,7 @@ pub(super) fn examine(config: &Config) -> Vec<Check> {
     }
     checks.push(Check { name: "socket buffers", finding: buffers() });
     checks.push(Check { name: "open files", finding: files() });
+    checks.push(Check { name: "clock", finding: clock() });
     checks
 }
 
@@ -131,6 +136,30 @@ fn buffers() -> Finding {
     }
 }
 
+/// How the clock is read, and whether somebody sets it.
+fn clock() -> Finding {
+    let source = fs::read_to_string(format!("{CLOCKS}/current_clocksource")).unwrap_or_default();
+    let set = output("timedatectl", "show --property=NTPSynchronized --value").ok();
+    judge_clock(source.trim(), set.as_deref())
+}
+
+fn judge_clock(source: &str, set: Option<&str>) -> Finding {
+    if SLOW_CLOCKS.contains(&source) {
+        return Finding::fault(
+            format!("{source}: each look at it takes as long as some packets"),
+            format!("choose another of {CLOCKS}/available_clocksource, or boot with tsc=reliable"),
+        );
+    }
+    match set {
+        Some("no") => Finding::fault(
+            "nobody sets it: the records of the two gateways will not agree",
+            "timedatectl set-ntp true, or run another NTP client",
+        ),
+        Some("yes") => Finding::Fine(format!("{source}, set over the network")),
+        _ => Finding::Fine(format!("{source}; who sets it cannot be told here")),
+    }
+}
+
 fn files() -> Finding {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     match most {
@@ -139,5 +168,22 @@ fn files() -> Finding {
             "raise the hard limit: LimitNOFILE=1048576 in the unit, or `ulimit -Hn` as root",
         ),
         most => Finding::Fine(most.map_or("no limit".into(), |most| format!("up to {most}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_to_be_quick_and_set() {
+        for (source, set, fault) in [
+            ("tsc", Some("yes"), false),
+            ("kvm-clock", None, false),
+            ("tsc", Some("no"), true),
+            ("hpet", Some("yes"), true),
+        ] {
+            assert_eq!(judge_clock(source, set).is_fault(), fault, "{source} {set:?}");
+        }
     }
 }

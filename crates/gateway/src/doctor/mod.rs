@@ -1,11 +1,12 @@
 //! What may be wrong with a gateway's host, each thing with how to mend it. `system` is what the
 //! kernel and its programs say, `kernel` how it must be set, `paths` the ways of packets, `rules`
-//! those in force, `trunk` the other gateway.
+//! those in force, `trunk` the other gateway and `trial` how much reaches it.
 
 mod kernel;
 mod paths;
 mod rules;
 mod system;
+mod trial;
 mod trunk;
 
 use std::fmt;

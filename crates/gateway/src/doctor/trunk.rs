@@ -1,20 +1,25 @@
 //! The other gateway: whether it is there, is who it should be, and how well it is reached.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use net::udp::UdpEndpoint;
 use net::{Credentials, NetError};
 use tokio::time::{sleep, timeout};
+use units::Rate;
 
-use super::{Check, Finding};
+use super::{Check, Finding, trial};
 use crate::config::Config;
-use crate::sight::{AskError, Status, TrunkState};
+use crate::sight::{AskError, Sample, Status, TrunkState};
 
 /// How long the other gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Loss of packets that no trunk should have, and queues.
-const MUCH_LOSS: f64 = 0.1;
+pub(super) const MUCH_LOSS: f64 = 0.1;
 const LONG_QUEUE_MS: f64 = 500.0;
+/// What to do about much loss.
+pub(super) const POLICED: &str =
+    "look for a policer or a broken link on the way, or set trunk.rate below its rate";
 /// Time for an answer to a connection that is closed again to go out.
 const GOODBYE: Duration = Duration::from_millis(50);
 
@@ -23,10 +28,10 @@ pub(super) async fn examine(
     credentials: &Credentials,
     status: Result<Status, AskError>,
 ) -> Vec<Check> {
-    let trunk = match &status {
-        Ok(status) => live(status),
+    let (trunk, throughput) = match &status {
+        Ok(status) => (live(status), Some(carried(status))),
         Err(AskError::RootOnly) => {
-            Finding::Unknown("only root may ask the gateway that runs".into())
+            (Finding::Unknown("only root may ask the gateway that runs".into()), None)
         }
         Err(_) => tried(config, credentials).await,
     };
@@ -44,6 +49,7 @@ pub(super) async fn examine(
     };
     let mut checks =
         vec![Check { name: "gateway", finding: gateway }, Check { name: "trunk", finding: trunk }];
+    checks.extend(throughput.map(|finding| Check { name: "throughput", finding }));
     if let Some(listen) = config.trunk.listen {
         let finding = match listen.port() {
             0 => Finding::fault("port 0: no caller knows it", "name a port in trunk.listen"),
@@ -63,7 +69,7 @@ fn live(status: &Status) -> Finding {
         {
             Finding::fault(
                 format!("up, but of {} packets sent {} were lost", trunk.sent, trunk.lost),
-                "look for a policer or a broken link on the way, or set trunk.rate below its rate",
+                POLICED,
             )
         }
         TrunkState::Up if now.queue_ms > LONG_QUEUE_MS => Finding::fault(
@@ -78,37 +84,61 @@ fn live(status: &Status) -> Finding {
     }
 }
 
-/// Makes a trunk for a moment.
-async fn tried(config: &Config, credentials: &Credentials) -> Finding {
+/// What the gateway that runs had to carry lately.
+fn carried(status: &Status) -> Finding {
+    let most = |rate: fn(&Sample) -> f64| status.history.iter().map(rate).fold(0.0, f64::max);
+    let [sent, received] = [most(|it| it.sent), most(|it| it.received)]
+        .map(|bits| Rate::from_bits_per_sec(bits as u64));
+    Finding::Fine(format!("at most {sent} sent and {received} received in the last ten minutes"))
+}
+
+/// Makes a trunk for a moment, and sees what it carries.
+async fn tried(config: &Config, credentials: &Credentials) -> (Finding, Option<Finding>) {
     let Some(peer) = config.trunk.peer else {
-        return Finding::Unknown("the other gateway calls this one, which does not run".into());
+        let why = "the other gateway calls this one, which does not run";
+        return (Finding::Unknown(why.into()), None);
     };
+    let settings = net::Config { rate_limit: config.trunk.rate, ..net::Config::default() };
     let attempt = async {
-        let endpoint = UdpEndpoint::client(peer, credentials.clone(), net::Config::default())?;
+        let endpoint = UdpEndpoint::client(peer, credentials.clone(), settings)?;
         let connection = endpoint.connect(peer).await?;
-        let rtt = connection.stats().rtt;
-        drop(connection);
-        sleep(GOODBYE).await;
-        Ok::<_, NetError>(rtt)
+        Ok::<_, NetError>((endpoint, connection))
     };
     match timeout(PATIENCE, attempt).await {
-        Ok(Ok(rtt)) => {
-            Finding::Fine(format!("can be made, round trip {:.1} ms", rtt.as_secs_f64() * 1e3))
+        Ok(Ok((_endpoint, connection))) => {
+            let rtt = connection.stats().rtt;
+            let throughput = match timeout(PATIENCE, trial::run(&connection)).await {
+                Ok(Ok(trial)) => trial.judge(config.trunk.rate),
+                Ok(Err(error)) => Finding::Unknown(format!("could not be tried: {error}")),
+                Err(_) => Finding::Unknown("could not be tried in time".into()),
+            };
+            drop(connection);
+            sleep(GOODBYE).await;
+            let made = format!("can be made, round trip {:.1} ms", rtt.as_secs_f64() * 1e3);
+            (Finding::Fine(made), Some(throughput))
         }
-        Ok(Err(
+        Ok(Err(error)) => (failure(peer, Some(error)), None),
+        Err(_) => (failure(peer, None), None),
+    }
+}
+
+/// Why a trunk cannot be made; none if nobody answers.
+fn failure(peer: SocketAddr, error: Option<NetError>) -> Finding {
+    match error {
+        Some(
             error @ (NetError::WrongKey { .. }
             | NetError::NotAllowed { .. }
             | NetError::OtherKind { .. }),
-        )) => Finding::fault(
+        ) => Finding::fault(
             error.to_string(),
             "give both the same trunk.key, or each the other's `longhaul fingerprint` as trunk.peer_key",
         ),
-        Ok(Err(NetError::Unreachable { .. })) => Finding::fault(
+        Some(NetError::Unreachable { .. }) => Finding::fault(
             format!("nobody listens at {peer}"),
             "run the gateway there, with trunk.listen at that port",
         ),
-        Ok(Err(error)) => Finding::fault(error.to_string(), "see that the other gateway runs"),
-        Err(_) => Finding::fault(
+        Some(error) => Finding::fault(error.to_string(), "see that the other gateway runs"),
+        None => Finding::fault(
             format!("{peer} does not answer"),
             format!(
                 "see that the other gateway runs, and that UDP port {} passes both ways",
