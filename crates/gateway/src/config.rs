@@ -330,6 +330,17 @@ mod tests {
     }
 
     #[test]
+    fn the_handbook_speaks_of_settings_that_there_are() {
+        let book = include_str!("../../../docs/book/gateway.md");
+        let examples =
+            book.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        let read: Vec<Config> = examples.map(|text| text.parse().unwrap()).collect();
+        assert_eq!(read.len(), 3);
+        let all = read[2].intercept.as_ref().unwrap();
+        assert_eq!((all.weights[0].weight.get(), all.early[0].first), (4, 80));
+    }
+
+    #[test]
     fn ipv6_passes_where_it_is_taken_or_delivered() {
         for (text, v6) in [
             ("", true),
