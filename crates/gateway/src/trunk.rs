@@ -16,8 +16,11 @@ use crate::config;
 
 /// Each end says something at least so often.
 const HEARTBEAT: Duration = Duration::from_millis(200);
-/// After so long without a word new connections do not wait for a trunk.
+/// After so long without a word new connections do not wait for a trunk: with half a round trip of
+/// 200 ms for the last word, and the time between two looks, less than a second after it was said.
 const SILENCE: Duration = Duration::from_millis(800);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
 /// Before the next attempt to make a trunk.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the last packets may take to leave.
@@ -243,7 +246,7 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
         let connection = Arc::new(connection);
         let id = self.trunk.enter(rank, connection.clone());
         (self.events)(TrunkEvent::Up(peer));
-        let mut ticks = interval(HEARTBEAT);
+        let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut quiet) = (0, Duration::ZERO);
         let lost = loop {
@@ -256,7 +259,7 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
                 _ = ticks.tick() => {
                     let received = connection.stats().received.0;
                     let was = quiet;
-                    quiet = if received == heard { quiet + HEARTBEAT } else { Duration::ZERO };
+                    quiet = if received == heard { quiet + LOOK } else { Duration::ZERO };
                     heard = received;
                     if was < SILENCE && quiet >= SILENCE {
                         self.trunk.hear(id, false);
