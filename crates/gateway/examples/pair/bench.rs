@@ -12,14 +12,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::conformance::named;
 use crate::contender::{Contender, Running};
+use crate::failures;
 use crate::load::{Many, Senders, Servers, open_many};
-use crate::no_world;
 use crate::world::{CLIENT, SERVER, World, missing};
+use crate::{no_world, page};
 
 /// Clock ticks a second in /proc (the kernel's USER_HZ).
 const TICKS: f64 = 100.0;
 /// Open files that are not ends of connections.
 const SPARE_FILES: usize = 500;
+/// What is measured with each gateway.
+const WORKLOADS: [&str; 5] = ["one", "eight", "stalled", "crowd", "new"];
 /// Readers that do not read, and the time that their buffers are given to fill.
 const FILL: Duration = Duration::from_secs(6);
 /// Their number.
@@ -38,21 +41,81 @@ pub struct Options {
     /// Seconds of each rate; the second half counts.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Mbit/s of the path.
-    #[arg(long, default_value_t = 1000)]
-    rate: u64,
-    /// Its round-trip time in milliseconds.
-    #[arg(long, default_value_t = 200)]
-    rtt: u64,
-    /// Packets that it loses, in percent.
-    #[arg(long, default_value_t = 1.0)]
-    loss: f64,
-    /// New connections a second, for five seconds.
+    #[command(flatten)]
+    path: Way,
+    /// New connections a second, for five seconds that stay open.
     #[arg(long, default_value_t = 2000)]
     new: usize,
-    /// Only these: one, eight, stalled, crowd, new.
+    /// Seconds for which as many come and go beside them.
+    #[arg(long, default_value_t = 60)]
+    churn: usize,
+    /// Only these: one, eight, stalled, crowd, new, failures, page.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+}
+
+/// The path between the gateways.
+#[derive(Clone, Copy, clap::Args)]
+pub struct Way {
+    /// Mbit/s of the path.
+    #[arg(long, default_value_t = 1000)]
+    pub rate: u64,
+    /// Its round-trip time in milliseconds.
+    #[arg(long, default_value_t = 200)]
+    pub rtt: u64,
+    /// Packets that it loses, in percent.
+    #[arg(long, default_value_t = 1.0)]
+    pub loss: f64,
+    /// It loses them on the way to the client, not on that to the server.
+    #[arg(skip)]
+    pub loses_answers: bool,
+}
+
+impl Way {
+    /// Hosts on CUBIC with large buffers at both ends of it, and gateways that do not run yet.
+    ///
+    /// # Errors
+    /// No right to make them.
+    pub fn start(self) -> io::Result<(Lab, World)> {
+        let rate = units::Rate::from_bits_per_sec(self.rate * 1_000_000);
+        let path = PathConfig::new(rate, Duration::from_millis(self.rtt));
+        let path = match self.loses_answers {
+            true => path.with_loss_back(self.loss / 100.0),
+            false => path.with_loss(self.loss / 100.0),
+        };
+        let path = path.with_seed(1);
+        let (lab, world) = between(&path, &LabOptions::default())?;
+        for host in [CLIENT, SERVER] {
+            world.congestion_control(host, "cubic");
+            world.set(host, "ipv4/tcp_rmem", "4096 131072 256000000");
+            world.set(host, "ipv4/tcp_wmem", "4096 16384 256000000");
+            world.set(host, "ipv4/ip_local_port_range", "10000 65000");
+            // A client that makes thousands of connections has no other port for each.
+            world.set(host, "ipv4/tcp_tw_reuse", "1");
+        }
+        Ok((lab, world))
+    }
+}
+
+/// Hosts whose gateways are joined by a path.
+///
+/// # Errors
+/// No right to make them.
+pub fn between(path: &PathConfig, options: &LabOptions) -> io::Result<(Lab, World)> {
+    let lab = Lab::start(path, options).map_err(io::Error::other)?;
+    let name = |host| {
+        let prefix = lab.shell_prefix(host);
+        prefix.strip_prefix("ip netns exec ").map(str::to_owned).ok_or_else(no_world)
+    };
+    let gateways = [name(Host::Near)?, name(Host::Far)?];
+    let world = missing().is_none().then(|| World::around(gateways)).flatten();
+    Ok((lab, world.ok_or_else(no_world)?))
+}
+
+/// The middle one of some figures.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Options {
@@ -62,14 +125,22 @@ impl Options {
 
     /// Bits of payload a second that TCP could carry at most, of what is not lost.
     fn limit(&self) -> f64 {
-        self.rate as f64 * 1e6 * 1448.0 / 1500.0 * (1.0 - self.loss / 100.0)
+        self.path.rate as f64 * 1e6 * 1448.0 / 1500.0 * (1.0 - self.path.loss / 100.0)
     }
 }
 
 /// What ours must reach, at the path that is the default.
-struct Goal {
-    what: &'static str,
-    holds: bool,
+pub struct Goal {
+    pub what: &'static str,
+    pub holds: bool,
+}
+
+impl Goal {
+    /// Says whether it was reached.
+    pub fn tell(&self) -> bool {
+        println!("  {}: {}", self.what, if self.holds { "reached" } else { "MISSED" });
+        self.holds
+    }
 }
 
 /// Prints a table for each; false if ours missed a goal.
@@ -77,23 +148,44 @@ pub fn run(program: &Path, options: &Options) -> io::Result<bool> {
     raise_open_files()?;
     println!(
         "{} Mbit/s, {} ms, {}% loss, queue 50 ms, hosts on CUBIC; payload limit {:.0} Mbit/s",
-        options.rate,
-        options.rtt,
-        options.loss,
+        options.path.rate,
+        options.path.rtt,
+        options.path.loss,
         options.limit() / 1e6
     );
     let mut reached = true;
-    for name in &options.gateways {
-        let contender = named(program, name)?;
+    let mut costs = Vec::new();
+    let rates = WORKLOADS.iter().any(|what| options.wants(what));
+    for name in options.gateways.iter().filter(|_| rates) {
+        let contender = match named(program, name) {
+            Ok(contender) => contender,
+            Err(error) if name == "longhaul" => return Err(error),
+            Err(error) => {
+                println!("\nSKIPPED: {error}");
+                continue;
+            }
+        };
         let figures = measure(&contender, options)?;
         println!("\n{}", contender.name);
         figures.print(options);
         if name == "longhaul" {
-            for Goal { what, holds } in figures.goals(options) {
-                println!("  {what}: {}", if holds { "reached" } else { "MISSED" });
-                reached &= holds;
-            }
+            reached &= figures.goals(options).iter().fold(true, |all, goal| goal.tell() & all);
         }
+        costs.push((name.as_str(), figures.eight.map(|eight| eight.cpu.iter().sum::<f64>())));
+    }
+    let cost = |name| costs.iter().find(|(it, _)| *it == name).and_then(|(_, cost)| *cost);
+    if let (Some(ours), Some(theirs)) = (cost("longhaul"), cost("sing-box")) {
+        println!(
+            "\nCPU of both gateways for a Gbit of eight connections: {ours:.2} s, sing-box {theirs:.2} s"
+        );
+        let what = "at most half of sing-box's CPU";
+        reached &= Goal { what, holds: ours <= theirs / 2.0 }.tell();
+    }
+    if options.wants("failures") {
+        reached &= failures::run(program, options.path)?;
+    }
+    if options.wants("page") {
+        reached &= page::run(program, options.path)?;
     }
     Ok(reached)
 }
@@ -144,7 +236,7 @@ struct Figures {
     stalled: Option<Rates>,
     crowd: Option<Rates>,
     /// With the gateways' memory while all were open, in MiB.
-    many: Option<(Many, Vec<f64>)>,
+    many: Option<([Many; 2], Vec<f64>)>,
     /// The most memory that each gateway ever had, in MiB.
     memory: Vec<f64>,
 }
@@ -158,27 +250,8 @@ struct Bed<'a> {
 }
 
 fn measure(contender: &Contender, options: &Options) -> io::Result<Figures> {
-    let path = PathConfig::new(
-        units::Rate::from_bits_per_sec(options.rate * 1_000_000),
-        Duration::from_millis(options.rtt),
-    );
-    let path = path.with_loss(options.loss / 100.0).with_seed(1);
-    let lab = Lab::start(&path, &LabOptions::default()).map_err(io::Error::other)?;
-    let name = |host| {
-        let prefix = lab.shell_prefix(host);
-        prefix.strip_prefix("ip netns exec ").map(str::to_owned).ok_or_else(no_world)
-    };
-    let gateways = [name(Host::Near)?, name(Host::Far)?];
-    let world = missing().is_none().then(|| World::around(gateways)).flatten();
-    let world = world.ok_or_else(no_world)?;
-    for host in [CLIENT, SERVER] {
-        world.congestion_control(host, "cubic");
-        world.set(host, "ipv4/tcp_rmem", "4096 131072 256000000");
-        world.set(host, "ipv4/tcp_wmem", "4096 16384 256000000");
-        world.set(host, "ipv4/ip_local_port_range", "10000 65000");
-    }
-    let folder = tempfile::tempdir()?;
-    let running = contender.start(&world, folder.path())?;
+    let (lab, world) = options.path.start()?;
+    let running = contender.start(&world)?;
     let servers = Servers::start(&world);
     let mut bed = Bed { world, running, servers, options };
     let figures = bed.figures();
@@ -198,8 +271,8 @@ impl Bed<'_> {
         };
         if wants("new") {
             let look = || self.memory("VmRSS");
-            figures.many =
-                Some(open_many(&self.world, self.options.new, seconds_of(self.options.new), look));
+            let seconds = (seconds_of(self.options.new), self.options.churn);
+            figures.many = Some(open_many(&self.world, self.options.new, seconds, look));
         }
         figures.memory = self.memory("VmHWM");
         figures
@@ -222,7 +295,7 @@ impl Bed<'_> {
         let end = net::clock::now();
         drop((senders, stuck));
         // What is under way arrives before the next are measured.
-        sleep(Duration::from_millis(2 * self.options.rtt + 500));
+        sleep(Duration::from_millis(2 * self.options.path.rtt + 500));
         let bytes: Vec<_> = last.iter().zip(&first).map(|(last, first)| last - first).collect();
         let rate = |bytes: u64, time: Duration| bytes as f64 * 8.0 / time.as_secs_f64();
         let gbit = bytes.iter().sum::<u64>() as f64 * 8e-9;
@@ -284,14 +357,16 @@ impl Figures {
             );
         }
         if let Some((many, memory)) = &self.many {
-            println!(
-                "  {} a second: {} made, failed {:?}, the slowest {:.1} s; MiB while open: {}",
-                options.new,
-                many.made,
-                many.failed,
-                many.slowest.as_secs_f64(),
-                list(memory)
-            );
+            for (what, many) in ["that stay open", "that come and go"].into_iter().zip(many) {
+                println!(
+                    "  {} a second {what}: {} made, failed {:?}, the slowest {:.1} s",
+                    options.new,
+                    many.made,
+                    many.failed,
+                    many.slowest.as_secs_f64(),
+                );
+            }
+            println!("  MiB while open: {}", list(memory));
         }
         println!("  most memory ever, MiB: {}", list(&self.memory));
     }
@@ -314,7 +389,7 @@ impl Figures {
             goal("1,000: Jain at least 0.95", crowd.jain() >= 0.95);
         }
         if let Some((many, memory)) = &self.many {
-            goal("every new connection was made", many.failed.is_empty());
+            goal("every new connection was made", many.iter().all(|many| many.failed.is_empty()));
             goal(
                 "all of them open in less than 1 GiB",
                 memory.iter().all(|memory| *memory < 1024.0),

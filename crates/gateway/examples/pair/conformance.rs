@@ -40,8 +40,7 @@ pub struct Options {
 pub fn run(program: &Path, options: &Options) -> io::Result<bool> {
     let contender = contender(program, options)?;
     let world = missing().is_none().then(World::new).flatten().ok_or_else(no_world)?;
-    let folder = tempfile::tempdir()?;
-    let running = contender.start(&world, folder.path())?;
+    let running = contender.start(&world)?;
     // Each failure is told once, in the table.
     panic::set_hook(Box::new(|_| {}));
     let (long, short): (Vec<_>, Vec<_>) = ALL
@@ -73,18 +72,28 @@ fn contender(program: &Path, options: &Options) -> io::Result<Contender> {
 }
 
 /// The gateways of a name.
+///
+/// # Errors
+/// There are none, or they are not installed, and how to install them.
 pub fn named(program: &Path, name: &str) -> io::Result<Contender> {
-    let installed = |program: &str| {
-        find(program).ok_or_else(|| io::Error::other(format!("{program} is not installed")))
+    let installed = |program: &str, how: &str| {
+        let absent = || io::Error::other(format!("{program} is not installed: `{how}`"));
+        find(program).ok_or_else(absent)
     };
     Ok(match name {
         "longhaul" => Contender::longhaul(program),
         "none" => Contender::none(),
-        "haproxy" => installed("haproxy").map(|_| Contender::haproxy())?,
-        "sing-box" => Contender::sing_box(&installed("sing-box")?),
+        "haproxy" => {
+            installed("haproxy", "apt-get install haproxy").map(|_| Contender::haproxy())?
+        }
+        "sing-box" => Contender::sing_box(&installed("sing-box", SING_BOX)?),
         other => return Err(io::Error::other(format!("no gateways are called {other:?}"))),
     })
 }
+
+/// Builds the version beside which ours was measured.
+const SING_BOX: &str =
+    "go install -tags with_quic github.com/sagernet/sing-box/cmd/sing-box@v1.14.1";
 
 /// A case, and what came of it over IPv4 and IPv6.
 type Tried<'a> = (&'a Case, [Result<(), String>; 2]);

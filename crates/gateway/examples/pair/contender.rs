@@ -9,8 +9,9 @@ use std::{fs, thread};
 
 use net::SharedKey;
 use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
 
-use crate::world::{FAR, NEAR, World};
+use crate::world::{FAR, NEAR, SERVER, World};
 
 /// A pair of gateways, by what a shell does to start each.
 pub struct Contender {
@@ -22,6 +23,8 @@ pub struct Contender {
     pub ready: Option<&'static str>,
     /// The gateways' congestion control, where it is the kernel's.
     pub congestion_control: &'static str,
+    /// A command for a second far gateway, beside the server.
+    beside: Option<String>,
     /// Files that they want, by name and content.
     files: Vec<(&'static str, String)>,
 }
@@ -32,8 +35,14 @@ const SETTLE: Duration = Duration::from_secs(2);
 impl Contender {
     /// Nobody.
     pub fn none() -> Self {
-        let files = Vec::new();
-        Self { name: "none", commands: None, ready: None, congestion_control: "cubic", files }
+        Self {
+            name: "none",
+            commands: None,
+            ready: None,
+            congestion_control: "cubic",
+            beside: None,
+            files: Vec::new(),
+        }
     }
 
     /// Commands that somebody wrote.
@@ -87,12 +96,27 @@ impl Contender {
         }
     }
 
-    /// Starts both, and waits until they are ready.
+    /// Two of this project's beside the server, of which one stands in for the other.
+    pub fn longhaul_standby(program: &Path) -> Self {
+        let mut pair = Self::longhaul(program);
+        let standby = format!("standby = [{STANDBY}]\nkey =");
+        pair.files[0].1 = pair.files[0].1.replacen("key =", &standby, 1);
+        let deliver = "[deliver]\nto = [\"10.2.0.0/24\"]\nfrom_client = false\n";
+        let second = format!("[trunk]\nlisten = {STANDBY}\nkey = \"key\"\n{deliver}");
+        pair.files.push(("second.toml", second));
+        pair.beside = Some(format!("exec {} gateway run -c $FILES/second.toml", program.display()));
+        pair
+    }
+
+    /// Starts all, and waits until they are ready.
     ///
     /// # Errors
     /// One ended, or never said that it was ready.
-    pub fn start(&self, world: &World, folder: &Path) -> io::Result<Running> {
-        let Some([near, far]) = &self.commands else { return Ok(Running(Vec::new())) };
+    pub fn start(&self, world: &World) -> io::Result<Running> {
+        let folder = tempfile::tempdir()?;
+        let mut running = Running { processes: Vec::new(), folder };
+        let Some([near, far]) = &self.commands else { return Ok(running) };
+        let folder = running.folder.path().to_owned();
         for (name, text) in &self.files {
             fs::write(folder.join(name), text)?;
         }
@@ -103,20 +127,27 @@ impl Contender {
         for gateway in [NEAR, FAR] {
             world.congestion_control(gateway, self.congestion_control);
         }
-        // The far one first, for it is called.
-        let mut running = Running(vec![Process::start(world, FAR, far, folder)?]);
+        // The far ones first, for they are called.
+        let mut start = |host, command: &String| {
+            running.processes.push(Process::start(world, host, command, &folder)?);
+            Ok::<_, io::Error>(())
+        };
+        start(FAR, far)?;
+        self.beside.iter().try_for_each(|command| start(SERVER, command))?;
         thread::sleep(Duration::from_millis(300));
-        running.0.push(Process::start(world, NEAR, near, folder)?);
-        match self.ready {
-            Some(word) => running.0[1].wait_for(word)?,
-            None => thread::sleep(SETTLE),
+        start(NEAR, near)?;
+        let trunks = running.processes.len() - 1;
+        match (self.ready, running.processes.last_mut()) {
+            (Some(word), Some(near)) => near.wait_for(word, trunks)?,
+            _ => thread::sleep(SETTLE),
         }
-        running.0.iter_mut().try_for_each(Process::check)?;
+        running.processes.iter_mut().try_for_each(Process::check)?;
         Ok(running)
     }
 }
 
 const TRUNK: &str = "\"10.77.0.2:7273\"\nkey = \"key\"\n";
+const STANDBY: &str = "\"10.2.0.2:7280\"";
 
 /// Turns what comes in by a device to port 7000 of its host.
 fn divert(device: &str) -> String {
@@ -158,24 +189,42 @@ const SING_FAR: &str = r#"{"log": {"disabled": true},
 "outbounds": [{"type": "direct"}]}
 "#;
 
-/// Gateways that run; they end when dropped.
-pub struct Running(Vec<Process>);
+/// Gateways that run, the far one first, the near one last; they end when dropped.
+pub struct Running {
+    processes: Vec<Process>,
+    /// With their files.
+    folder: TempDir,
+}
 
 impl Running {
-    /// Their processes, the far one's first; none if there are no gateways.
-    #[allow(dead_code, reason = "conformance asks nobody what it costs")]
+    /// Their processes; none if there are no gateways.
     pub fn pids(&self) -> Vec<u32> {
-        self.0.iter().map(|process| process.child.id()).collect()
+        self.processes.iter().map(|process| process.child.id()).collect()
+    }
+
+    /// Kills the far one (`kill -9`).
+    pub fn kill_far(&mut self) {
+        self.processes.iter_mut().take(1).for_each(Process::kill);
+    }
+
+    /// Kills the near one.
+    pub fn kill_near(&mut self) {
+        self.processes.iter_mut().next_back().into_iter().for_each(Process::kill);
     }
 }
 
-struct Process {
+/// A program that runs on a host; it ends when dropped.
+pub struct Process {
     child: Child,
     output: Option<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    fn start(world: &World, host: usize, command: &str, folder: &Path) -> io::Result<Self> {
+    /// By what a shell does, which finds `folder` in `$FILES`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(world: &World, host: usize, command: &str, folder: &Path) -> io::Result<Self> {
         let mut shell = Command::new("sh");
         // Programs name what they need relative to where their settings are.
         shell.args(["-c", command]).current_dir(folder).env("FILES", folder).process_group(0);
@@ -185,21 +234,30 @@ impl Process {
         Ok(Self { child, output })
     }
 
-    fn wait_for(&mut self, word: &str) -> io::Result<()> {
+    /// Waits until it has said a word so many times.
+    fn wait_for(&mut self, word: &str, times: usize) -> io::Result<()> {
         let mut output = self.output.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut line = String::new();
-        while !line.contains(word) {
+        let (mut line, mut said) = (String::new(), 0);
+        while said < times {
             line.clear();
             if output.read_line(&mut line)? == 0 {
                 return Err(io::Error::other(format!("it ended before it said {word:?}")));
             }
+            said += usize::from(line.contains(word));
         }
         // What it says later is not to block it.
         thread::spawn(move || io::copy(&mut output, &mut io::sink()));
         Ok(())
     }
 
-    fn check(&mut self) -> io::Result<()> {
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// # Errors
+    /// It has ended.
+    pub fn check(&mut self) -> io::Result<()> {
         let ended = self.child.try_wait()?;
         ended.map_or(Ok(()), |status| Err(io::Error::other(format!("it ended ({status})"))))
     }

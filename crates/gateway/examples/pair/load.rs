@@ -19,7 +19,7 @@ use crate::world::{CLIENT, SERVER, SERVERS, World, at};
 /// Ports of the server: it counts what it reads, never reads, or sends back what it gets.
 const COUNTS: u16 = 9001;
 const STALLS: u16 = 9002;
-const ECHOES: u16 = 9003;
+pub const ECHOES: u16 = 9003;
 /// The most connections that are counted.
 const MOST: usize = 4096;
 /// Connections that wait at the server.
@@ -189,44 +189,53 @@ pub struct Many {
     pub slowest: Duration,
 }
 
-/// Makes `per_second` connections a second for so many seconds and leaves them open; `look` sees
-/// them all open.
-pub fn open_many<T>(
+/// Makes `per_second` connections a second for so many seconds and leaves them open, then as many
+/// for `churn` seconds that end at once; `look` sees the former all open.
+pub fn open_many<T: Send>(
     world: &World,
     per_second: usize,
-    seconds: usize,
+    (seconds, churn): (usize, usize),
     look: impl FnOnce() -> T + Send,
-) -> (Many, T)
-where
-    T: Send,
-{
+) -> ([Many; 2], T) {
     world.on(CLIENT, || {
         in_runtime(async {
-            let mut tasks = JoinSet::new();
-            let mut beats = interval(Duration::from_millis(10));
-            for beat in 0..seconds * 100 {
-                beats.tick().await;
-                for _ in per_second * beat / 100..per_second * (beat + 1) / 100 {
-                    tasks.spawn(timeout(PATIENCE, exchange()));
-                }
-            }
-            let (mut many, mut open) = (Many::default(), Vec::new());
-            while let Some(joined) = tasks.join_next().await {
-                match joined {
-                    Ok(Ok(Ok((stream, took)))) => {
-                        many.made += 1;
-                        many.slowest = many.slowest.max(took);
-                        open.push(stream);
-                    }
-                    Ok(Ok(Err(error))) => {
-                        *many.failed.entry(error.kind().to_string()).or_default() += 1;
-                    }
-                    _ => *many.failed.entry("no answer".to_owned()).or_default() += 1,
-                }
-            }
-            (many, look())
+            let mut open = Vec::new();
+            let stay = make(per_second, seconds, |stream| open.push(stream)).await;
+            let come_and_go = make(per_second, churn, drop).await;
+            ([stay, come_and_go], look())
         })
     })
+}
+
+/// Makes connections; what is done with one that was made comes when it has carried its byte.
+async fn make(per_second: usize, seconds: usize, mut made: impl FnMut(TcpStream)) -> Many {
+    let (mut tasks, mut many) = (JoinSet::new(), Many::default());
+    let mut beats = interval(Duration::from_millis(10));
+    let mut count = |joined| match joined {
+        Ok(Ok(Ok((stream, took)))) => {
+            many.made += 1;
+            many.slowest = many.slowest.max(took);
+            made(stream);
+        }
+        Ok(Ok(Err(error))) => {
+            let error: io::Error = error;
+            *many.failed.entry(error.kind().to_string()).or_default() += 1;
+        }
+        _ => *many.failed.entry("no answer".to_owned()).or_default() += 1,
+    };
+    for beat in 0..seconds * 100 {
+        beats.tick().await;
+        for _ in per_second * beat / 100..per_second * (beat + 1) / 100 {
+            tasks.spawn(timeout(PATIENCE, exchange()));
+        }
+        while let Some(joined) = tasks.try_join_next() {
+            count(joined);
+        }
+    }
+    while let Some(joined) = tasks.join_next().await {
+        count(joined);
+    }
+    many
 }
 
 async fn exchange() -> io::Result<(TcpStream, Duration)> {
