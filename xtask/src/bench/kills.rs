@@ -1,18 +1,22 @@
-//! Either side, or both, killed at random moments of a copy, which goes on each time: what stands under
-//! a final name is right at every moment, and in the end everything is.
+//! A copy killed at random moments, and gone on with until all is there: what stands under a final name is
+//! right at every moment, in the end everything is, and little is sent twice.
+//!
+//! Each copy has a network of its own, whose loopback counts what is sent, packets that carry no data and
+//! all; a copy that nobody kills tells how much that has to be.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::UdpSocket;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::lab::Bed;
+use super::verdict;
+use crate::command;
 
 /// How much to kill.
 #[derive(clap::Args)]
@@ -21,18 +25,50 @@ pub struct Args {
     #[arg(long, default_value_t = 500)]
     runs: u64,
     /// Size of the large file in MiB; there are 300 small ones beside it.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 160)]
     size: u64,
+    /// Copies at a time.
+    #[arg(long, default_value_t = 2)]
+    jobs: u64,
+    /// Power cuts, of a receiver whose disk forgets what it was not told to keep.
+    #[arg(long, default_value_t = 50)]
+    cuts: u64,
     /// Fixes when is killed, and who.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// The longest that a sitting lasts, in milliseconds.
+/// The longest that a sitting lasts before somebody is killed, in milliseconds.
 const LONGEST: u64 = 1500;
-
+/// The longest that others live on, in milliseconds.
+const LINGER: u64 = 300;
+/// Kills of one copy, at most.
+const KILLS: u64 = 3;
 /// What a kill may make go twice.
 const TWICE: u64 = 64 << 20;
+
+/// Who is killed, or cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Sender,
+    Receiver,
+    Both,
+    Ssh,
+}
+
+const VICTIMS: [Victim; 4] = [Victim::Sender, Victim::Receiver, Victim::Both, Victim::Ssh];
+
+/// What came of some copies.
+#[derive(Default)]
+struct Tally {
+    /// By victim.
+    kills: [u64; VICTIMS.len()],
+    copies: u64,
+    wrong: u64,
+    /// Bytes sent twice, and the most of them for each kill of one copy.
+    twice: u64,
+    most: u64,
+}
 
 /// Prints what came of it; false when a file was wrong, or too much was sent twice.
 pub fn run(args: &Args) -> Result<bool> {
@@ -42,116 +78,272 @@ pub fn run(args: &Args) -> Result<bool> {
     for number in 0..300 {
         bed.fill(&format!("tree/{number}"), number * 997)?;
     }
-    let sent = contents(&bed.source().join("tree"))?;
-    let address = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let mut dice = args.seed;
-    let (mut kills, mut whole, mut wrong, mut worst) = (0, 0, 0, 0);
-    while kills < args.runs {
-        clear(&bed.destination())?;
-        // What arrived before each kill, and had to come again.
-        let mut before = 0;
+    let share = args.runs.div_ceil(args.jobs.max(1));
+    let done: Vec<Result<Tally>> = thread::scope(|scope| {
+        let work = |job| {
+            let bed = &bed;
+            scope.spawn(move || Job::new(bed, job, args.seed)?.run(share))
+        };
+        let jobs: Vec<_> = (0..args.jobs.max(1)).map(work).collect();
+        jobs.into_iter().map(|job| job.join().expect("does not panic")).collect()
+    });
+    let mut all = Tally::default();
+    for tally in done {
+        let tally = tally?;
+        all.kills.iter_mut().zip(tally.kills).for_each(|(sum, part)| *sum += part);
+        all.copies += tally.copies;
+        all.wrong += tally.wrong;
+        all.twice += tally.twice;
+        all.most = all.most.max(tally.most);
+    }
+    let kills: u64 = all.kills.iter().sum();
+    let named = VICTIMS.iter().zip(all.kills).map(|(who, kills)| format!("{who:?} {kills}"));
+    println!("{kills} kills ({}), {} copies whole", Vec::from_iter(named).join(", "), all.copies);
+    let right = all.wrong == 0;
+    println!("files wrong: {} ({})", all.wrong, verdict(right));
+    let (mean, little) = (all.twice / kills.max(1), all.most <= TWICE);
+    let (mean, most) = (mean >> 20, all.most >> 20);
+    println!("sent twice for each kill: {mean} MiB, at most {most} MiB ({})", verdict(little));
+    Ok(power(args.cuts)? && right && little)
+}
+
+/// The transfer's own test of a disk that forgets, with more cuts.
+fn power(cuts: u64) -> Result<bool> {
+    if cuts == 0 {
+        return Ok(true);
+    }
+    let mut test = command::cargo(&["test", "--quiet", "--package", "longhaul-transfer"]);
+    test.args(["--test", "power"]).env("LONGHAUL_POWER_CUTS", cuts.to_string());
+    let passed = test.stdout(Stdio::null()).status()?.success();
+    println!("{cuts} power cuts, and nothing lost that the journal claims: {}", verdict(passed));
+    Ok(passed)
+}
+
+/// A network namespace with nothing but its loopback; gone when dropped.
+struct Net(Child);
+
+impl Net {
+    fn new() -> Result<Self> {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-ec", "ip link set lo up; echo ready; exec sleep infinity"]);
+        let child = command.stdout(Stdio::piped()).spawn().context("cannot start unshare")?;
+        let mut net = Self(child);
+        let mut line = String::new();
+        let stdout = net.0.stdout.take().context("no pipe")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line.trim() == "ready", "only root can make networks of its own for this");
+        Ok(net)
+    }
+
+    /// A program inside.
+    fn inside(&self, program: &Path) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.arg(format!("--net=/proc/{}/ns/net", self.0.id())).arg(program);
+        inside.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        inside
+    }
+
+    /// Bytes sent in it.
+    fn sent(&self) -> Result<u64> {
+        let table = fs::read_to_string(format!("/proc/{}/net/dev", self.0.id()))?;
+        let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));
+        // Eight figures of what was received stand before.
+        let bytes = line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
+        bytes.context("the loopback has no count")
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+/// Copies one after another, in a folder and network of their own.
+struct Job<'a> {
+    bed: &'a Bed,
+    net: Net,
+    folder: PathBuf,
+    server: Option<Child>,
+    dice: u64,
+}
+
+impl<'a> Job<'a> {
+    fn new(bed: &'a Bed, number: u64, seed: u64) -> Result<Self> {
+        let folder = bed.folder().join(format!("job-{number}"));
+        fs::create_dir(&folder)?;
+        let shown = folder.display();
+        let binary = bed.binary().display();
+        let write = |name: &str, text: String| fs::write(folder.join(name), text);
+        // Stands for ssh: the far side runs here, behind pipes that can be cut.
+        write("pipes", format!("echo $$ >{shown}/ssh.pid; shift; cat | sh -c \"$*\" | cat\n"))?;
+        write("far", format!("#!/bin/sh\necho $$ >{shown}/far.pid; exec {binary} \"$@\"\n"))?;
+        command::run(Command::new("chmod").arg("+x").arg(folder.join("far")))?;
+        let dice = seed.wrapping_mul(1000).wrapping_add(number);
+        Ok(Self { bed, net: Net::new()?, folder, server: None, dice })
+    }
+
+    fn run(mut self, kills: u64) -> Result<Tally> {
+        let mut needed = [0; 2];
+        for by_ssh in [false, true] {
+            needed[usize::from(by_ssh)] = self.copy(by_ssh, 0, &mut Tally::default())?;
+        }
+        let mut tally = Tally::default();
+        while tally.kills.iter().sum::<u64>() < kills {
+            let by_ssh = self.dice(2) == 1;
+            let before: u64 = tally.kills.iter().sum();
+            let most = (1 + self.dice(KILLS)).min(kills - before);
+            let sent = self.copy(by_ssh, most, &mut tally)?;
+            let killed = tally.kills.iter().sum::<u64>() - before;
+            let twice = sent.saturating_sub(needed[usize::from(by_ssh)]);
+            tally.twice += twice;
+            tally.most = tally.most.max(twice / killed.max(1));
+            tally.copies += 1;
+        }
+        Ok(tally)
+    }
+
+    /// One copy, killed so often at most and gone on with until it is whole; gives what was sent.
+    fn copy(&mut self, by_ssh: bool, mut kills: u64, tally: &mut Tally) -> Result<u64> {
+        let destination = self.folder.join("destination");
+        match fs::remove_dir_all(&destination) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error)?,
+            _ => fs::create_dir(&destination)?,
+        }
+        let before = self.net.sent()?;
         loop {
-            let killed = sitting(&bed, &address, &mut dice, kills < args.runs)?;
-            let arrived = contents(&bed.destination())?;
-            wrong += arrived
-                .iter()
-                .filter(|(name, bytes)| {
-                    let name = Path::new(name.file_name().unwrap_or_default());
-                    !name.to_string_lossy().contains(".longhaul-") && sent.get(name) != Some(bytes)
-                })
-                .count();
-            match killed {
-                Ending::Killed { moved } => {
-                    kills += 1;
-                    before = before.max(moved);
-                }
-                Ending::Whole { kept } => {
-                    worst = worst.max(before.saturating_sub(kept));
-                    whole += 1;
-                    wrong += usize::from(arrived.len() != sent.len());
-                    break;
+            let killed = self.sitting(by_ssh, kills > 0)?;
+            tally.wrong += self.wrong(&destination, killed.is_none())?;
+            let Some(victim) = killed else { break };
+            tally.kills[victim as usize] += 1;
+            kills -= 1;
+        }
+        Ok(self.net.sent()? - before)
+    }
+
+    /// Who was killed; `None` when the copy came to its end.
+    fn sitting(&mut self, by_ssh: bool, kills: bool) -> Result<Option<Victim>> {
+        if !by_ssh && self.server.is_none() {
+            let mut serve = self.net.inside(self.bed.binary());
+            serve.args(["serve", "-q", "--no-remember", "--root"]).arg(&self.folder);
+            self.server = Some(serve.arg("--key").arg(self.bed.key()).spawn()?);
+            // It gets a moment to listen.
+            sleep(Duration::from_millis(100));
+        }
+        let mut copy = self.net.inside(self.bed.binary());
+        copy.args(["cp", "--no-remember", "--rate-limit", "1gbit"]);
+        copy.arg(self.bed.source().join("tree/."));
+        if by_ssh {
+            copy.arg("-e").arg(format!("sh {}/pipes", self.folder.display()));
+            copy.arg("--remote-path").arg(self.folder.join("far"));
+            copy.arg(format!("127.0.0.1:{}/destination", self.folder.display()));
+        } else {
+            copy.arg("--key").arg(self.bed.key()).arg("lh://127.0.0.1/destination");
+        }
+        let said = self.folder.join("said");
+        let mut copy = copy.stderr(File::create(&said)?).spawn()?;
+        let mut left = if kills { 20 + self.dice(LONGEST) } else { u64::MAX };
+        while left > 0 {
+            if let Some(status) = copy.try_wait()? {
+                ensure!(status.success(), "a copy failed: {}", fs::read_to_string(said)?);
+                return Ok(None);
+            }
+            sleep(Duration::from_millis(5));
+            left = left.saturating_sub(5);
+        }
+        let victims = if by_ssh { VICTIMS.len() } else { VICTIMS.len() - 1 };
+        let victim = VICTIMS[self.dice(victims as u64) as usize];
+        self.kill(victim, by_ssh, &mut copy);
+        sleep(Duration::from_millis(self.dice(LINGER)));
+        end(&mut copy);
+        Ok(Some(victim))
+    }
+
+    fn kill(&mut self, victim: Victim, by_ssh: bool, copy: &mut Child) {
+        if matches!(victim, Victim::Sender | Victim::Both) {
+            end(copy);
+        }
+        match (victim, by_ssh) {
+            (Victim::Ssh, _) => self.kill_noted("ssh.pid", "cat"),
+            (Victim::Receiver | Victim::Both, true) => self.kill_noted("far.pid", ""),
+            (Victim::Receiver | Victim::Both, false) => {
+                self.server.take().iter_mut().for_each(end);
+            }
+            (Victim::Sender, _) => {}
+        }
+    }
+
+    /// Kills a process that has written its number down, and those children of it that are so called.
+    fn kill_noted(&self, file: &str, children: &str) {
+        // Before it has, there is nobody to kill.
+        let Ok(number) = fs::read_to_string(self.folder.join(file)) else { return };
+        let number = number.trim();
+        let below = fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
+        let below = below.unwrap_or_default();
+        let is_meant = |child: &&str| {
+            fs::read_to_string(format!("/proc/{child}/comm"))
+                .is_ok_and(|name| name.trim() == children)
+        };
+        let all = below.split_whitespace().filter(is_meant).chain([number]);
+        for pid in all.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            // One that has ended needs no killing.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = fs::remove_file(self.folder.join(file));
+    }
+
+    /// How many files stand there that should not, or otherwise; when it is whole, also how many do not.
+    fn wrong(&self, destination: &Path, is_whole: bool) -> Result<u64> {
+        let (mut right, mut wrong) = (0, 0);
+        for entry in fs::read_dir(destination)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if is_whole || !name.to_string_lossy().contains(".longhaul-") {
+                let sent = self.bed.source().join("tree").join(&name);
+                match sent.is_file() && is_same(&sent, &entry.path())? {
+                    true => right += 1,
+                    false => wrong += 1,
                 }
             }
         }
+        let sent = fs::read_dir(self.bed.source().join("tree"))?.count() as u64;
+        Ok(wrong + if is_whole { sent.saturating_sub(right) } else { 0 })
     }
-    println!(
-        "{kills} kills, {whole} copies whole, {wrong} files wrong, at most {} MiB lost by a kill",
-        worst >> 20
-    );
-    Ok(wrong == 0 && worst <= TWICE)
+
+    fn dice(&mut self, below: u64) -> u64 {
+        random(&mut self.dice) % below
+    }
 }
 
-/// How a sitting ended.
-enum Ending {
-    /// It had so many bytes at the receiver.
-    Killed { moved: u64 },
-    /// So many bytes were there from before.
-    Whole { kept: u64 },
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.server.iter_mut().for_each(end);
+    }
 }
 
-fn sitting(bed: &Bed, address: &str, dice: &mut u64, kills: bool) -> Result<Ending> {
-    let mut server = Command::new(bed.binary());
-    server.args(["serve", "-q", "--no-remember", "--listen", address, "--root"]);
-    server.arg(bed.destination()).arg("--key").arg(bed.key()).stdout(Stdio::null());
-    let mut server = server.stderr(Stdio::null()).spawn()?;
-    let said = bed.folder().join("said");
-    let mut copy = Command::new(bed.binary());
-    copy.args(["cp", "--json", "--no-remember", "--rate-limit", "1gbit", "--key"]).arg(bed.key());
-    copy.arg(bed.source().join("tree/.")).arg(format!("lh://{address}/"));
-    // The server gets a moment to listen.
-    sleep(Duration::from_millis(100));
-    let mut copy = copy.stdout(fs::File::create(&said)?).stderr(Stdio::null()).spawn()?;
-    let mut left = if kills { 100 + random(dice) % LONGEST } else { u64::MAX };
-    let mut done = None;
-    while left > 0 && done.is_none() {
-        sleep(Duration::from_millis(10));
-        left = left.saturating_sub(10);
-        done = copy.try_wait()?;
+fn is_same(one: &Path, other: &Path) -> Result<bool> {
+    let mut files = [File::open(one)?, File::open(other)?];
+    let mut pieces = [(); 2].map(|()| vec![0; 1 << 20]);
+    if files[0].metadata()?.len() != files[1].metadata()?.len() {
+        return Ok(false);
     }
-    if done.is_none() {
-        match random(dice) % 3 {
-            0 => kill(&mut copy)?,
-            1 => kill(&mut server)?,
-            _ => {}
+    loop {
+        let read = files[0].read(&mut pieces[0])?;
+        if read == 0 {
+            return Ok(true);
+        }
+        files[1].read_exact(&mut pieces[1][..read])?;
+        if pieces[0][..read] != pieces[1][..read] {
+            return Ok(false);
         }
     }
-    // And what is left of both.
-    kill(&mut copy)?;
-    kill(&mut server)?;
-    let text = fs::read_to_string(&said)?;
-    let last: Option<Value> = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    let figure = |name: &str| last.as_ref().and_then(|last| last[name].as_u64());
-    match done {
-        Some(status) => {
-            ensure!(status.success(), "a copy failed: {text}");
-            Ok(Ending::Whole { kept: figure("kept_bytes").context("no figure")? })
-        }
-        None => Ok(Ending::Killed { moved: figure("bytes").unwrap_or(0) }),
-    }
 }
 
-fn kill(child: &mut Child) -> Result<()> {
-    // One that has ended needs none.
+/// Kills a child, if it lives.
+fn end(child: &mut Child) {
+    // One that has ended needs neither.
     let _ = child.kill();
-    child.wait()?;
-    Ok(())
-}
-
-fn clear(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error)?,
-        _ => Ok(fs::create_dir(folder)?),
-    }
-}
-
-/// The files of a folder that has no others in it, by name.
-fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
-    fs::read_dir(folder)?
-        .map(|entry| {
-            let entry = entry?;
-            Ok((entry.file_name().into(), fs::read(entry.path())?))
-        })
-        .collect()
+    let _ = child.wait();
 }
 
 /// SplitMix64.

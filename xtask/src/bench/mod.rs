@@ -10,11 +10,13 @@ mod gateway;
 mod kills;
 mod lab;
 mod loopback;
+mod memory;
 mod mile;
 mod response;
 mod rivals;
 mod simulator;
 mod striped;
+mod transfer;
 mod transport;
 mod trees;
 
@@ -40,8 +42,10 @@ pub enum Bench {
     Paper2(gateway::Args),
     /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
     Loopback(loopback::Args),
-    /// Either side killed at random moments: is every copy right, and how much goes twice?
+    /// Sides, ssh and power cut at random moments: is every copy right, and how much goes twice?
     Kills(kills::Args),
+    /// A million files, and a thousand levels: how much memory does each side take?
+    Memory(memory::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
@@ -50,6 +54,8 @@ pub enum Bench {
     Simulator(simulator::Args),
     /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2 and rclone.
     Striped(striped::Args),
+    /// The mover beside scp, rsync, lftp, rclone and aria2: large files and small ones.
+    Transfer(transfer::Args),
     /// The transport beside its peers, over paths of many delays and losses.
     Transport(transport::Args),
     /// Congestion control in virtual time: every path, and every rival, in minutes.
@@ -69,10 +75,12 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Paper2(args) => gateway::paper2(args),
         Bench::Loopback(args) => loopback::run(args),
         Bench::Kills(args) => kills::run(args),
+        Bench::Memory(args) => memory::run(args),
         Bench::Mile(args) => mile::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),
         Bench::Striped(args) => striped::run(args),
+        Bench::Transfer(args) => transfer::run(args),
         Bench::Transport(args) => transport::run(args),
         Bench::Virtual(args) => rivals::run(args),
         Bench::Trees(args) => trees::run(args),

@@ -1,0 +1,274 @@
+//! The mover beside its peers: the same trees fetched over the same paths.
+//!
+//! The far host has an sshd, which is a tool of the tests, and `longhaul serve` with its FTP. What has
+//! arrived when the time is up counts, whole files or not.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::lab::{Bed, Crossing, payload_limit};
+use super::{spread, verdict};
+use crate::{command, tools};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Who, of: udp, tcp, ssh (ours), scp, rsync, lftp, rclone, aria2.
+    #[arg(long, value_delimiter = ',', default_value = "udp,tcp,ssh,scp,rsync,lftp,rclone,aria2")]
+    peers: Vec<String>,
+    /// What, of: large, medium (a thousand of 1 MiB), small (a hundred thousand of 4 KiB), mixed.
+    #[arg(long, value_delimiter = ',', default_value = "large,medium,small,mixed")]
+    trees: Vec<String>,
+    /// Size of the large file in MiB.
+    #[arg(long, default_value_t = 4096)]
+    size: u64,
+    /// Losses in percent.
+    #[arg(long, value_delimiter = ',', default_value = "0,0.1,1")]
+    loss: Vec<f64>,
+    /// The hosts' TCP congestion control.
+    #[arg(long, default_value = "cubic")]
+    cc: String,
+    /// The most seconds a run may take.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Runs of each, each with a seed of its own.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+}
+
+/// What ours must reach of the payload limit with large and with small files, over a whole transfer.
+const GOALS: [(&str, f64); 2] = [("large", 0.9), ("small", 0.45)];
+
+/// Ours come first: each is compared with the best of the others.
+const OURS: usize = 3;
+
+/// Names, programs, and shell commands that fetch `$TREE` from `$FROM` of the far host to `in`.
+const PEERS: [(&str, &str, &str); 8] = [
+    (
+        "udp",
+        "true",
+        "\"$LONGHAUL\" cp -q --no-remember --transport udp --key \"$KEY\" lh://$LONGHAUL_FAR/$TREE in/",
+    ),
+    (
+        "tcp",
+        "true",
+        "\"$LONGHAUL\" cp -q --no-remember --transport tcp --key \"$KEY\" lh://$LONGHAUL_FAR/$TREE in/",
+    ),
+    (
+        "ssh",
+        "ssh",
+        "\"$LONGHAUL\" cp -q --no-remember -e \"ssh -F $CONFIG\" --remote-path \"$LONGHAUL\" \
+         root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/",
+    ),
+    ("scp", "scp", "scp -q -r -F \"$CONFIG\" root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/"),
+    ("rsync", "rsync", "rsync -a -e \"ssh -F $CONFIG\" root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/"),
+    (
+        "lftp",
+        "lftp",
+        "lftp -c \"set sftp:connect-program 'ssh -a -x -F $CONFIG'; open sftp://root:x@$LONGHAUL_FAR; \
+         mirror --parallel=16 --use-pget-n=16 '$FROM/$TREE' in/$TREE\"",
+    ),
+    (
+        "rclone",
+        "rclone",
+        "rclone copy --transfers 16 --multi-thread-streams 4 --multi-thread-cutoff 1M \
+         --sftp-host $LONGHAUL_FAR --sftp-user root --sftp-key-file \"$CONFIG.key\" \
+         \":sftp:$FROM/$TREE\" in/$TREE",
+    ),
+    (
+        "aria2",
+        "aria2c",
+        "(cd \"$FROM\" && find $TREE -type f -printf \"ftp://$LONGHAUL_FAR:2121/%p\\n  out=%p\\n\") >list; \
+         aria2c -q -i list -j 16 -x 16 -s 16 -k 1M --file-allocation=none -d in",
+    ),
+];
+
+/// Prints a table for each tree and loss; false when a goal is missed.
+pub fn run(args: &Args) -> Result<bool> {
+    let site = Site::new(args)?;
+    let mut reached = true;
+    for tree in &args.trees {
+        for &loss in &args.loss {
+            reached &= site.table(args, tree, loss)?;
+        }
+    }
+    Ok(reached)
+}
+
+struct Site {
+    bed: Bed,
+    sshd: PathBuf,
+}
+
+/// One run.
+struct Run {
+    mbps: f64,
+    is_whole: bool,
+    is_faithful: bool,
+}
+
+impl Site {
+    fn new(args: &Args) -> Result<Self> {
+        for peer in &args.peers {
+            let known = PEERS.iter().find(|(name, ..)| name == peer);
+            let (_, program, _) = known.with_context(|| format!("no peer is called {peer:?}"))?;
+            let found =
+                Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
+            ensure!(found.status.success(), "there is no {program} here, for --peers {peer}");
+        }
+        let places = ["/".into(), tools::unpacked()].map(|place| place.join("usr/sbin/sshd"));
+        let sshd = places.into_iter().find(|place| place.is_file());
+        let sshd = sshd.context("there is no sshd here: `cargo xtask test` fetches one")?;
+        let site = Self { bed: Bed::new()?, sshd };
+        site.configure()?;
+        for tree in &args.trees {
+            site.plant(tree, args.size)?;
+        }
+        Ok(site)
+    }
+
+    /// Keys, users and configuration of ssh, of this benchmark alone.
+    fn configure(&self) -> Result<()> {
+        let folder = self.bed.folder();
+        let shown = folder.display();
+        for key in ["ssh.key", "host.key"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(key));
+            command::run(&mut keygen)?;
+        }
+        for (name, text) in [
+            (
+                "ssh",
+                format!(
+                    "Host *\n IdentityFile {shown}/ssh.key\n IdentitiesOnly yes\n BatchMode yes\n \
+                     StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
+                ),
+            ),
+            (
+                "sshd",
+                format!(
+                    "ListenAddress 0.0.0.0\nHostKey {shown}/host.key\nPidFile none\nUsePAM no\n\
+                     AuthorizedKeysFile {shown}/ssh.key.pub\nStrictModes no\nMaxSessions 64\n\
+                     MaxStartups 100\nSubsystem sftp internal-sftp\n"
+                ),
+            ),
+            (
+                "passwd",
+                "root:x:0:0::/root:/bin/sh\nsshd:x:6544:6544::/run/sshd:/usr/sbin/nologin\n".into(),
+            ),
+            ("shadow", "root:*:20000:0:99999:7:::\n".into()),
+        ] {
+            fs::write(folder.join(name), text)?;
+        }
+        Ok(())
+    }
+
+    fn plant(&self, tree: &str, size: u64) -> Result<()> {
+        let files: Vec<(String, u64)> = match tree {
+            "large" => vec![("file".into(), size << 20)],
+            "medium" => (0..1000).map(|number| (number.to_string(), 1 << 20)).collect(),
+            "small" => {
+                (0..100_000).map(|number| (format!("{}/{number}", number / 1000), 4096)).collect()
+            }
+            "mixed" => {
+                let size = |number: u64| [900, 70_000, 5_000_000][(number % 3) as usize];
+                let small = |number| (format!("{}/{number}", number % 17), size(number));
+                (0..300).map(small).chain([("large".into(), 256 << 20)]).collect()
+            }
+            other => bail!("no tree is called {other:?}: large, medium, small, mixed"),
+        };
+        for (name, size) in files {
+            let path = format!("{tree}/{name}");
+            let place = self.bed.source().join(&path);
+            fs::create_dir_all(place.parent().context("it has a parent")?)?;
+            self.bed.fill(&path, size)?;
+        }
+        Ok(())
+    }
+
+    fn table(&self, args: &Args, tree: &str, loss: f64) -> Result<bool> {
+        println!("{tree}, {loss}% lost, 1 Gbit/s, 200 ms, queue 50 ms, {}", args.cc);
+        println!("| who | Mbit/s | least .. most | whole runs | times the best peer |");
+        println!("|---|---|---|---|---|");
+        let mut rows = Vec::new();
+        for (name, _, fetch) in
+            PEERS.iter().filter(|(name, ..)| args.peers.iter().any(|p| p == name))
+        {
+            let mut runs = Vec::new();
+            for seed in 1..=args.seeds {
+                let run = self.run(args, tree, loss, fetch, seed);
+                runs.push(run.with_context(|| format!("{name}, {tree}"))?);
+            }
+            let rates: Vec<_> = runs.iter().map(|run| run.mbps).collect();
+            rows.push((*name, spread(&rates), runs));
+        }
+        let is_ours = |name: &str| PEERS[..OURS].iter().any(|(ours, ..)| *ours == name);
+        let others = rows.iter().filter(|(name, ..)| !is_ours(name));
+        let best = others.map(|(_, (median, ..), _)| *median).fold(0.0, f64::max);
+        let goal = GOALS.iter().find(|(of, _)| *of == tree).map_or(0.0, |(_, share)| *share);
+        let goal = goal * payload_limit(loss) / 1e6;
+        let mut reached = true;
+        for (name, (median, least, most), runs) in rows {
+            let whole = runs.iter().filter(|run| run.is_whole).count();
+            let judged = if name == "udp" {
+                let passed = median >= goal && median > best;
+                reached &= passed;
+                format!(" ({}, {goal:.0} and the best peer)", verdict(passed))
+            } else {
+                String::new()
+            };
+            let unfaithful = runs.iter().any(|run| !run.is_faithful);
+            println!(
+                "| {name} | {median:.0}{judged} | {least:.0} .. {most:.0} | {whole} of {} | {:.1}{} |",
+                runs.len(),
+                median / best,
+                if unfaithful { ", emulator NOT faithful" } else { "" },
+            );
+        }
+        println!();
+        Ok(reached)
+    }
+
+    fn run(&self, args: &Args, tree: &str, loss: f64, fetch: &str, seed: u64) -> Result<Run> {
+        let folder = self.bed.folder().display();
+        let (binary, key) = (self.bed.binary().display(), self.bed.key());
+        let (from, loss) = (self.bed.source(), format!("{loss}%"));
+        let (from, key) = (from.display(), key.display());
+        // The data comes from the far host.
+        let path = ["--rate", "1gbit", "--rtt", "200ms", "--queue", "50ms", "--loss", "0"];
+        let path = [&path[..], &["--loss-back", &loss]].concat();
+        let far = format!(
+            "unshare --mount sh -ec 'mount --bind {folder}/passwd /etc/passwd; \
+             mount --bind {folder}/shadow /etc/shadow; mount -t tmpfs none /run; mkdir /run/sshd; \
+             exec {} -D -e -f {folder}/sshd' 2>/dev/null & \
+             exec {binary} serve -q --no-remember --key {key} --root {from} --ftp 0.0.0.0:2121 \
+             --ftp-anonymous",
+            self.sshd.display(),
+        );
+        let near = format!(
+            "export LONGHAUL={binary} KEY={key} CONFIG={folder}/ssh FROM={from} TREE={tree}; \
+             cd {folder}; rm -rf in; mkdir in; sleep 1; start=$(date +%s%N); \
+             timeout -s INT -k 5 {} sh -c '{}' >&2; code=$?; end=$(date +%s%N); \
+             bytes=$(du -s --block-size=1 in | cut -f1); \
+             diff -rq {from}/{tree} in/{tree} >&2 && same=true || same=false; rm -rf in; \
+             echo \"{{\\\"ns\\\": $((end - start)), \\\"bytes\\\": $bytes, \\\"code\\\": $code, \
+             \\\"same\\\": $same}}\"",
+            args.seconds,
+            fetch.replace('\'', r"'\''"),
+        );
+        let crossing = Crossing { path: &path, congestion_control: &args.cc, seed, far, near };
+        let (told, report) = crossing.run(self.bed.build())?;
+        let figure = |name: &str| told[name].as_f64().context("no figure");
+        let is_whole = told["same"] == Value::Bool(true);
+        ensure!(is_whole || figure("code")? == 124.0, "it failed, or its tree differs: {told}");
+        Ok(Run {
+            mbps: figure("bytes")? * 8e3 / figure("ns")?,
+            is_whole,
+            is_faithful: report["faithful"] == true,
+        })
+    }
+}
