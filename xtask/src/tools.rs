@@ -47,6 +47,7 @@ const TOOLS: &[Tool] = &[
     client("rclone", "rclone"),
     client("aria2c", "aria2"),
     client("python3", "python3"),
+    Tool { program: "b3sum", package: "b3sum", wanted_by: "cli: checks our manifests" },
     Tool { program: "ssh", package: "openssh-client", wanted_by: "cli: cp over ssh" },
     Tool { program: "sshd", package: "libwrap0", wanted_by: "cli: cp over ssh" },
     Tool { program: "nft", package: "nftables", wanted_by: "cli: blocks UDP" },

@@ -60,6 +60,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Whether its port goes without saying.
+    pub fn is_usual_port(&self) -> bool {
+        self.port == DEFAULT_PORT
+    }
+
     /// The server's addresses, in the resolver's order.
     pub async fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;

@@ -22,6 +22,7 @@ use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
+use crate::cp::Schedule;
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
@@ -74,11 +75,12 @@ pub enum Command {
 /// Copy files and trees to another host or from it
 ///
 /// To HOST:PATH, ssh logs in and starts `longhaul` there for this one copy; the data goes beside ssh
-/// where anything passes. At lh://HOST/PATH, `longhaul serve` runs and lets this side's key in.
+/// where anything passes. At lh://HOST/PATH, `longhaul serve` runs and lets this side's key in. Between two
+/// far sides, one is told over ssh to copy to the other, or from it, and must be let in there.
 /// Everything is encrypted, verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
 /// all that is in them: permissions, times, hard links, holes and users' extended attributes are kept.
 #[derive(Args)]
-#[command(after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
+#[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
     /// What to copy: files or directories here, or `[USER@]HOST:PATH`, or `lh://HOST[:PORT]/PATH`,
     /// or `ftp://[USER@]HOST[:PORT]/PATH`; `-` is standard input
@@ -101,10 +103,10 @@ pub struct Cp {
 #[derive(Args, Clone, Default)]
 pub struct Filter {
     /// Leave out what fits this pattern, as in a `.gitignore`; may be given several times
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     pub exclude: Vec<String>,
     /// Take in again what fits this pattern, though an --exclude leaves it out
-    #[arg(long, value_name = "PATTERN", requires = "exclude")]
+    #[arg(long, value_name = "PATTERN", requires = "exclude", value_parser = pattern)]
     pub include: Vec<String>,
 }
 
@@ -114,6 +116,11 @@ impl Filter {
         let included = self.include.iter().map(|pattern| format!("!{pattern}"));
         self.exclude.iter().cloned().chain(included).collect()
     }
+}
+
+/// A pattern that can be understood.
+fn pattern(text: &str) -> Result<String, String> {
+    transfer::check_pattern(text).map(|()| text.to_owned())
 }
 
 /// How files go from one host to the other.
@@ -141,12 +148,27 @@ pub struct Way {
     pub memory: Memory,
     #[command(flatten)]
     pub logs: Logs,
-    /// Keep the numbers of users and groups, where the receiving side may set them: a server does not
+    /// Keep the numbers of users and groups, where the receiving side may set them; a server does so
+    /// with --allow-owners alone
     #[arg(long)]
     pub owner: bool,
+    /// Move only at this time of the day, as in 22:00-06:00, local time
+    ///
+    /// Outside of it the command waits, not connected to anything; what was begun goes on the next time.
+    #[arg(long, value_name = "FROM-UNTIL")]
+    pub schedule: Option<Schedule>,
+    /// Write the BLAKE3 hashes of all files to this file when all is done, as `b3sum --check` reads them
+    ///
+    /// Names count from the directory that holds the source; those of a `sync`, and of a source that ends
+    /// in `/.`, from the source itself. Files that did not move are read for it on this side.
+    #[arg(long, value_name = "FILE")]
+    pub manifest: Option<PathBuf>,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,
+    /// End when standard input does, as when the command that started this one is gone
+    #[arg(long, hide = true)]
+    pub until_eof: bool,
     #[command(flatten)]
     pub ftp: crate::ftp::args::FtpClient,
     #[command(flatten)]
@@ -161,8 +183,14 @@ Examples:
   longhaul cp -e 'ssh -p 2222 -J gate' server:/srv/run7 .
   longhaul cp data/ lh://server/incoming/
   longhaul cp lh://server/results/run7 lh://server/results/run8 .
+  longhaul cp -e 'ssh -A' one:data two:            (from one to two, without passing here)
   longhaul cp --transport tcp --streams 32 big.tar lh://[2001:db8::1]:7300/
   tar c data | longhaul cp - server:data.tar
+
+The file hosts.toml in LONGHAUL_HOME holds what is to be said of a host each time:
+  [lab]                                           # as in lh://lab/data and lab:data
+  address = \"lab.example.org:7300\"               # where lh://lab/ leads to
+  options = [\"--transport=tcp\", \"--exclude=*.o\"] # of every cp and sync with it; what is typed wins
 
 Exit codes:
   0    done and verified
@@ -189,7 +217,7 @@ pub enum Transport {
 }
 
 /// How the far side is started by `cp [USER@]HOST:PATH`.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub struct Ssh {
     /// The ssh to start the far side with, as in 'ssh -p 2222' [default: LONGHAUL_SSH, else ssh]
     #[arg(short = 'e', long, value_name = "COMMAND")]
@@ -197,6 +225,11 @@ pub struct Ssh {
     /// Where longhaul is on the far side [default: in PATH, ~/.local/bin or ~/.cargo/bin]
     #[arg(long, value_name = "PATH")]
     pub remote_path: Option<String>,
+    /// Where there is no longhaul, put this one there: to --remote-path, else ~/.local/bin
+    ///
+    /// For machines of the same kind. What is put there is tried first, and stays.
+    #[arg(long)]
+    pub bootstrap: bool,
 }
 
 /// How this side sends by UDP.
@@ -320,6 +353,13 @@ pub struct Serve {
     /// Refuse everything that would write
     #[arg(long)]
     pub read_only: bool,
+    /// Give what arrives to the users and groups whose numbers it had at its source, for clients that
+    /// ask for it by --owner
+    ///
+    /// A server that may give files away then lets whoever may write make some in anybody's name below the
+    /// root. Without this, all that arrives belongs to the server's user.
+    #[arg(long, conflicts_with = "read_only")]
+    pub allow_owners: bool,
     #[command(flatten)]
     pub sending: Sending,
     /// Threads that drive the UDP connections, each with a share of the clients

@@ -15,6 +15,7 @@ mod emulate;
 mod forward;
 mod ftp;
 mod gateway;
+mod hosts;
 mod keys;
 mod manual;
 mod paths;
@@ -29,13 +30,13 @@ mod signals;
 mod simulate;
 mod ssh;
 mod summary;
+mod verdict;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use args::{Cli, Command};
+use args::Command;
 
 /// Failed; nothing that is not whole stands under its final name.
 const FAILED: u8 = 1;
@@ -46,7 +47,15 @@ fn main() -> ExitCode {
     // Files, sockets and connections are many; where the limit stands, others say so.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
-    let result = match Cli::parse().command {
+    let result = hosts::parse().and_then(|cli| carry_out(cli.command));
+    result.unwrap_or_else(|error| {
+        tell!("longhaul: {}", sentence(&error));
+        ExitCode::from(FAILED)
+    })
+}
+
+fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Cp(options) => cp::run(options),
         Command::Sync(options) => cp::sync(options),
         Command::Serve(options) => serve::run(options),
@@ -64,11 +73,7 @@ fn main() -> ExitCode {
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
         Command::Far => ssh::far::run(),
-    };
-    result.unwrap_or_else(|error| {
-        tell!("longhaul: {}", sentence(&error));
-        ExitCode::from(FAILED)
-    })
+    }
 }
 
 /// An error with its causes, but those that its own words hold already.

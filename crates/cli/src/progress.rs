@@ -36,13 +36,18 @@ impl Meter {
     }
 
     /// For one request that is counted elsewhere.
-    pub fn over(progress: Progress) -> Self {
+    pub fn of_one(progress: Progress) -> Self {
         Self(vec![progress])
     }
 
     /// That of one request.
     pub fn of(&self, request: usize) -> &Progress {
         &self.0[request]
+    }
+
+    /// How many requests are over, but for their goodbyes.
+    pub fn over(&self) -> usize {
+        self.0.iter().filter(|progress| progress.is_over()).count()
     }
 
     /// All together. What there is in all is known once every request has counted.
@@ -53,6 +58,7 @@ impl Meter {
             bytes_total: samples.iter().map(|sample| sample.bytes_total).sum(),
             files: samples.iter().map(|sample| sample.files).sum(),
             files_total: samples.iter().map(|sample| sample.files_total).sum(),
+            heard: samples.iter().map(|sample| sample.heard).sum(),
             current: samples
                 .into_iter()
                 .map(|sample| sample.current)

@@ -142,7 +142,7 @@ fn doors(options: &Serve) -> anyhow::Result<(Credentials, Option<Arc<Authorized>
 
 /// Waits until standard input ends, on a thread of its own: one of the runtime's would keep the
 /// process from ending.
-async fn end_of_input() {
+pub async fn end_of_input() {
     let (tell, told) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -311,7 +311,8 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let _active = Active::new(&service.active);
     let Client { address: client, grant } = client;
     let read_only = service.options.read_only || grant.read_only;
-    let options = ServeOptions { read_only, ..ServeOptions::default() };
+    let owners = service.options.allow_owners;
+    let options = ServeOptions { read_only, owners, ..ServeOptions::default() };
     let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
     let done = {
         let (reading, writing) = tokio::io::split(&mut *stream);

@@ -1,15 +1,19 @@
 //! What a transfer did, in words and in JSON: its figures, and what limited it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use net::tcp;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use transfer::{Bottleneck, Kept, Occupancy, Summary};
+use transfer::{Kept, Summary};
 use transport::{Limit, LimitTimes};
 use units::{Bytes, Rate};
 
-/// What the connection knows of itself.
+use crate::verdict::{Held, Verdict, verdict};
+
+/// What the connection knows of itself, and this process of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// What carried the data, as `--transport` names it.
@@ -18,98 +22,120 @@ pub struct Figures {
     pub streams: Option<usize>,
     /// Smoothed round-trip time.
     pub rtt: Option<Duration>,
+    /// The least of the last seconds, or of all.
+    pub least_rtt: Option<Duration>,
     /// How fast packets go out; UDP only, `None` where the other side sends the data.
     pub pacing: Option<Rate>,
     /// Share of the packets that this side sent again; `None` where the other side sends the data.
     pub resent: Option<f64>,
-    /// What the network did to the sender; `None` where the other side sends the data.
-    pub limit: Option<(&'static str, String)>,
+    /// Share of the packets with data that were lost.
+    pub loss: Option<f64>,
+    /// What the path carries in the direction of the data; UDP only.
+    pub capacity: Option<Rate>,
+    /// What held the sender back longest, and for which share of the time; `None` where the other side
+    /// sends the data.
+    pub held: Option<(Held, f64)>,
     /// For how long each limit held; UDP only, `None` where the other side sends the data.
     pub limits: Option<LimitTimes>,
+    /// The share of all processors that this process has used.
+    pub cpu: Option<f64>,
+    /// Loss and capacity of the other direction.
+    pub other: (Option<f64>, Option<Rate>),
 }
-
-/// Nothing to send, yet no disk was slow: the transfer was over before it had got going.
-const ROUND_TRIPS: &str = "the round trips of set-up and confirmation";
-
-/// So few blocks between disk and network say nothing of either.
-const FEW_BLOCKS: u64 = 16;
 
 /// A share that is none when there is no whole.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-fn by_rate_limit(rate: Rate) -> (&'static str, String) {
-    ("rate-limit", format!("--rate-limit {rate}"))
-}
-
 impl Figures {
-    /// With a rate that held the sender back, if one did.
+    /// With a rate that held the sender back for a share of the time, if one did.
     #[must_use]
-    pub fn held_by(self, rate: Option<Rate>) -> Self {
-        Self { limit: rate.map(by_rate_limit).or(self.limit), ..self }
+    pub fn held_by(self, rate: Option<(Rate, f64)>) -> Self {
+        let held = rate.map(|(rate, share)| (Held::RateLimit(rate), share));
+        Self { held: held.or(self.held), ..self }
+    }
+
+    /// With the processor time that this process has used for what took so long.
+    #[must_use]
+    pub fn with_processors(self, elapsed: Duration) -> Self {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let whole = elapsed.as_secs_f64() * cores as f64;
+        Self { cpu: (whole > 0.0).then(|| used / whole), ..self }
+    }
+
+    /// How long packets wait on their way now, and how long the way is itself.
+    pub fn queue(&self) -> Option<(Duration, Duration)> {
+        let way = self.least_rtt?;
+        Some((self.rtt?.saturating_sub(way), way))
     }
 
     /// Those of a UDP connection whose data leaves from this side.
     pub fn of_udp(stats: &transport::Stats, rate_limit: Option<Rate>) -> Self {
         let longest = Limit::ALL.into_iter().max_by_key(|&limit| stats.limits.of(limit));
+        let longest = longest.unwrap_or_default();
         let rate = stats.pacing_rate;
-        let limit = match longest.unwrap_or_default() {
-            Limit::Application => ("round-trips", ROUND_TRIPS.to_owned()),
-            Limit::Credit => {
-                ("receiver", "the memory that the far side has for what arrives".into())
-            }
-            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => by_rate_limit(rate),
-            Limit::Congestion => ("path", format!("the path, full at {rate}")),
-            Limit::Pacing => ("path", format!("the path, paced at {rate}")),
-            Limit::Cpu => ("sender", "the processor of this side".to_owned()),
-            Limit::SocketBuffer => {
-                ("sender", "the socket's buffer: raise net.core.wmem_max".to_owned())
-            }
+        let held = match longest {
+            Limit::Application => Held::Idle,
+            Limit::Credit => Held::Window,
+            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => Held::RateLimit(rate),
+            Limit::Congestion | Limit::Pacing => Held::Path,
+            Limit::Cpu => Held::Cpu,
+            Limit::SocketBuffer => Held::Buffer,
         };
+        let whole: Duration = Limit::ALL.into_iter().map(|limit| stats.limits.of(limit)).sum();
+        let time = stats.limits.of(longest).as_secs_f64() / whole.as_secs_f64().max(1e-9);
+        let resent = share(stats.lost.0, stats.sent.0);
+        let missing = share(stats.missing, stats.missing + stats.received.0);
         Self {
             carrier: Some("udp"),
-            streams: None,
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
+            least_rtt: Some(stats.min_rtt).filter(|rtt| !rtt.is_zero()),
             pacing: Some(rate),
-            resent: share(stats.lost.0, stats.sent.0),
-            limit: Some(limit),
+            resent,
+            loss: resent,
+            capacity: stats.capacity.0,
+            held: Some((held, time)),
             limits: Some(stats.limits),
+            other: (missing, stats.capacity.1),
+            ..Self::default()
         }
     }
 
     /// Those of a striped stream whose data leaves from this side.
     pub fn of_tcp(stats: &tcp::Stats) -> Self {
-        let connections = stats.connections;
-        let (what, words) = match stats.limit() {
-            tcp::Limit::Application => ("round-trips", ROUND_TRIPS.to_owned()),
-            tcp::Limit::Congestion => {
-                ("path", format!("TCP's congestion control on {connections} connections"))
-            }
-            tcp::Limit::ReceiveWindow => (
-                "receiver",
-                "TCP's receive window: raise net.ipv4.tcp_rmem on the far side".to_owned(),
-            ),
-            tcp::Limit::SendBuffer => {
-                ("sender", "TCP's send buffer: raise net.ipv4.tcp_wmem here".to_owned())
-            }
+        let whole = stats.elapsed * stats.connections.max(1) as u32;
+        let stopped = stats.window_limited + stats.buffer_limited;
+        let (held, time) = match stats.limit() {
+            tcp::Limit::Application => (Held::Idle, whole.saturating_sub(stats.busy)),
+            tcp::Limit::Congestion => (Held::Path, stats.busy.saturating_sub(stopped)),
+            tcp::Limit::ReceiveWindow => (Held::Window, stats.window_limited),
+            tcp::Limit::SendBuffer => (Held::Buffer, stats.buffer_limited),
         };
+        let time = time.as_secs_f64() / whole.as_secs_f64().max(1e-9);
+        let resent = share(stats.segments_resent, stats.segments_sent);
         Self {
             carrier: Some("tcp"),
             streams: Some(stats.connected),
             rtt: stats.rtt_smoothed,
-            pacing: None,
-            resent: share(stats.segments_resent, stats.segments_sent),
-            limit: Some((what, words)),
-            limits: None,
+            least_rtt: stats.rtt_min,
+            resent,
+            loss: resent,
+            held: Some((held, time)),
+            ..Self::default()
         }
     }
 
-    /// Leaves out what only the sender of the data knows, unless that is this side.
+    /// As the receiver of the data sees them, unless this side sends it.
     #[must_use]
     pub fn known(self, sends: bool) -> Self {
-        let Self { carrier, streams, rtt, .. } = self;
-        if sends { self } else { Self { carrier, streams, rtt, ..Self::default() } }
+        if sends {
+            return self;
+        }
+        let Self { carrier, streams, rtt, least_rtt, other: (loss, capacity), .. } = self;
+        Self { carrier, streams, rtt, least_rtt, loss, capacity, ..Self::default() }
     }
 
     /// Adds them to a JSON object.
@@ -124,39 +150,6 @@ impl Figures {
             Limit::ALL.map(of).into_iter().collect::<BTreeMap<_, _>>()
         };
         object["limits_s"] = json!(self.limits.map(seconds));
-    }
-}
-
-fn percent(part: u64, whole: u64) -> u64 {
-    (share(part, whole).unwrap_or_default() * 100.0).round().min(100.0) as u64
-}
-
-/// What limited a transfer: a word for programs, and words for people.
-pub fn limited_by(summary: &Summary, figures: &Figures) -> (&'static str, String) {
-    let network = |(what, words): (&'static str, &str)| {
-        figures.limit.clone().unwrap_or_else(|| (what, words.to_owned()))
-    };
-    if summary.sending.blocks < FEW_BLOCKS {
-        return network(("round-trips", ROUND_TRIPS));
-    }
-    // Bursts fill the receiver's pipe too, and a short transfer finds the sender's empty at its
-    // beginning. A destination that is truly slow holds the sender back by credit, and a source by
-    // leaving it nothing to send, not by the path.
-    let by_path = matches!(figures.limit, Some(("path" | "rate-limit", _)));
-    match summary.bottleneck() {
-        Bottleneck::Source if !by_path => {
-            let Occupancy { empty, blocks, .. } = summary.sending;
-            let waited = percent(empty, blocks);
-            let words = "reading the files at the source, for which the network waited at";
-            ("source", format!("{words} {waited}% of the hand-overs"))
-        }
-        Bottleneck::Destination if !by_path => {
-            let Occupancy { full, blocks, .. } = summary.receiving;
-            let waited = percent(full, blocks);
-            let words = "writing the files at the destination, which made the network wait at";
-            ("destination", format!("{words} {waited}% of the hand-overs"))
-        }
-        _ => network(("path", "the path (the server's line says more)")),
     }
 }
 
@@ -187,7 +180,7 @@ impl Total {
 }
 
 /// Bytes that were not there from before.
-fn moved(summary: &Summary) -> Bytes {
+pub fn moved(summary: &Summary) -> Bytes {
     let Kept { bytes, begun, .. } = summary.kept;
     Bytes(summary.counts.bytes) - Bytes(bytes) - Bytes(begun)
 }
@@ -227,7 +220,7 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
     if let Some(resent) = figures.resent {
         text += &format!(", {:.2}% resent", resent * 100.0);
     }
-    text + &format!("; limited by {}", limited_by(summary, figures).1)
+    text + &format!("; limited by {}", verdict(summary, figures, elapsed))
 }
 
 /// The closing line when nothing was to be done.
@@ -253,7 +246,7 @@ pub fn rehearsal(summary: &Summary) -> String {
 /// The same for programs.
 pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
     let counts = summary.counts;
-    let (what, words) = limited_by(summary, figures);
+    let Verdict { what, words, evidence, advice } = verdict(summary, figures, elapsed);
     let note = |note: &transfer::Note| json!(note.to_string());
     let mut object = json!({
         "event": "done",
@@ -269,9 +262,10 @@ pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value 
         "kept_files": summary.kept.files,
         "kept_bytes": summary.kept.bytes.saturating_add(summary.kept.begun),
         "rate_bps": Rate::of(moved(summary), elapsed).map(Rate::as_bits_per_sec),
-        "limited_by": { "what": what, "words": words },
+        "limited_by": { "what": what, "words": words, "evidence": evidence, "advice": advice },
         "failed": summary.notes.failed(),
         "skipped": summary.notes.skipped(),
+        "summary": sentence(summary, elapsed, figures),
         "notes": summary.notes.iter().map(note).collect::<Vec<_>>(),
     });
     figures.add_to(&mut object);
@@ -288,38 +282,26 @@ pub fn details(summary: &Summary, figures: &Figures) -> String {
         )
     };
     format!(
-        "{} directories, {} links; {}; {}; network: {}",
+        "{} directories, {} links; {}; {}; held back by {}",
         counts.directories,
         counts.symlinks,
         pipe("sender's pipe", &summary.sending),
         pipe("receiver's pipe", &summary.receiving),
-        figures.limit.as_ref().map_or("the far side knows", |(_, words)| words),
+        figures.held.map_or("what the far side knows".to_owned(), |(held, share)| {
+            format!("{held:?} for {:.0}% of the time", share * 100.0)
+        }),
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use transfer::Occupancy;
+
     use super::*;
 
     fn moved(sending: (u64, u64), receiving: (u64, u64)) -> Summary {
         let pipe = |(full, empty)| Occupancy { blocks: 1000, full, empty };
         Summary { sending: pipe(sending), receiving: pipe(receiving), ..Summary::default() }
-    }
-
-    fn held_by(word: &'static str) -> Figures {
-        Figures { limit: Some((word, word.to_owned())), ..Figures::default() }
-    }
-
-    #[test]
-    fn what_limited_a_transfer_is_told_from_both_views() {
-        let word = |summary: &Summary, figures: &Figures| limited_by(summary, figures).0;
-        let (slow_source, bursts) = (moved((0, 9), (0, 9)), moved((9, 0), (9, 0)));
-        assert_eq!(word(&slow_source, &held_by("round-trips")), "source");
-        assert_eq!(word(&slow_source, &held_by("path")), "path");
-        assert_eq!(word(&bursts, &held_by("path")), "path");
-        assert_eq!(word(&bursts, &Figures::default()), "destination");
-        let few = Summary { sending: Occupancy::default(), ..bursts };
-        assert_eq!(word(&few, &Figures::default()), "round-trips");
     }
 
     #[test]

@@ -3,8 +3,10 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::process::Command;
 
 use net::udp::UdpEndpoint;
 use net::{Credentials, Identity};
@@ -109,6 +111,70 @@ fn both_sides_must_ask_for_the_same_feedback() {
 }
 
 #[test]
+fn a_server_sets_owners_when_it_was_told_to() {
+    let home = Home::new();
+    let file = home.file("file", 10);
+    if chown(&file, Some(4321), Some(1234)).is_err() {
+        let name = "a_server_sets_owners_when_it_was_told_to";
+        return support::skip(name, "only root may give files away");
+    }
+    let own = rustix::process::geteuid().as_raw();
+    for (options, user) in [(&[][..], own), (&["--allow-owners"], 4321)] {
+        let server = home.serve(options);
+        home.succeed(&["cp", "--owner", "file", &server.url("")]);
+        assert_eq!(fs::metadata(home.path("root/file")).unwrap().uid(), user);
+    }
+}
+
+#[test]
+fn a_pattern_that_means_nothing_is_told_before_anybody_is_asked() {
+    let home = Home::new();
+    for wrong in [&["--exclude", "[z-a]"][..], &["--exclude", "*", "--include", "[z-a]"]] {
+        let said = home.fail(2, &[&["cp", "no such file", "lh://no.such.host/"], wrong].concat());
+        assert!(said.contains(wrong[wrong.len() - 2]) && said.contains("pattern"), "{said}");
+    }
+}
+
+#[test]
+fn a_copy_waits_for_its_time() {
+    let home = Home::new();
+    home.file("file", 10);
+    let server = home.serve(&[]);
+    let hour = Command::new("date").arg("+%H").output().unwrap().stdout;
+    let hour: u32 = text(&hour).trim().parse().unwrap();
+    let part =
+        |from: u32, until: u32| format!("{}:00-{}:00", (hour + from) % 24, (hour + until) % 24);
+    home.succeed(&["cp", "--schedule", &part(23, 2), "file", &server.url("now")]);
+    let later = ["cp", "--schedule", &part(2, 3), "file", &server.url("later")];
+    let mut child = support::start(&mut home.longhaul(&later));
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("waiting for"), "{said}");
+    support::send(&child, Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(support::names(&home.path("root")), ["now"]);
+    home.fail(2, &["cp", "--schedule", "22-6", "file", &server.url("")]);
+    home.fail(2, &["cp", "--schedule", "22:00-6:00", "-", &server.url("x")]);
+}
+
+#[test]
+fn hosts_are_called_as_the_user_likes() {
+    let home = Home::new();
+    home.file("file", 10);
+    let server = home.serve(&[]);
+    let hosts = format!("[lab]\naddress = {:?}\noptions = [\"--transport=tcp\"]", server.address());
+    fs::write(home.path("home/hosts.toml"), hosts).unwrap();
+    let said = text(&home.succeed(&["cp", "file", "lh://lab/one"]).stderr);
+    assert!(said.contains("over TCP"), "{said}");
+    let said = text(&home.succeed(&["cp", "--transport=udp", "file", "lh://lab/two"]).stderr);
+    assert!(said.contains("over UDP"), "{said}");
+    home.succeed(&["sync", "lh://lab/one", "three"]);
+    fs::write(home.path("home/hosts.toml"), "[lab]\noptions = [\"--no-such\"]").unwrap();
+    let said = home.fail(1, &["cp", "file", "lh://lab/one"]);
+    assert!(said.contains("hosts.toml") && said.contains("--no-such"), "{said}");
+}
+
+#[test]
 fn several_sources_go_into_a_directory() {
     let home = Home::new();
     for name in ["a", "b"] {
@@ -136,7 +202,9 @@ fn json_tells_the_beginning_and_the_end() {
     assert_eq!((&first["event"], &first["transport"]), (&"start".into(), &"udp".into()));
     assert_eq!(last["event"], "done");
     assert_eq!((&last["files"], &last["bytes"]), (&1.into(), &300_000.into()));
-    assert!(last["verified"] == true && last["limited_by"]["words"].is_string());
+    let limited = &last["limited_by"];
+    assert!(last["verified"] == true && limited["words"].is_string());
+    assert!(limited["evidence"].is_string() && limited["advice"].is_string());
     assert_eq!(text(&output.stderr), "");
 }
 

@@ -249,6 +249,39 @@ fn a_missing_program_is_told_with_what_to_do() {
 }
 
 #[test]
+fn what_is_missing_is_put_there_on_demand() {
+    let Some(far) = Sshd::start("what_is_missing_is_put_there_on_demand") else { return };
+    far.home.file("file", 1000);
+    let program = far.home.path("far/.local/bin/longhaul");
+    fs::remove_file(&program).unwrap();
+    assert!(far.fail(&["cp", "file", "far:"]).contains("--bootstrap"));
+    far.succeed(&["cp", "--bootstrap", "file", "far:"]);
+    far.succeed(&["cp", "file", "far:again"]);
+    assert!(fs::read(&program).unwrap() == fs::read(env!("CARGO_BIN_EXE_longhaul")).unwrap());
+    far.succeed(&["cp", "--bootstrap", "--remote-path", "~/own/lh", "file", "far:third"]);
+    assert!(far.home.path("far/own/lh").is_file() && far.home.path("far/third").is_file());
+}
+
+#[test]
+fn a_copy_between_two_hosts_does_not_pass_here() {
+    let Some(far) = Sshd::start("a_copy_between_two_hosts_does_not_pass_here") else { return };
+    plant(&far.home.folder("far/tree"));
+    // On the far side the same ssh leads to the same hosts.
+    let ssh = format!("ssh -F {}", far.home.path("ssh_config").display());
+    let script =
+        format!("#!/bin/sh\nLONGHAUL_SSH='{ssh}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_longhaul"));
+    fs::write(far.home.path("far/.local/bin/longhaul"), script).unwrap();
+    let expected = fingerprint(&far.home.path("far/tree"));
+    let copied = far.succeed(&["cp", "far:tree", "guest:there"]);
+    assert!(text(&copied.stderr).contains("verified"), "{}", text(&copied.stderr));
+    assert_eq!(fingerprint(&far.home.path("guest/there")), expected);
+    let said = far.fail(&["cp", "far:nothing", "guest:x"]);
+    assert!(said.contains("nothing"), "{said}");
+    let mut key = far.command(&["cp", "--key", "k", "far:tree", "guest:x"]);
+    assert_eq!(finish(start(&mut key)).status.code(), Some(2));
+}
+
+#[test]
 fn a_login_that_fails_is_told() {
     let Some(far) = Sshd::start("a_login_that_fails_is_told") else { return };
     far.home.file("file", 1000);

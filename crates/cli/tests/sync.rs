@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 
 use support::{Home, fingerprint, plant, text};
 
@@ -76,7 +79,40 @@ fn patterns_are_for_copies_too() {
         names.sort();
         assert_eq!(names, ["a.c", "keep.o"]);
     }
-    let said = home.fail(1, &["cp", "--exclude", "[z-a]", "tree", &there]);
-    assert!(said.contains("pattern"), "{said}");
     home.fail(2, &["cp", "--include", "x", "tree", &there]);
+}
+
+#[test]
+fn a_manifest_is_one_that_b3sum_checks() {
+    let name = "a_manifest_is_one_that_b3sum_checks";
+    if Command::new("b3sum").arg("--version").output().is_err() {
+        return support::skip(name, "there is no b3sum");
+    }
+    let home = Home::new();
+    plant(&home.folder("tree"));
+    // Which b3sum cannot be told.
+    fs::remove_file(home.path("tree").join(OsStr::from_bytes(b"\xff\xfe"))).unwrap();
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    let check = |folder: &str, manifest: &str, fails: bool| {
+        let mut b3sum = Command::new("b3sum");
+        b3sum.args(["--check", "--quiet"]).arg(home.path(manifest)).current_dir(home.path(folder));
+        let checked = support::finish(support::start(&mut b3sum));
+        assert_eq!(checked.status.success(), !fails, "{}", text(&checked.stderr));
+    };
+    home.succeed(&["cp", "--manifest", "sent", "tree", &there]);
+    check("", "sent", false);
+    home.succeed(&["sync", "--manifest", "stood", "tree", &there]);
+    check("root/there", "stood", false);
+    home.succeed(&["sync", "--manifest", "came", &there, "back"]);
+    check("back", "came", false);
+    assert_eq!(fs::read(home.path("stood")).unwrap(), fs::read(home.path("came")).unwrap());
+    fs::write(home.path("back/deep/er/odd"), "other").unwrap();
+    check("back", "came", true);
+    for wrong in [&["-n"][..], &["--verify-only"]] {
+        home.fail(2, &[&["sync", "--manifest", "m", "tree", &there], wrong].concat());
+    }
+    home.fail(2, &["cp", "--manifest", "m", &server.url("there/one"), "-"]);
+    let said = home.fail(1, &["cp", "--manifest", "no/place", "tree", "lh://no.such.host/"]);
+    assert!(said.contains("cannot write the manifest no/place"), "{said}");
 }

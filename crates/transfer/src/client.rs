@@ -12,6 +12,7 @@ use crate::error::TransferError;
 use crate::exchange::{Hello, pour, receive, send};
 use crate::filter::Filter;
 use crate::journal::TransferId;
+use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
@@ -31,6 +32,9 @@ pub struct Options {
     pub id: Option<TransferId>,
     /// What is asked of the side that sends.
     pub terms: Terms,
+    /// Is told the hashes of all files of the transfer: of a [`put`] as they were read here, of a
+    /// [`get`] as they stand here. Files that did not move are read for it.
+    pub manifest: Option<Manifest>,
 }
 
 /// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
@@ -56,7 +60,8 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     // Who goes on leaves out what was sent: of two files for one place, the first would win then.
     let id = options.id.filter(|_| are_apart(&list) && !rehearses);
     let preamble = request(&Message::Put { destination, into_directory, id, rehearses, patterns });
-    let sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
+    let mut sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
+    sources.manifest = options.manifest.clone();
     send(stream, preamble, Hello::Expected, sources).await
 }
 
@@ -94,7 +99,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
     options: &Options,
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
-    let terms = options.terms.clone();
+    let terms = Terms { lists: options.manifest.is_some(), ..options.terms.clone() };
     let Terms { owner, compare, removes, rehearses, .. } = terms;
     let filter = Filter::new(&told(&terms.patterns)?).map_err(TransferError::Near)?;
     let preamble = request(&Message::Get { source: typed(remote)?, terms });
@@ -106,6 +111,7 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
         .rehearsed(rehearses)
         .protecting(filter)
         .owning(owner)
+        .listing(options.manifest.clone())
         .expecting(name);
     receive(stream, preamble, Hello::Expected, destination, progress.clone()).await
 }

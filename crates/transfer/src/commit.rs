@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use crate::attributes::Attributes;
 use crate::error::{explain, is_fatal};
 use crate::journal::{Journal, Record};
+use crate::manifest::Manifest;
 use crate::meta::{Meta, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::progress::Progress;
@@ -54,6 +55,8 @@ pub(crate) struct Pending {
     pub file: Arc<File>,
     pub size: u64,
     pub tag: Tag,
+    /// What a manifest is told when it stands: its name and hash.
+    pub listed: Option<(RelPath, [u8; blake3::OUT_LEN])>,
 }
 
 /// One more name of a file that was sent.
@@ -65,6 +68,8 @@ pub(crate) struct Linked {
     pub origin: RelPath,
     pub directory: Arc<OwnedFd>,
     pub to: OsString,
+    /// What a manifest is told when it stands: its name, and that file's.
+    pub listed: Option<(RelPath, RelPath)>,
 }
 
 /// A file that is arriving, when it has come so far.
@@ -124,6 +129,8 @@ pub(crate) struct Report {
     pub stood: AtomicU64,
     /// Paths of which something stands there perhaps, and not what was sent.
     pub failed: Mutex<HashSet<Vec<u8>>>,
+    /// Is told the hashes of all files.
+    pub manifest: Option<Manifest>,
     /// Somebody was told that extended attributes are not kept.
     pub told_extended: AtomicBool,
 }
@@ -257,9 +264,12 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             report.judge(&entry.path, &error)?;
             continue;
         }
-        let Pending { path, size, tag, .. } = entry;
+        let Pending { path, size, tag, listed, .. } = entry;
         counts.files += 1;
         counts.bytes += size;
+        if let (Some(manifest), Some((sent, hash))) = (&report.manifest, listed) {
+            manifest.add(&sent, hash);
+        }
         records.extend(Meta::of(&entry.file).map(|Meta { modified, inode, .. }| {
             Record::Installed { tag, path, size, modified, inode }
         }));
@@ -269,9 +279,14 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
         }
     }
     for mut linked in batch.linked {
-        match linked.make(report) {
-            Ok(()) => counts.files += 1,
-            Err(error) => report.judge(&linked.path, &error)?,
+        match (linked.make(report), &linked.listed) {
+            (Ok(()), listed) => {
+                counts.files += 1;
+                if let (Some(manifest), Some((sent, of))) = (&report.manifest, listed) {
+                    manifest.add_name(sent, of);
+                }
+            }
+            (Err(error), _) => report.judge(&linked.path, &error)?,
         }
         touched.push(linked.temp.directory().clone());
     }

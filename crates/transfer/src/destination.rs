@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use crate::error::explain;
 use crate::filter::Filter;
 use crate::journal::TransferId;
+use crate::manifest::Manifest;
 use crate::meta::Meta;
 use crate::place::Place;
-use crate::relpath::{PathError, RelPath};
+use crate::relpath::{PathError, RelPath, names};
 use crate::tree::Tree;
 
 /// A destination as it was typed.
@@ -33,6 +34,8 @@ pub(crate) struct Destination {
     pub rehearses: bool,
     /// What it fits is not removed.
     pub filter: Option<Filter>,
+    /// Is told the hashes of all files.
+    pub manifest: Option<Manifest>,
     /// The first name of all that may come, when only one was asked for.
     pub expected: Option<RelPath>,
 }
@@ -53,6 +56,7 @@ impl Destination {
             owns: false,
             rehearses: false,
             filter: None,
+            manifest: None,
             expected: None,
         }
     }
@@ -75,6 +79,11 @@ impl Destination {
     /// Users and groups are set as the sender names them.
     pub fn owning(self, owns: bool) -> Self {
         Self { owns, ..self }
+    }
+
+    /// All files are listed.
+    pub fn listing(self, manifest: Option<Manifest>) -> Self {
+        Self { manifest, ..self }
     }
 
     /// With a journal.
@@ -104,8 +113,9 @@ impl Destination {
         let (directory, name) = self.open().map_err(|error| named(explain(&error)))?;
         let name = name.map(|name| RelPath::new(name.into_encoded_bytes())).transpose();
         let name = name.map_err(|error| named(error.to_string()))?;
-        let is_contents = first.as_bytes().is_empty();
-        Ok(Target { tree: Tree::new(directory), name, is_contents })
+        // Cannot fail: a name of a clean path.
+        let top = RelPath::new(names(first.as_bytes()).next().unwrap_or_default().to_vec());
+        Ok(Target { tree: Tree::new(directory), name, top: top.unwrap_or_default() })
     }
 
     /// The directory to write in, and the new name of what comes, if it takes one.
@@ -137,10 +147,10 @@ impl Destination {
 /// A destination that was opened.
 pub(crate) struct Target {
     pub tree: Tree,
-    /// What comes is given this name instead of its own.
+    /// What comes is given this name instead of its own, or is put below it when it has none.
     name: Option<RelPath>,
-    /// Or, when it has none, is put below it.
-    is_contents: bool,
+    /// The sender's own name for that; empty when it has none.
+    top: RelPath,
 }
 
 impl Target {
@@ -148,16 +158,16 @@ impl Target {
     pub fn locate(&self, path: &RelPath) -> Result<RelPath, PathError> {
         match &self.name {
             None => Ok(path.clone()),
-            Some(name) if self.is_contents => name.join(path.as_bytes()),
+            Some(name) if self.top.as_bytes().is_empty() => name.join(path.as_bytes()),
             Some(name) => path.with_first(name.as_path().as_os_str()),
         }
     }
 
     /// How the sender calls what is at a place in the tree.
     pub fn sent(&self, at: &RelPath) -> RelPath {
-        let Some(name) = self.name.as_ref().filter(|_| self.is_contents) else { return at.clone() };
+        let Some(name) = &self.name else { return at.clone() };
         let below = at.as_bytes().strip_prefix(name.as_bytes()).unwrap_or_default();
-        RelPath::new(below.strip_prefix(b"/").unwrap_or(below).to_vec()).unwrap_or_default()
+        self.top.join(below.strip_prefix(b"/").unwrap_or(below)).unwrap_or_default()
     }
 }
 
@@ -168,10 +178,13 @@ mod tests {
     #[test]
     fn what_is_called_otherwise_here_is_known_by_the_name_it_was_sent_under() {
         let path = |path: &str| RelPath::new(path.into()).unwrap();
-        for (name, place) in [(None, "a/b"), (Some(path("new")), "new/a/b")] {
+        let new = || Some(path("new"));
+        for (name, first, place) in
+            [(None, "a", "a/b"), (new(), "", "new/a/b"), (new(), "a", "new/b"), (None, "", "a/b")]
+        {
             let top = std::env::temp_dir();
             let tree = Tree::new(std::fs::File::open(top).unwrap().into());
-            let target = Target { tree, name, is_contents: true };
+            let target = Target { tree, name, top: path(first) };
             assert_eq!(target.locate(&path("a/b")).unwrap(), path(place));
             assert_eq!(target.sent(&path(place)), path("a/b"));
         }

@@ -126,6 +126,7 @@ pub(crate) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     finished(counter).await;
     let at = net::clock::now();
     if let Ok((counts, ..)) = &confirmed {
+        sources.progress.end();
         // Until the end of this direction has arrived, a receiver with a journal keeps it.
         let journal = counts.files > 1 || counts.bytes >= CHECKPOINT;
         let patience = if journal { FAREWELL } else { Duration::ZERO };
@@ -145,7 +146,9 @@ async fn confirmation(
     let progress = &sources.progress;
     let mut notes = Notes::default();
     loop {
-        match read_message(stream).await? {
+        let message = read_message(stream).await?;
+        progress.hear();
+        match message {
             Message::Progress { files, bytes } => {
                 progress.set_files(files);
                 progress.set_bytes(bytes);
@@ -183,7 +186,10 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     let (mut reading, mut writing) = tokio::io::split(stream);
     let (filler, emptier) = pipe();
     let (replies, outgoing) = mpsc::channel(REPLIES);
-    let worker = spawn_blocking(move || sink::run(emptier, replies, destination, progress));
+    let worker = spawn_blocking({
+        let progress = progress.clone();
+        move || sink::run(emptier, replies, destination, progress)
+    });
 
     let filling = async {
         hello.read(&mut reading).await?;
@@ -195,6 +201,7 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     match (finished(worker).await, pumped) {
         // All is on the disk, so that a reply which did not get through fails the sender alone.
         (Ok((summary, journal)), _) => {
+            progress.end();
             // The sender's end of the stream, so that closing ours does not cut off the last word.
             // A sender that has heard it closes at once, often before it acknowledges our end.
             let heard = drain(&mut reading).await;

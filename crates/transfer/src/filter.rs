@@ -36,6 +36,14 @@ impl Filter {
     }
 }
 
+/// Whether a pattern of [`crate::wire::Terms`] can be understood.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
+    Filter::new(&[pattern.to_owned()]).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,6 +57,7 @@ mod filter;
 mod had;
 mod hash;
 mod journal;
+mod manifest;
 mod meta;
 mod notes;
 mod pack;
@@ -81,9 +82,11 @@ pub mod wire;
 
 pub use client::{Options, get, get_stream, put, put_stream};
 pub use error::TransferError;
+pub use filter::check_pattern;
 pub use journal::{
     MAGIC as JOURNAL_MAGIC, TransferId, example as journal_example, records as journal_records,
 };
+pub use manifest::Manifest;
 pub use notes::{NOTES_MAX, Note, NoteKind, Notes};
 pub use pipe::Occupancy;
 pub use place::Place;

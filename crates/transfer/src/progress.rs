@@ -1,6 +1,6 @@
 //! What a progress bar samples while a transfer runs.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A handle on a running transfer's counters; clones share them.
@@ -11,6 +11,8 @@ pub struct Progress(Arc<Counters>);
 struct Counters {
     bytes: AtomicU64,
     files: AtomicU64,
+    heard: AtomicU64,
+    is_over: AtomicBool,
     totals: Mutex<Option<(u64, u64)>>,
     current: Mutex<Vec<u8>>,
 }
@@ -26,6 +28,9 @@ pub struct Sample {
     pub files: u64,
     /// Files there are, once they have been counted.
     pub files_total: Option<u64>,
+    /// Pieces of the stream that have come from the other side: while this grows, the stream carries
+    /// data, be it no file's.
+    pub heard: u64,
     /// The file that this side is at; characters that a terminal would obey are replaced.
     pub current: String,
 }
@@ -45,8 +50,25 @@ impl Progress {
             bytes_total: totals.map(|(_, bytes)| bytes),
             files: self.0.files.load(Relaxed),
             files_total: totals.map(|(files, _)| files),
+            heard: self.0.heard.load(Relaxed),
             current: crate::notes::printable(&String::from_utf8_lossy(&current)),
         }
+    }
+
+    /// Whether everything is done, and only the stream's own end is still to come: to begin again
+    /// would be in vain.
+    pub fn is_over(&self) -> bool {
+        self.0.is_over.load(Relaxed)
+    }
+
+    /// Something has come from the other side.
+    pub(crate) fn hear(&self) {
+        self.0.heard.fetch_add(1, Relaxed);
+    }
+
+    /// What follows is good manners.
+    pub(crate) fn end(&self) {
+        self.0.is_over.store(true, Relaxed);
     }
 
     /// Files installed and bytes written.

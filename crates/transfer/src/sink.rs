@@ -55,6 +55,7 @@ pub(crate) fn run(
         journal,
         stood: AtomicU64::new(0),
         failed: Mutex::default(),
+        manifest: destination.manifest.clone(),
         told_extended: AtomicBool::new(false),
     };
     let (taken, committed) = thread::scope(|scope| {
@@ -171,6 +172,7 @@ impl<'a> Sink<'a> {
         let committed = self.commit();
         let (occupancy, kept) = taken?;
         committed.and_then(|()| self.remove())?;
+        self.complete_manifest()?;
         // After a copy that has left something out, the same command goes on.
         if !self.report.is_partial() {
             for part in std::mem::take(&mut self.parts) {
@@ -183,6 +185,7 @@ impl<'a> Sink<'a> {
     fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
         let mut decoder = Decoder::default();
         while let Some(block) = pipe.next() {
+            self.report.progress.hear();
             let mut input = &block[..];
             while let Some(item) = decoder.next(&mut input)? {
                 match item {
@@ -249,9 +252,13 @@ impl<'a> Sink<'a> {
             Message::Names { path, names, is_last } if self.destination.removes => {
                 return self.keep_names(&path, names, is_last);
             }
-            Message::Mend { .. } | Message::Compare { .. } | Message::Names { .. } => {
-                return Err(WireError::Unasked.into());
+            Message::Stays { path } if self.destination.expects(&path) => {
+                self.report.manifest.as_ref().ok_or(WireError::Unasked)?.owe(&path);
             }
+            Message::Mend { .. }
+            | Message::Compare { .. }
+            | Message::Names { .. }
+            | Message::Stays { .. } => return Err(WireError::Unasked.into()),
             Message::File { path, size, tag, attributes } => {
                 let kind = FileType::RegularFile;
                 let header = Header { kind, path, size, tag, attributes };
@@ -340,6 +347,11 @@ impl<'a> Sink<'a> {
         }
         self.target = Some(target);
         Ok(())
+    }
+
+    /// The name by which a manifest, if there is one, is to list what is at a place.
+    fn sent(&self, at: &RelPath) -> Option<RelPath> {
+        self.report.manifest.as_ref().and(self.target.as_ref()).map(|target| target.sent(at))
     }
 
     fn tree(&mut self) -> &mut Tree {
@@ -440,7 +452,8 @@ impl<'a> Sink<'a> {
         let Header { path, tag, attributes, .. } = header;
         self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
         self.batch.bytes += size;
-        self.batch.pending.push(Pending { temp, name, path, file, size, tag });
+        let listed = self.sent(&path).map(|sent| (sent, *hash));
+        self.batch.pending.push(Pending { temp, name, path, file, size, tag, listed });
         if self.batch.is_full() { self.commit() } else { Ok(()) }
     }
 

@@ -20,7 +20,7 @@ use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
 use crate::reading::{Layout, Next, is_ready};
 use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
-use crate::standing::Standing;
+use crate::standing::{Standing, contents};
 use crate::summary::Kept;
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::{
@@ -162,10 +162,13 @@ impl<'a> Sender<'a> {
             && then.is_as(meta)
         {
             let (path, to) = (path.clone(), to.clone());
+            if let Some(manifest) = &self.sources.manifest {
+                manifest.add_name(&path, &to);
+            }
             return self.message(&Message::Link { path, to });
         }
         let is_there = if self.sources.had.holds(&meta.tag(path)) {
-            self.keep(meta.size);
+            self.keep(path, meta.size, open)?;
             true
         } else if self.stands(path, open, meta)? {
             true
@@ -218,8 +221,8 @@ impl<'a> Sender<'a> {
         let failed = match sent {
             Ok(false) => {
                 // It was told on the way that all of it is there.
-                self.keep(before.size);
                 self.message(&Message::Abandon)?;
+                self.keep(path, before.size, &|| file.try_clone())?;
                 return ControlFlow::Continue(true);
             }
             Ok(true)
@@ -232,7 +235,13 @@ impl<'a> Sender<'a> {
             Err(error) => Some(explain(&error.into())),
         };
         match &failed {
-            None => self.message(&Message::End { hash: hasher.finalize() })?,
+            None => {
+                let hash = hasher.finalize();
+                if let Some(manifest) = &self.sources.manifest {
+                    manifest.add(path, hash);
+                }
+                self.message(&Message::End { hash })?;
+            }
             Some(reason) => {
                 self.note(NoteKind::Failed, path, reason)?;
                 self.message(&Message::Abandon)?;
@@ -328,10 +337,32 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// A file is there already.
-    fn keep(&mut self, size: u64) {
+    /// A file is there already. A manifest lists it all the same: this side's own is told its hash, the
+    /// receiver's its name.
+    fn keep(
+        &mut self,
+        path: &RelPath,
+        size: u64,
+        open: &dyn Fn() -> std::io::Result<OwnedFd>,
+    ) -> ControlFlow<()> {
         self.kept.files += 1;
         self.kept.bytes += size;
+        if self.sources.terms.lists {
+            return self.message(&Message::Stays { path: path.clone() });
+        }
+        let manifest = self.sources.manifest.as_ref();
+        let Some(manifest) = manifest.filter(|manifest| !manifest.knows(path)) else {
+            return ControlFlow::Continue(());
+        };
+        match open().and_then(|file| Ok(contents(file, || !self.pipe.is_closed())?)) {
+            Ok(hash) => manifest.add(path, hash),
+            Err(_) if self.pipe.is_closed() => return ControlFlow::Break(()),
+            Err(error) => {
+                let reason = format!("it is not in the manifest: {}", explain(&error));
+                self.note(NoteKind::Failed, path, &reason)?;
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// Goes on where the receiver has got to.

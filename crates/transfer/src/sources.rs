@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::delta::{DELTA_MIN, Versions};
 use crate::had::Had;
+use crate::manifest::Manifest;
 use crate::meta::Meta;
 use crate::place::Place;
 use crate::progress::Progress;
@@ -28,13 +29,15 @@ pub(crate) struct Sources {
     pub had: Had,
     /// Of large files that stand there otherwise.
     pub versions: Versions,
+    /// Is told the hashes of all files.
+    pub manifest: Option<Manifest>,
 }
 
 impl Sources {
     pub fn new(place: Place, list: Vec<Source>, terms: Terms, progress: Progress) -> Self {
         let (had, versions) = <(Had, Versions)>::default();
         let (totals, ended) = (OnceLock::new(), AtomicBool::new(false));
-        Self { place, list, terms, progress, totals, ended, had, versions }
+        Self { place, list, terms, progress, totals, ended, had, versions, manifest: None }
     }
 
     /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for

@@ -53,7 +53,7 @@ pub use decoder::{Decoder, Item};
 pub const MAGIC: [u8; 8] = *b"longhaul";
 
 /// The version of the protocol that this release speaks.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Length of the hello.
 pub const HELLO_LEN: usize = MAGIC.len() + 2;
@@ -101,6 +101,8 @@ pub struct Terms {
     pub patterns: Vec<String>,
     /// Bytes are packed where that pays.
     pub packs: bool,
+    /// The sender names also the files that the receiver has already.
+    pub lists: bool,
 }
 
 /// What the two sides say to each other, besides the bytes of files.
@@ -190,6 +192,11 @@ pub enum Message {
         path: RelPath,
         /// To be set.
         attributes: Attributes,
+    },
+    /// A file is not sent, for an equal one stands there: told when the client `lists` them.
+    Stays {
+        /// Which.
+        path: RelPath,
     },
     /// Tell what stands at this path and below it: many `Stands`, then `Told`.
     Compare {

@@ -249,6 +249,7 @@ async fn a_hostile_server_learns_and_removes_nothing_unasked() {
         Message::Names { path: path("x"), names: Vec::new(), is_last: true },
         Message::Mend { path: path("x/mine"), attributes: Attributes::default() },
         Message::Ask { path: path("x/mine") },
+        Message::Stays { path: path("x/mine") },
     ] {
         let frames = [messages([directory("x"), message, FINISH])];
         get_frames(folder.path(), &frames).await.unwrap_err();

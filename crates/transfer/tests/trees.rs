@@ -3,15 +3,18 @@
 mod common;
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use common::{get_from, look, put_to, tree};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
-use tokio::io::duplex;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use transfer::{NoteKind, Summary};
+use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, TransferId, put, serve};
 
 async fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -172,4 +175,60 @@ async fn special_files_are_skipped_and_missing_ones_fail_alone() {
         let note = note.to_string();
         assert!(note.contains(name) && note.contains(kind), "{note}");
     }
+}
+
+/// A stream whose end never gets through.
+struct Endless(DuplexStream);
+
+impl AsyncRead for Endless {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Endless {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_that_only_says_goodbye_is_known_to_be_over() {
+    let (source, root) = (tree(4, 20_000), TempDir::new().unwrap());
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let id = Some(TransferId::of([&b"goodbye"[..]]));
+    let options = Options { id, ..Options::default() };
+    let (near, far) = duplex(1000);
+    let sources = [source.path().join("tree")];
+    let putting = put(Endless(near), &sources, Path::new(""), &options, &progress);
+    let serving = serve(far, root.path(), &allowed);
+    let over = async {
+        assert!(!progress.is_over());
+        while !progress.is_over() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = over => {}
+        both = async { tokio::join!(putting, serving) } => panic!("it waits to say so: {both:?}"),
+    }
+    assert!(progress.sample().heard > 0);
+    assert_eq!(look(&root.path().join("tree")), look(&source.path().join("tree")));
 }

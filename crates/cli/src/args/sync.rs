@@ -13,7 +13,7 @@ use crate::address::Location;
 /// large file that has changed, only the pieces that its version there does not have. Done again, it
 /// does nothing.
 #[derive(Args)]
-#[command(after_help = EXIT_CODES, after_long_help = SYNC_LONG_HELP)]
+#[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = SYNC_LONG_HELP)]
 pub struct Sync {
     /// What is to be had: a file or directory, written as for `cp`
     #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(Location::read))]
@@ -25,13 +25,13 @@ pub struct Sync {
     #[arg(long)]
     pub delete: bool,
     /// Change nothing, and say what would be done
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, conflicts_with = "manifest")]
     pub dry_run: bool,
     /// Tell equal files by their BLAKE3 hashes, for which both sides read all of them
     #[arg(short = 'c', long)]
     pub checksum: bool,
     /// Change nothing, compare every byte by BLAKE3, and say what differs (exit code 1)
-    #[arg(long, conflicts_with_all = ["dry_run", "delete"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "delete", "manifest"])]
     pub verify_only: bool,
     #[command(flatten)]
     pub way: Way,

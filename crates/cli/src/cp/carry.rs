@@ -5,6 +5,7 @@ use net::NetError;
 use net::udp::UdpEndpoint;
 use rustix::process::Signal;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::{Kept, Summary, TransferError};
@@ -16,6 +17,7 @@ use super::{Job, show};
 use crate::keys::{self, Introduction};
 use crate::paths::Paths;
 use crate::progress;
+use crate::serve::end_of_input;
 use crate::signals::Signals;
 use crate::ssh::Session;
 use crate::summary::{Figures, Total};
@@ -28,8 +30,16 @@ const IN_VAIN_MAX: u32 = 3;
 
 /// How a transfer came to its end.
 pub enum End {
-    Done(Box<(Summary, Figures)>),
+    Done(Box<Moved>),
     Stopped(Signal),
+}
+
+/// What a transfer did.
+pub struct Moved {
+    pub summary: Summary,
+    pub figures: Figures,
+    /// For how long it was not its time.
+    pub paused: Duration,
 }
 
 /// Does the whole job.
@@ -38,36 +48,84 @@ pub fn carry(job: &Job) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let (mut endpoint, mut peer) = (None, None);
-        let end = tokio::select! {
-            end = connect_and_move(job, &mut peer, &mut endpoint) => {
-                end.map(|moved| End::Done(Box::new(moved)))
+        let stop = async {
+            tokio::select! {
+                signal = signals.next() => signal,
+                () = end_of_input(), if job.options.until_eof => Signal::HUP,
             }
-            signal = signals.next() => Ok(End::Stopped(signal)),
         };
-        if let Some(endpoint) = endpoint {
-            // So that the other side learns of the end now, and not by a time-out.
-            let _ = tokio::time::timeout(FAREWELL, UdpEndpoint::idle(&endpoint)).await;
-        }
-        match (peer, end) {
-            (Some(Peer::Ssh(mut session)), Err(error)) => match session.ended() {
-                Some(status) => Err(error.context(format!("ssh has ended with {status}"))),
-                None => Err(error),
-            },
-            (Some(Peer::Ssh(session)), end) => {
-                session.end().await;
-                end
+        tokio::pin!(stop);
+        let mut done = Done::default();
+        loop {
+            tokio::select! {
+                () = wait_for_its_time(job, &mut done) => {}
+                signal = &mut stop => return Ok(End::Stopped(signal)),
             }
-            (_, end) => end,
+            if let Some(end) = sit(job, stop.as_mut(), &mut done).await? {
+                return Ok(end);
+            }
         }
     })
 }
 
+/// Waits until it may move.
+async fn wait_for_its_time(job: &Job, done: &mut Done) {
+    let Some(schedule) = job.options.schedule.filter(|schedule| !schedule.is_open()) else {
+        return;
+    };
+    show::tell(job, &format!("waiting for {schedule}"));
+    let begin = net::clock::now();
+    schedule.opened().await;
+    done.paused += net::clock::now().since(begin);
+}
+
+/// Waits until it may not move any more, and is not just saying goodbye.
+async fn its_time_is_over(job: &Job) {
+    let Some(schedule) = job.options.schedule else { return std::future::pending().await };
+    schedule.closed().await;
+    while job.is_parting() {
+        tokio::time::sleep(FAREWELL).await;
+    }
+}
+
+/// Does all that is left of the job; `None` when its time is over before.
+async fn sit(
+    job: &Job,
+    stop: Pin<&mut impl Future<Output = Signal>>,
+    done: &mut Done,
+) -> anyhow::Result<Option<End>> {
+    let (mut endpoint, mut peer) = (None, None);
+    let end = tokio::select! {
+        end = connect_and_move(job, done, &mut peer, &mut endpoint) => {
+            end.map(|()| Some(End::Done(Box::new(done.take()))))
+        }
+        signal = stop => Ok(Some(End::Stopped(signal))),
+        () = its_time_is_over(job) => Ok(None),
+    };
+    if let Some(endpoint) = endpoint {
+        // So that the other side learns of the end now, and not by a time-out.
+        let _ = tokio::time::timeout(FAREWELL, UdpEndpoint::idle(&endpoint)).await;
+    }
+    done.sittings += 1;
+    match (peer, end) {
+        (Some(Peer::Ssh(mut session)), Err(error)) => match session.ended() {
+            Some(status) => Err(error.context(format!("ssh has ended with {status}"))),
+            None => Err(error),
+        },
+        (Some(Peer::Ssh(session)), end) => {
+            session.end().await;
+            end
+        }
+        (_, end) => end,
+    }
+}
+
 async fn connect_and_move(
     job: &Job,
+    done: &mut Done,
     peer: &mut Option<Peer>,
     endpoint: &mut Option<UdpEndpoint>,
-) -> anyhow::Result<(Summary, Figures)> {
+) -> anyhow::Result<()> {
     let peer = peer.insert(match &job.far {
         Far::Server(server) => Peer::Server(Introduction {
             own: keys::load(&job.options.key)?,
@@ -77,14 +135,14 @@ async fn connect_and_move(
         }),
         Far::Ssh(login) => Peer::Ssh(Box::new(Session::start(login, &job.options.ssh).await?)),
     });
-    let (mut done, mut doubt) = <(Done, Doubt)>::default();
+    let mut doubt = Doubt::default();
     let mut link = link::connect(job, peer, endpoint, doubt).await?;
     let (mut furthest, mut in_vain) = (0, 0);
     loop {
         let beside = link.beside();
         let lost = tokio::select! {
-            moved = rest(job, &mut done, &mut link, peer) => match moved {
-                Ok(()) => return Ok((done.total.0, done.figures)),
+            moved = rest(job, done, &mut link, peer) => match moved {
+                Ok(()) => return Ok(()),
                 Err(error) => error,
             },
             better = link::better(job, beside, endpoint, &mut doubt) => {
@@ -122,22 +180,29 @@ async fn connect_and_move(
 struct Done {
     total: Total,
     figures: Figures,
-    requests: usize,
-    /// How often the way was changed.
+    /// How often it was begun again, over whatever way.
     sittings: usize,
+    paused: Duration,
+}
+
+impl Done {
+    fn take(&mut self) -> Moved {
+        let Self { total, figures, paused, .. } = std::mem::take(self);
+        Moved { summary: total.0, figures, paused }
+    }
 }
 
 /// All requests that are not done.
 async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyhow::Result<()> {
-    while done.requests < job.requests.len() {
-        let (mut summary, figures) = over(job, done.requests, link, peer).await?;
+    while job.finished.get() < job.requests.len() {
+        let (mut summary, figures) = over(job, job.finished.get(), link, peer).await?;
         if done.sittings > 0 {
             // Most of what was there is this copy's own.
             summary.kept = Kept::default();
         }
         done.total.add(summary);
         done.figures = figures;
-        done.requests += 1;
+        job.finished.update(|finished| finished + 1);
     }
     Ok(())
 }
@@ -232,6 +297,7 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
         into_directory: job.requests.len() > 1,
         id: job.requests[index].id(&job.far, job.terms.compare.is_some()),
         terms: job.terms.clone(),
+        manifest: job.manifest.clone(),
     };
     let moving = async {
         match &job.requests[index] {

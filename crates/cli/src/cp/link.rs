@@ -8,6 +8,7 @@ use net::tcp::{self, StripedStream};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transfer::Sample;
 
 use super::plan::Request;
 use super::{Job, show};
@@ -262,6 +263,7 @@ pub async fn better(
         doubt.put_off();
         if let Ok(link) = by_udp(job, address, &credentials, endpoint).await
             && carries_data(&link).await
+            && !job.is_parting()
         {
             show::started(job, &address.to_string(), &link, link.words());
             return link;
@@ -290,17 +292,41 @@ async fn carries_data(link: &Link) -> bool {
 /// Waits until it shows that UDP carries no data, though it is not silent: packets get lost, and
 /// nothing arrives. For ever, where there is no other way to go.
 pub async fn starved(job: &Job, connection: &UdpConnection) {
-    let mut before = (u64::MAX, u64::MAX - STARVING);
+    let mut before = None;
     while is_free(job) {
         tokio::time::sleep(SILENCE).await;
-        let stats = connection.stats();
-        let now = (job.meter.sample().bytes, stats.lost.0 + stats.missing + stats.probes);
-        if now.0 == before.0 && now.1 >= before.1 + STARVING {
+        let now = Pulse::of(&job.meter.sample(), &connection.stats());
+        if before.is_some_and(|before| now.is_starved_since(before)) {
             return;
         }
-        before = now;
+        before = Some(now);
     }
     std::future::pending().await
+}
+
+/// What a connection has brought the copy, and what it has cost. Its own packets count for nothing: they
+/// pass where data does not.
+#[derive(Clone, Copy)]
+struct Pulse {
+    /// Bytes that are at the destination.
+    moved: u64,
+    /// Pieces that came from the far side, which tells also what stands there.
+    heard: u64,
+    /// Packets that were lost, or asked for in vain.
+    troubles: u64,
+}
+
+impl Pulse {
+    fn of(sample: &Sample, stats: &transport::Stats) -> Self {
+        let troubles = stats.lost.0 + stats.missing + stats.probes;
+        Self { moved: sample.bytes, heard: sample.heard, troubles }
+    }
+
+    /// Whether nothing came of it but losses.
+    fn is_starved_since(self, before: Self) -> bool {
+        (self.moved, self.heard) == (before.moved, before.heard)
+            && self.troubles >= before.troubles + STARVING
+    }
 }
 
 /// Connects again after the connection was lost; silence is waited out.
@@ -349,4 +375,20 @@ fn met(job: &Job, introduction: &Introduction, meeting: &Meeting) -> anyhow::Res
 /// Whether nobody is there, so that another address may be tried.
 pub fn is_absence(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(NetError::is_absence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_compares_is_not_starved_by_losses_alone() {
+        let before = Pulse { moved: 5, heard: 7, troubles: 100 };
+        let later =
+            |moved, heard, troubles| Pulse { moved, heard, troubles }.is_starved_since(before);
+        assert!(later(5, 7, 100 + STARVING));
+        assert!(!later(5, 7, 99 + STARVING), "bad luck");
+        assert!(!later(5, 8, 10_000), "it is told what stands there");
+        assert!(!later(6, 7, 10_000), "it moves");
+    }
 }

@@ -1,28 +1,34 @@
 //! `longhaul cp` and `sync`: files and trees to another host or from it. `plan` reads what was asked for, `link`
-//! finds a way to the far side, `carry` moves the data over it, `paced` no faster than it may, `show` says
-//! how it went.
+//! finds a way to the far side, `carry` moves the data over it, `paced` no faster than it may and at the times
+//! of `schedule`, `show` says how it went. What goes from one far side to another, `between` leaves to them.
 
+mod between;
 mod carry;
 mod link;
 mod paced;
 mod plan;
+mod schedule;
 mod show;
 
+use std::cell::Cell;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use transfer::Manifest;
 use transfer::wire::{Compare, Terms};
 use transport::FeedbackKind;
 
 use crate::args::{Cli, Cp, Sync, Transport, Way};
 use crate::progress::Meter;
 use crate::qlog::Qlog;
-use carry::{End, carry};
+use carry::{End, Moved, carry};
 use plan::{Far, Request, check, plan};
 use show::Verdict;
 
 pub use link::is_absence;
+pub use schedule::Schedule;
 
 /// What there is to do.
 struct Job {
@@ -31,7 +37,11 @@ struct Job {
     options: Way,
     /// What is asked of the side that sends.
     terms: Terms,
+    /// Is told the hashes of all files.
+    manifest: Option<Manifest>,
     meter: Meter,
+    /// Requests that are done, goodbye and all.
+    finished: Cell<usize>,
     qlog: Qlog,
 }
 
@@ -40,12 +50,20 @@ impl Job {
     fn may_go_on(&self) -> bool {
         !self.requests.iter().any(Request::is_once)
     }
+
+    /// Whether all of the request at hand is there: over another way it would only begin again.
+    fn is_parting(&self) -> bool {
+        self.meter.over() > self.finished.get()
+    }
 }
 
 /// `longhaul cp`.
 pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
         return crate::ftp::copy(&options);
+    }
+    if let Some((login, locations)) = between::elsewhere(&options.sources, &options.destination) {
+        return between::run(&options, &login, locations);
     }
     let Cp { sources, destination, way } = options;
     let planned = plan(&sources, &destination);
@@ -96,16 +114,31 @@ fn carry_out(
     }
     let (output, meter) = (options.output, Meter::new(requests.len()));
     let goes_on = !requests.iter().any(Request::is_once);
+    let listed = options.manifest.clone().map(|path| (Manifest::default(), path));
     let start = net::clock::now();
-    let result = check(&requests).and_then(|()| {
+    let checked = check(&requests, options.manifest.as_deref());
+    let result = checked.and_then(|()| {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
-        carry(&Job { far, requests, options, terms, meter: meter.clone(), qlog })
+        let manifest = listed.as_ref().map(|(manifest, _)| manifest.clone());
+        let (meter, finished) = (meter.clone(), Cell::default());
+        carry(&Job { far, requests, options, terms, manifest, meter, finished, qlog })
     });
     let end = net::clock::now();
+    let result = result.and_then(|end| {
+        if let (End::Done(_), Some((manifest, path))) = (&end, &listed) {
+            let shown = path.display();
+            let written = manifest.write(path);
+            written.with_context(|| format!("all is copied, but not the manifest {shown}"))?;
+            show::bent_names(output, manifest);
+        }
+        Ok(end)
+    });
     match result {
         Ok(End::Done(moved)) => {
-            let elapsed = moved.0.confirmed.unwrap_or(end).since(start);
-            Ok(show::report(output, verdict, &moved.0, elapsed, &moved.1))
+            let Moved { summary, figures, paused } = *moved;
+            let elapsed = summary.confirmed.unwrap_or(end).since(start).saturating_sub(paused);
+            let figures = figures.with_processors(elapsed);
+            Ok(show::report(output, verdict, &summary, elapsed, &figures))
         }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter, goes_on)),
         Err(error) => {
@@ -143,6 +176,14 @@ fn check_options(options: &Way, far: &Far, requests: &[Request]) -> Result<(), S
             "--feedback goes with --transport udp, and with lh://, whose server is told the same",
         ),
         (options.logs.qlog.is_some() && not_udp, "--qlog goes with --transport udp"),
+        (
+            options.schedule.is_some() && requests.iter().any(Request::is_once),
+            "--schedule goes with files, and not with standard input or output, which cannot wait",
+        ),
+        (
+            options.manifest.is_some() && requests.iter().any(Request::is_once),
+            "--manifest goes with files, and not with standard input or output",
+        ),
         (
             options.output.json && is_output,
             "--json writes to standard output, which the file is to go to",

@@ -35,9 +35,11 @@ impl<S> Paced<S> {
         Self { stream, rate, begun, held: Duration::ZERO, due: begun, timer: None }
     }
 
-    /// The rate, if it held the stream back for most of the time.
-    pub fn held_by(&self) -> Option<Rate> {
-        self.rate.filter(|_| self.held * 2 > net::clock::now().since(self.begun))
+    /// The rate and the share of the time for which it held the stream back, if that was most of it.
+    pub fn held_by(&self) -> Option<(Rate, f64)> {
+        let whole = net::clock::now().since(self.begun).as_secs_f64();
+        let share = self.held.as_secs_f64() / whole.max(1e-9);
+        self.rate.filter(|_| share > 0.5).map(|rate| (rate, share.min(1.0)))
     }
 
     /// The stream itself.

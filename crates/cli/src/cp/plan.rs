@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use transfer::TransferId;
+use transfer::{Manifest, TransferId};
 
 use crate::address::{Location, Login, OverSsh, Remote, Server};
 
@@ -126,7 +126,11 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
 }
 
 /// Finds what is bound to fail before anybody is asked.
-pub fn check(requests: &[Request]) -> anyhow::Result<()> {
+pub fn check(requests: &[Request], manifest: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(path) = manifest {
+        Manifest::check(path)
+            .with_context(|| format!("cannot write the manifest {}", path.display()))?;
+    }
     for request in requests {
         match request {
             Request::Put { sources, .. } => {

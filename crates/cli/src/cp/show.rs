@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
-use transfer::Summary;
+use transfer::{Manifest, Summary};
 use units::Bytes;
 
 use super::Job;
@@ -28,6 +28,17 @@ pub fn started(job: &Job, server: &str, link: &Link, words: &str) {
 pub fn tell(job: &Job, news: &str) {
     if !job.options.output.quiet && !job.options.output.json {
         tell!("longhaul: {news}");
+    }
+}
+
+/// Not every name can stand in a manifest.
+pub fn bent_names(output: Output, manifest: &Manifest) {
+    let bent = manifest.bent();
+    if bent > 0 && !output.quiet && !output.json {
+        tell!(
+            "longhaul: {bent} names in the manifest are no UTF-8, which b3sum cannot read: they stand \
+             there with U+FFFD, and it will not find them"
+        );
     }
 }
 

@@ -63,6 +63,10 @@ pub fn copy(options: &Cp) -> anyhow::Result<ExitCode> {
         options.way.filter.exclude.is_empty(),
         "--exclude goes with [USER@]HOST:PATH and lh://"
     );
+    anyhow::ensure!(
+        options.way.manifest.is_none(),
+        "--manifest goes with [USER@]HOST:PATH and lh://"
+    );
     let output = options.way.output;
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();

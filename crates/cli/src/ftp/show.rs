@@ -50,7 +50,7 @@ pub async fn watch_for<T, E: From<anyhow::Error>>(
         Ok(signals) => signals,
         Err(error) => return (Err(error.into()), None),
     };
-    let meter = Meter::over(progress.clone());
+    let meter = Meter::of_one(progress.clone());
     let mut moving = std::pin::pin!(moving);
     let result = tokio::select! {
         done = &mut moving => (done, None),

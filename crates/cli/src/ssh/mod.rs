@@ -10,6 +10,7 @@
 //! port can be had there. After these lines the pipes are a [`Channel`]. The far side ends with its
 //! standard input, and so with ssh and with this side.
 
+mod bootstrap;
 mod channel;
 pub mod far;
 
@@ -37,7 +38,7 @@ const CHATTER: u64 = 64 << 10;
 /// Addresses of one host that are tried.
 const ADDRESSES: usize = 4;
 /// How long ssh may take to end once the far side was told to.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 /// By these codes shells tell that a program is not there, or cannot be run.
 const NOT_FOUND: i32 = 127;
 const NOT_RUNNABLE: i32 = 126;
@@ -64,10 +65,26 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the far side and waits until it is ready: the user may have a password to type.
+    /// Starts the far side and waits until it is ready: the user may have a password to type. Where it
+    /// is not there and the user wants that, it is put there first.
     pub async fn start(login: &Login, options: &Ssh) -> anyhow::Result<Self> {
+        match Self::start_there(login, options).await? {
+            Ok(session) => Ok(session),
+            Err(status) if options.bootstrap && is_missing(status) => {
+                let options = bootstrap::bootstrap(login, options).await?;
+                let started = Self::start_there(login, &options).await?;
+                started.map_err(|status| why_not(status, login, &options))
+            }
+            Err(status) => Err(why_not(status, login, options)),
+        }
+    }
+
+    /// Starts what is there, or gives how that has ended.
+    async fn start_there(login: &Login, options: &Ssh) -> anyhow::Result<Result<Self, ExitStatus>> {
         let key = SharedKey::from_bytes(home::random()?);
-        let mut child = command(login, options).spawn().context("cannot start ssh")?;
+        let mut command = command(login, options, &longhaul(options, &["far".to_owned()]));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start ssh")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (mut stdin, stdout) = pipes.context("ssh has no pipes")?;
         let mut stdout = BufReader::new(stdout);
@@ -78,14 +95,13 @@ impl Session {
         };
         let Ok(ready) = greeting.await else {
             drop((stdin, stdout));
-            let status = child.wait().await.context("cannot wait for ssh")?;
-            return Err(why_not(status, login, options));
+            return Ok(Err(child.wait().await.context("cannot wait for ssh")?));
         };
         let words: Vec<&str> = ready.split_whitespace().collect();
         let [port, address] = words[..] else { bail!("{} speaks otherwise", login.0) };
         let (port, address) = (port.parse()?, address.parse().ok());
         let channel = Mutex::new(Channel::new(stdout, stdin));
-        Ok(Self { child, channel, login: login.clone(), key, port, address })
+        Ok(Ok(Self { child, channel, login: login.clone(), key, port, address }))
     }
 
     /// Where the far side may be reached beside ssh. Behind a jump host or a forwarded port there
@@ -142,7 +158,8 @@ async fn line_after(
     }
 }
 
-fn command(login: &Login, options: &Ssh) -> Command {
+/// An ssh that runs a script there.
+pub fn command(login: &Login, options: &Ssh, script: &str) -> Command {
     let rsh = options.rsh.clone().or_else(|| std::env::var("LONGHAUL_SSH").ok());
     let rsh = rsh.filter(|rsh| !rsh.is_empty()).unwrap_or_else(|| "ssh".to_owned());
     // The shell takes the user's words apart, as git does with GIT_SSH_COMMAND.
@@ -151,8 +168,7 @@ fn command(login: &Login, options: &Ssh) -> Command {
     if is_ssh(&rsh) {
         command.args(KEPT_ALIVE);
     }
-    command.args([&login.0, &far_command(options)]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command.args([&login.0, script]).kill_on_drop(true);
     command
 }
 
@@ -162,22 +178,32 @@ fn is_ssh(rsh: &str) -> bool {
     program.rsplit('/').next() == Some("ssh")
 }
 
-/// What a shell of any kind is to run there.
-fn far_command(options: &Ssh) -> String {
-    let script = match &options.remote_path {
+/// What a shell of any kind is to run there: longhaul, with these words.
+pub fn longhaul(options: &Ssh, words: &[String]) -> String {
+    let words = Vec::from_iter(words.iter().map(|word| quoted(word))).join(" ");
+    in_shell(&match &options.remote_path {
         Some(path) => {
-            let path = match path.strip_prefix("~/") {
-                Some(below) => format!("\"$HOME\"/{}", quoted(below)),
-                None => quoted(path),
-            };
-            format!("[ -e {path} ] || exit {NOT_FOUND}; exec {path} far")
+            let path = shell_path(path);
+            format!("[ -e {path} ] || exit {NOT_FOUND}; exec {path} {words}")
         }
         None => format!(
             "PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; \
-             command -v longhaul >/dev/null || exit {NOT_FOUND}; exec longhaul far"
+             command -v longhaul >/dev/null || exit {NOT_FOUND}; exec longhaul {words}"
         ),
-    };
-    format!("sh -c {}", quoted(&script))
+    })
+}
+
+/// A script for a plain shell, whatever the user's own is.
+fn in_shell(script: &str) -> String {
+    format!("sh -c {}", quoted(script))
+}
+
+/// A path there as one word for a shell; `~/` is the user's home.
+fn shell_path(path: &str) -> String {
+    match path.strip_prefix("~/") {
+        Some(below) => format!("\"$HOME\"/{}", quoted(below)),
+        None => quoted(path),
+    }
 }
 
 /// One word for a shell.
@@ -185,7 +211,18 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Error {
+/// Whether longhaul is not there, or is none that can be started so.
+fn is_missing(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(NOT_FOUND | NOT_RUNNABLE | USAGE))
+}
+
+/// Whether a copy that was to be made there was not even begun.
+pub fn is_no_copy(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(NOT_FOUND | NOT_RUNNABLE | NO_LOGIN))
+}
+
+/// Why longhaul was not started there.
+pub fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Error {
     let host = &login.0;
     let place = options.remote_path.as_deref();
     match status.code() {
@@ -193,8 +230,7 @@ fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Error {
             Some(path) => anyhow!("there is no {path} on {host}: see to --remote-path"),
             None => anyhow!(
                 "there is no longhaul on {host}, neither in its PATH nor in ~/.local/bin or \
-                 ~/.cargo/bin: put it there, as by `ssh {host} mkdir -p .local/bin` and `scp \
-                 \"$(command -v longhaul)\" {host}:.local/bin/`, or name it with --remote-path"
+                 ~/.cargo/bin: say --bootstrap to put this one there, or name it with --remote-path"
             ),
         },
         Some(NOT_RUNNABLE) => anyhow!(
@@ -223,8 +259,8 @@ mod tests {
     #[test]
     fn only_ssh_itself_is_given_options_of_ssh() {
         for (rsh, is_given) in [("ssh", true), ("/usr/bin/ssh -p 22", true), ("./rsh ssh", false)] {
-            let options = Ssh { rsh: Some(rsh.to_owned()), remote_path: None };
-            let command = command(&Login("host".to_owned()), &options);
+            let options = Ssh { rsh: Some(rsh.to_owned()), ..Ssh::default() };
+            let command = command(&Login("host".to_owned()), &options, "true");
             let given = command.as_std().get_args().any(|word| word == KEPT_ALIVE[1]);
             assert_eq!(given, is_given, "{rsh}");
         }
@@ -233,7 +269,8 @@ mod tests {
     #[test]
     fn a_path_reaches_the_far_shell_as_it_is() {
         let path = Some("~/it's \"$here\"".to_owned());
-        let script = far_command(&Ssh { rsh: None, remote_path: path });
+        let options = Ssh { remote_path: path, ..Ssh::default() };
+        let script = longhaul(&options, &["far".to_owned()]);
         let script = script.replace("exec ", "echo ").replace("-e", "-n");
         let mut sh = std::process::Command::new("sh");
         let said = sh.args(["-c", &script]).env("HOME", "/h").output().unwrap().stdout;

@@ -65,6 +65,7 @@ impl Sink<'_> {
     }
 
     pub(super) fn link(&mut self, header: Header, to: &RelPath) -> io::Result<()> {
+        let listed = self.sent(&header.path).map(|sent| (sent, to.clone()));
         let target = self.target.as_mut().expect("opened for the first entry");
         let origin = target.locate(to).map_err(io::Error::other)?;
         let (directory, to) = origin.split().ok_or(Errno::INVAL)?;
@@ -73,7 +74,7 @@ impl Sink<'_> {
         let parent = target.tree.directory(parent)?;
         let temp = self.names.plan(&parent, name)?;
         let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
-        self.batch.linked.push(Linked { temp, name, path, origin, directory, to });
+        self.batch.linked.push(Linked { temp, name, path, origin, directory, to, listed });
         Ok(())
     }
 

@@ -13,11 +13,11 @@ use super::Sink;
 use crate::arriving::Header;
 use crate::attributes::FILE_MODE;
 use crate::commit::Batch;
-use crate::error::TransferError;
+use crate::error::{TransferError, explain};
 use crate::meta::Meta;
 use crate::notes::NoteKind;
 use crate::relpath::{RawBytes, RelPath};
-use crate::standing::{Compare, Teller};
+use crate::standing::{Compare, Teller, contents};
 use crate::tree::{DIRECTORY, Tree};
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::WireError;
@@ -90,16 +90,42 @@ impl Sink<'_> {
         Ok(())
     }
 
+    /// Opens the file that stands at a path of the sender's, if one does.
+    fn open_file(&mut self, path: &RelPath) -> Result<io::Result<OwnedFd>, TransferError> {
+        let Some(at) = self.find(path)? else { return Ok(Err(Errno::NOENT.into())) };
+        let (parent, name) = (self.parent(&at), at.split().ok_or(Errno::NOENT));
+        Ok(parent.and_then(|parent| {
+            let file = openat(&parent, name?.1, FILE, Mode::empty())?;
+            match Meta::of(&file)?.kind {
+                FileType::RegularFile => Ok(file),
+                _ => Err(io::Error::other("it is no regular file")),
+            }
+        }))
+    }
+
+    /// Reads the files that a manifest is to list and that did not come.
+    pub(super) fn complete_manifest(&mut self) -> Result<(), TransferError> {
+        let Some(manifest) = &self.report.manifest else { return Ok(()) };
+        // When this one is taken, the batches before are committed.
+        self.commits.send(Batch::default()).map_err(|_| TransferError::Cut)?;
+        for path in manifest.owed() {
+            let file = self.open_file(&path)?;
+            let wanted = || !self.report.replies.is_closed();
+            match file.and_then(|file| Ok(contents(file, wanted)?)) {
+                Ok(hash) => manifest.add(&path, hash),
+                Err(_) if !wanted() => return Err(TransferError::Cut),
+                Err(error) => {
+                    let reason = format!("it is not in the manifest: {}", explain(&error));
+                    self.report.note(&path, &reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The sender wants to know the pieces of a file that stands there.
     pub(super) fn asked(&mut self, path: RelPath) -> Result<(), TransferError> {
-        let file = match self.find(&path)? {
-            Some(at) => self.parent(&at).ok().and_then(|parent| {
-                let file = openat(&parent, at.split()?.1, FILE, Mode::empty()).ok()?;
-                let is_file = Meta::of(&file).is_ok_and(|meta| meta.kind == FileType::RegularFile);
-                is_file.then_some(file)
-            }),
-            None => None,
-        };
+        let file = self.open_file(&path)?.ok();
         // Its reader lives as long as the sink.
         self.ask.send((path, file)).map_err(|_| TransferError::Cut)
     }

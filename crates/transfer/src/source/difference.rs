@@ -48,7 +48,10 @@ impl Sender<'_> {
             let attributes = Attributes::plain(meta, owner);
             self.message(&Message::Mend { path: path.clone(), attributes })?;
         }
-        self.keep(meta.size);
+        if let (Some(manifest), Some(hash)) = (&self.sources.manifest, hash) {
+            manifest.add(path, hash);
+        }
+        self.keep(path, meta.size, open)?;
         ControlFlow::Continue(true)
     }
 

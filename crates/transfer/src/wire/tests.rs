@@ -99,6 +99,7 @@ fn any_syncing() -> impl Strategy<Value = Message> {
         (any_path(), vec(name, 0..20), any::<bool>())
             .prop_map(|(path, names, is_last)| Message::Names { path, names, is_last }),
         any_path().prop_map(|path| Message::Ask { path }),
+        any_path().prop_map(|path| Message::Stays { path }),
         (any_path(), any::<u32>(), vec(piece, 0..513), any::<bool>()).prop_map(
             |(path, average, pieces, is_last)| Message::Pieces { path, average, pieces, is_last }
         ),

@@ -1,0 +1,350 @@
+//! What limited a transfer: one cause, what shows it, and what to do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use transfer::{Bottleneck, Occupancy, Summary};
+use units::Rate;
+
+use crate::summary::{Figures, moved};
+
+/// So few blocks between disk and network say nothing of either.
+const FEW_BLOCKS: u64 = 16;
+/// Who uses this share of all processors waits for them.
+const BUSY: f64 = 0.85;
+/// Whoever has this part of the capacity, less what is lost, has all of it.
+const FULL: f64 = 0.8;
+/// Losses from here on stop TCP on any long path.
+const LOSSY: f64 = 0.001;
+/// Packets that wait longer than this, and than this share of the way, wait behind others.
+const QUEUE: Duration = Duration::from_millis(20);
+const QUEUE_SHARE: u32 = 8;
+
+/// What held a sender back for the longest, as its connection saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Held {
+    /// It had nothing to send.
+    Idle,
+    /// The receiver had no room.
+    Window,
+    /// The kernel had no room here.
+    Buffer,
+    /// Nobody had time to send.
+    Cpu,
+    /// Congestion control.
+    Path,
+    /// The user's own limit.
+    RateLimit(Rate),
+}
+
+/// The slowest part of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cause {
+    Source,
+    Destination,
+    Cpu,
+    Window,
+    Buffer,
+    Capacity,
+    Loss,
+    Competition,
+    /// The network in some way that does not show here.
+    Path,
+    RateLimit(Rate),
+    RoundTrips,
+}
+
+/// One sentence in its parts.
+pub struct Verdict {
+    /// A word for programs.
+    pub what: &'static str,
+    /// The cause.
+    pub words: String,
+    /// What shows it; empty where nothing was measured.
+    pub evidence: String,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)?;
+        if !self.evidence.is_empty() {
+            write!(f, " ({})", self.evidence)?;
+        }
+        write!(f, ": {}", self.advice)
+    }
+}
+
+/// Judges what limited a transfer that took so long.
+pub fn verdict(summary: &Summary, figures: &Figures, elapsed: Duration) -> Verdict {
+    let mean = Rate::of(moved(summary), elapsed).unwrap_or_default();
+    let cause = cause(summary, figures, mean);
+    let (what, words, advice) = said(cause, figures.carrier == Some("tcp"));
+    let words = match cause {
+        Cause::RateLimit(rate) => format!("--rate-limit {rate}"),
+        _ => words.to_owned(),
+    };
+    Verdict { what, words, evidence: evidence(cause, summary, figures, mean), advice }
+}
+
+fn cause(summary: &Summary, figures: &Figures, mean: Rate) -> Cause {
+    let held = figures.held.map(|(held, _)| held);
+    // Bursts fill the receiver's pipe too, and a short transfer finds the sender's empty at its
+    // beginning. A destination that is truly slow holds the sender back by credit, and a source by
+    // leaving it nothing to send, not by the path.
+    let by_path = matches!(held, Some(Held::Path | Held::RateLimit(_)));
+    if !by_path && summary.sending.blocks >= FEW_BLOCKS {
+        if figures.cpu.is_some_and(|share| share >= BUSY) {
+            return Cause::Cpu;
+        }
+        match summary.bottleneck() {
+            Bottleneck::Source => return Cause::Source,
+            Bottleneck::Destination => return Cause::Destination,
+            Bottleneck::Network => {}
+        }
+    }
+    match held {
+        Some(Held::Idle) => Cause::RoundTrips,
+        None if summary.sending.blocks < FEW_BLOCKS => Cause::RoundTrips,
+        Some(Held::Window) => Cause::Window,
+        Some(Held::Buffer) => Cause::Buffer,
+        Some(Held::Cpu) => Cause::Cpu,
+        Some(Held::RateLimit(rate)) => Cause::RateLimit(rate),
+        Some(Held::Path) | None => path(figures, mean),
+    }
+}
+
+/// What it is about the path.
+fn path(figures: &Figures, mean: Rate) -> Cause {
+    let loss = figures.loss.unwrap_or_default();
+    let waits = figures.queue().is_some_and(|(queue, way)| queue > QUEUE.max(way / QUEUE_SHARE));
+    let rate = figures.pacing.unwrap_or(mean);
+    let is_full = figures.capacity.map(|capacity| rate >= capacity.scaled(FULL * (1.0 - loss)));
+    match (is_full, loss >= LOSSY, waits) {
+        (Some(true), ..) => Cause::Capacity,
+        (Some(false), _, true) => Cause::Competition,
+        (_, true, false) => Cause::Loss,
+        // The packets wait in the path's own queue.
+        (None, _, true) => Cause::Capacity,
+        (_, false, false) => Cause::Path,
+    }
+}
+
+/// A word for programs, words for people, and what to do.
+fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str) {
+    match cause {
+        Cause::Source => (
+            "source",
+            "the sender's disk",
+            "read from a faster disk, or when nothing else reads there",
+        ),
+        Cause::Destination => (
+            "destination",
+            "the receiver's disk",
+            "write to a faster disk, or when nothing else writes there",
+        ),
+        Cause::Cpu => (
+            "cpu",
+            "the processors of this host",
+            "end what else runs here; --no-compress spares some",
+        ),
+        Cause::Window if by_tcp => (
+            "receiver",
+            "TCP's receive window",
+            "raise net.ipv4.tcp_rmem on the far side, or let --transport auto take UDP",
+        ),
+        Cause::Window => (
+            "receiver",
+            "the room that the far side has for what arrives",
+            "see what else its memory, disk and processors do",
+        ),
+        Cause::Buffer if by_tcp => {
+            ("sender", "TCP's send buffer", "raise net.ipv4.tcp_wmem on this side")
+        }
+        Cause::Buffer => ("sender", "the socket's buffer", "raise net.core.wmem_max on this side"),
+        Cause::Capacity => {
+            ("path", "the path's capacity", "nothing to mend, only a faster link carries more")
+        }
+        Cause::Loss if by_tcp => (
+            "loss",
+            "lost packets",
+            "open the way for UDP, which they do not slow down, and look after the line",
+        ),
+        Cause::Loss => ("loss", "lost packets", "look after the line, which should lose none"),
+        Cause::Competition => (
+            "competition",
+            "other traffic on the path",
+            "this is a fair share of it: more there is at a quieter hour (--schedule)",
+        ),
+        Cause::Path => ("path", "the path", "`longhaul probe` finds out more of it"),
+        Cause::RateLimit(_) => ("rate-limit", "--rate-limit", "raise it, or leave it out"),
+        Cause::RoundTrips => (
+            "round-trips",
+            "the round trips of set-up and confirmation",
+            "copy more by one command",
+        ),
+    }
+}
+
+/// What shows a cause.
+fn evidence(cause: Cause, summary: &Summary, figures: &Figures, mean: Rate) -> String {
+    let percent = |share: f64| (share * 100.0).round().min(100.0);
+    let waited = |times: u64, Occupancy { blocks, .. }: Occupancy| {
+        percent(times as f64 / blocks.max(1) as f64)
+    };
+    let queue = figures.queue().map(|(queue, _)| format!("packets wait {} ms", queue.as_millis()));
+    let lost = figures.loss.map(|loss| format!("{:.2}% lost", loss * 100.0));
+    let rate = Some(format!("{} went", figures.pacing.unwrap_or(mean)));
+    let room = figures.capacity.map(|capacity| format!("it has room for {capacity}"));
+    let all = |parts: Vec<Option<String>>| Vec::from_iter(parts.into_iter().flatten()).join(", ");
+    match cause {
+        Cause::Source => {
+            let waited = waited(summary.sending.empty, summary.sending);
+            format!("the network waited for it at {waited}% of the hand-overs")
+        }
+        Cause::Destination => {
+            let waited = waited(summary.receiving.full, summary.receiving);
+            format!("the network waited for it at {waited}% of the hand-overs")
+        }
+        Cause::Cpu if figures.cpu.is_some_and(|share| share >= BUSY) => {
+            format!("busy with this at {}%", percent(figures.cpu.unwrap_or_default()))
+        }
+        Cause::Cpu | Cause::Window | Cause::Buffer | Cause::RateLimit(_) => {
+            let held = figures.held.map(|(_, share)| percent(share));
+            held.map(|share| format!("it held the sender back {share}% of the time"))
+                .unwrap_or_default()
+        }
+        Cause::Capacity => all(vec![rate, lost, queue]),
+        Cause::Loss => all(vec![lost, rate, room]),
+        Cause::Competition => all(vec![rate, room, queue]),
+        Cause::Path => all(vec![rate, room]),
+        Cause::RoundTrips => {
+            figures.rtt.map(|rtt| format!("{} ms each", rtt.as_millis())).unwrap_or_default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(sending: (u64, u64), receiving: (u64, u64)) -> Summary {
+        let pipe = |(full, empty)| Occupancy { blocks: 1000, full, empty };
+        let mut summary =
+            Summary { sending: pipe(sending), receiving: pipe(receiving), ..Summary::default() };
+        summary.counts.bytes = 100_000_000;
+        summary
+    }
+
+    fn held_by(held: Held) -> Figures {
+        Figures { held: Some((held, 0.75)), ..Figures::default() }
+    }
+
+    fn judged(summary: &Summary, figures: &Figures) -> (&'static str, String) {
+        let verdict = verdict(summary, figures, Duration::from_secs(10));
+        (verdict.what, verdict.to_string())
+    }
+
+    const NETWORK: ((u64, u64), (u64, u64)) = ((900, 0), (0, 900));
+
+    fn network() -> Summary {
+        summary(NETWORK.0, NETWORK.1)
+    }
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_bits_per_sec(rate * 1_000_000)
+    }
+
+    /// 100 ms, 100 Mbit/s and nothing wrong, by UDP, as its sender sees it.
+    fn sound() -> Figures {
+        Figures {
+            carrier: Some("udp"),
+            rtt: Some(Duration::from_millis(102)),
+            least_rtt: Some(Duration::from_millis(100)),
+            pacing: Some(mbit(97)),
+            loss: Some(0.0),
+            capacity: Some(mbit(100)),
+            ..held_by(Held::Path)
+        }
+    }
+
+    #[test]
+    fn disks_are_told_by_the_pipes_before_and_behind_the_network() {
+        let (slow_source, bursts) = (summary((0, 630), (0, 9)), summary((9, 0), (400, 0)));
+        let (what, text) = judged(&slow_source, &held_by(Held::Idle));
+        assert_eq!(what, "source");
+        assert!(text.contains("63%") && text.contains("faster disk"), "{text}");
+        let (what, text) = judged(&bursts, &Figures::default());
+        assert_eq!(what, "destination");
+        assert!(text.contains("40%") && text.contains("receiver's disk"), "{text}");
+        // Whom the path holds back, no disk does.
+        assert_eq!(judged(&slow_source, &sound()).0, "path");
+        assert_eq!(judged(&bursts, &sound()).0, "path");
+    }
+
+    #[test]
+    fn processors_windows_and_buffers_are_told_with_what_to_raise() {
+        let busy = Figures { cpu: Some(0.97), ..held_by(Held::Idle) };
+        let (what, text) = judged(&summary((0, 630), (0, 9)), &busy);
+        assert!(what == "cpu" && text.contains("97%"), "{text}");
+        assert_eq!(judged(&network(), &Figures { cpu: Some(0.97), ..sound() }).0, "path");
+        for (held, what, udp, tcp) in [
+            (Held::Cpu, "cpu", "processors", "processors"),
+            (Held::Window, "receiver", "its memory", "tcp_rmem"),
+            (Held::Buffer, "sender", "wmem_max", "tcp_wmem"),
+            (Held::RateLimit(mbit(40)), "rate-limit", "40.00 Mbit/s", "leave it out"),
+        ] {
+            for (carrier, word) in [("udp", udp), ("tcp", tcp)] {
+                let figures = Figures { carrier: Some(carrier), ..held_by(held) };
+                let (cause, text) = judged(&network(), &figures);
+                assert_eq!(cause, what);
+                assert!(text.contains(word) && text.contains("75% of the time"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_is_full_lossy_or_shared() {
+        let (what, text) = judged(&network(), &sound());
+        assert!(what == "path" && text.contains("capacity") && text.contains("97.00"), "{text}");
+        // Losses that do not keep it from being full are no reason.
+        assert_eq!(judged(&network(), &Figures { loss: Some(0.01), ..sound() }).0, "path");
+        let slow = Figures { pacing: Some(mbit(20)), ..sound() };
+        let (what, text) = judged(&network(), &Figures { loss: Some(0.02), ..slow.clone() });
+        assert!(what == "loss" && text.contains("2.00% lost"), "{text}");
+        let queue = Some(Duration::from_millis(160));
+        let (what, text) = judged(&network(), &Figures { rtt: queue, ..slow.clone() });
+        assert!(what == "competition" && text.contains("wait 60 ms"), "{text}");
+        let (what, text) = judged(&network(), &slow);
+        assert!(what == "path" && text.contains("longhaul probe"), "{text}");
+    }
+
+    #[test]
+    fn tcp_knows_no_capacity_but_losses_and_queues() {
+        let tcp = Figures { carrier: Some("tcp"), capacity: None, pacing: None, ..sound() };
+        let (what, text) = judged(&network(), &Figures { loss: Some(0.01), ..tcp.clone() });
+        assert!(what == "loss" && text.contains("UDP"), "{text}");
+        let rtt = Some(Duration::from_millis(150));
+        let (what, text) = judged(&network(), &Figures { loss: Some(0.01), rtt, ..tcp });
+        assert!(what == "path" && text.contains("80.00 Mbit/s went"), "{text}");
+    }
+
+    #[test]
+    fn too_little_to_judge_is_a_matter_of_round_trips() {
+        let few = Summary { sending: Occupancy::default(), ..summary((9, 0), (9, 0)) };
+        let figures = Figures { rtt: Some(Duration::from_millis(200)), ..Figures::default() };
+        let (what, text) = judged(&few, &figures);
+        assert!(what == "round-trips" && text.contains("200 ms each"), "{text}");
+        assert_eq!(judged(&network(), &held_by(Held::Idle)).0, "round-trips");
+    }
+
+    #[test]
+    fn a_receiver_judges_by_what_it_sees_itself() {
+        let seen = Figures { held: None, pacing: None, loss: Some(0.02), ..sound() };
+        // A mean of 80 Mbit/s is all that the losses leave of it.
+        assert_eq!(judged(&network(), &seen).0, "path");
+        let (what, _) = judged(&network(), &Figures { capacity: Some(mbit(900)), ..seen });
+        assert_eq!(what, "loss");
+    }
+}
