@@ -232,14 +232,15 @@ impl<'a> Job<'a> {
         }
         let mut copy = self.net.inside(self.bed.binary());
         copy.args(["cp", "--no-remember", "--rate-limit", "1gbit"]);
-        copy.arg(self.bed.source().join("tree/."));
-        if by_ssh {
+        let destination = if by_ssh {
             copy.arg("-e").arg(format!("sh {}/pipes", self.folder.display()));
             copy.arg("--remote-path").arg(self.folder.join("far"));
-            copy.arg(format!("127.0.0.1:{}/destination", self.folder.display()));
+            format!("127.0.0.1:{}/destination", self.folder.display())
         } else {
-            copy.arg("--key").arg(self.bed.key()).arg("lh://127.0.0.1/destination");
-        }
+            copy.arg("--key").arg(self.bed.key());
+            "lh://127.0.0.1/destination".to_owned()
+        };
+        copy.arg(self.bed.source().join("tree/.")).arg(destination);
         let said = self.folder.join("said");
         let mut copy = copy.stderr(File::create(&said)?).spawn()?;
         let mut left = if kills { 20 + self.dice(LONGEST) } else { u64::MAX };
