@@ -42,6 +42,8 @@ pub struct Args {
 const LONGEST: u64 = 1500;
 /// The longest that others live on, in milliseconds.
 const LINGER: u64 = 300;
+/// How long a server may take to clear up.
+const CLEARING: Duration = Duration::from_secs(10);
 /// Kills of one copy, at most.
 const KILLS: u64 = 3;
 /// What a kill may make go twice.
@@ -295,11 +297,20 @@ impl<'a> Job<'a> {
 
     /// How many files stand there that should not, or otherwise; when it is whole, also how many do not.
     fn wrong(&self, destination: &Path, is_whole: bool) -> Result<u64> {
+        let is_left = |name: &std::ffi::OsStr| name.to_string_lossy().contains(".longhaul-");
+        // The server clears up when its client has gone.
+        for _ in 0..CLEARING.as_millis() / 50 {
+            let mut names = fs::read_dir(destination)?.flatten().map(|entry| entry.file_name());
+            if !is_whole || !names.any(|name| is_left(&name)) {
+                break;
+            }
+            sleep(Duration::from_millis(50));
+        }
         let (mut right, mut wrong) = (0, 0);
         for entry in fs::read_dir(destination)? {
             let entry = entry?;
             let name = entry.file_name();
-            if is_whole || !name.to_string_lossy().contains(".longhaul-") {
+            if is_whole || !is_left(&name) {
                 let sent = self.bed.source().join("tree").join(&name);
                 match sent.is_file() && is_same(&sent, &entry.path())? {
                     true => right += 1,
