@@ -27,9 +27,13 @@ fn a_server_is_probed_and_keeps_nothing() {
         rtt["least"].as_f64().unwrap() > 0.0 && rtt["least"].as_f64() <= rtt["median"].as_f64()
     );
     assert!(found["mtu"].as_u64().unwrap() >= 1228 && found["advice"]["words"].is_string());
-    let said = text(&home.succeed(&["probe", "--seconds", "1", &url]).stdout);
+    let record = ["probe", "--seconds", "1", "--record", "path.toml", &url];
+    let said = text(&home.succeed(&record).stdout);
     assert!(said.contains("round trip ") && said.contains("Advice: "), "{said}");
     assert_eq!(fs::read_dir(home.path("root")).unwrap().count(), 0);
+    // What was found can be simulated.
+    let file = ["simulate", "path.toml", "--set", "flow.source=100kB", "--duration", "1s"];
+    assert!(text(&home.succeed(&file).stdout).contains("longhaul"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The flags of `longhaul probe`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::{KeyFile, Logs};
@@ -19,6 +21,9 @@ pub struct Probe {
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
+    /// Write the path that was found to this file, as a scenario for `longhaul simulate` and `emulate`
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Take an unknown server at its word and write its key into `known_hosts`
     #[arg(long)]
     pub accept_new: bool,

@@ -1,8 +1,9 @@
 //! `longhaul probe`: what the path to a server is like. `measure` takes the figures, `findings`
-//! judges them; this file connects, and says them.
+//! judges them, `record` makes a scenario of them; this file connects, and says them.
 
 mod findings;
 mod measure;
+mod record;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ pub fn run(options: &Probe) -> anyhow::Result<ExitCode> {
         tokio::select! {
             probed = probe(options, &mut introduction) => match probed {
                 Ok(findings) => {
-                    report(options, &findings);
+                    report(options, &findings)?;
                     Ok(ExitCode::SUCCESS)
                 }
                 Err(error) => {
@@ -54,12 +55,15 @@ pub fn run(options: &Probe) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn report(options: &Probe, findings: &Findings) {
+fn report(options: &Probe, findings: &Findings) -> anyhow::Result<()> {
     if options.json {
         emit(&findings.object());
     } else {
         say!("{findings}");
     }
+    let Some(file) = &options.record else { return Ok(()) };
+    std::fs::write(file, record::scenario(&options.server, findings))
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 async fn probe(options: &Probe, introduction: &mut Introduction) -> anyhow::Result<Findings> {
