@@ -19,6 +19,15 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// What a command wrote; anything but success is an error that holds what it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{shown}` ended with {}: {said}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// The command as one would type it.
 fn show(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program()).file_name().unwrap_or_default();

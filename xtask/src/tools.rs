@@ -88,10 +88,7 @@ pub fn provide() -> Vec<&'static Tool> {
         eprintln!("the tests want `{shown}`; only root can install that, with apt-get");
         return missing;
     }
-    eprintln!("installing what the tests want: {shown}");
-    let install = [&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat();
-    // The package lists of a fresh machine are empty or old: fetch them only when they have to be.
-    if !(apt_get(&install) || apt_get(&["update"]) && apt_get(&install)) {
+    if !install(&packages) {
         eprintln!("apt-get could not install {shown}");
     }
     let wanted =
@@ -108,7 +105,7 @@ fn missing() -> Vec<&'static Tool> {
 }
 
 /// Also looks where administration programs are: an ordinary user's search path leaves that out.
-fn on_path(program: &str) -> bool {
+pub fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let unpacked = unpacked();
     let admin = ["/usr/sbin".into(), "/sbin".into(), unpacked.join("usr/sbin")];
@@ -124,6 +121,17 @@ fn unpack(packages: &[&str]) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(folder).args(packages).stdin(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// Installs packages, where this is Debian and we are root; whether that went well.
+pub fn install(packages: &[&str]) -> bool {
+    if !rustix::process::geteuid().is_root() || !on_path("apt-get") {
+        return false;
+    }
+    eprintln!("installing {}", packages.join(" "));
+    let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
+    // The package lists of a fresh machine are empty or old: fetch them only when they have to be.
+    apt_get(&install) || apt_get(&["update"]) && apt_get(&install)
 }
 
 fn apt_get(args: &[&str]) -> bool {

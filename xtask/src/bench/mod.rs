@@ -12,6 +12,7 @@ mod lab;
 mod loopback;
 mod memory;
 mod mile;
+mod predict;
 mod response;
 mod rivals;
 mod simulator;
@@ -48,9 +49,11 @@ pub enum Bench {
     Memory(memory::Args),
     /// One large file over a long fat path, by UDP: the share of the link's limit it reaches.
     Mile(mile::Args),
+    /// Copies across the emulator, and when the simulator says they will be done.
+    Predict(predict::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
     Response(response::Args),
-    /// The simulator: its speed, and its agreement with ns-2.
+    /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),
     /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2 and rclone.
     Striped(striped::Args),
@@ -77,6 +80,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Kills(args) => kills::run(args),
         Bench::Memory(args) => memory::run(args),
         Bench::Mile(args) => mile::run(args),
+        Bench::Predict(args) => predict::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),
         Bench::Striped(args) => striped::run(args),

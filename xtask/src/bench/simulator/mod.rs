@@ -1,4 +1,6 @@
-//! The simulator: how fast it runs, and whether it agrees with ns-2.
+//! The simulator: how fast it runs, and whether it agrees with ns-2 and ns-3.
+
+mod rival;
 
 use std::path::Path;
 use std::process::Command;
@@ -10,21 +12,19 @@ use tempfile::TempDir;
 
 use super::lab::Build;
 use super::{spread, verdict};
-
-/// The same dumbbell as [`Dumbbell::scenario`], for ns-2.
-const NS2: &str = include_str!("dumbbell.tcl");
+use rival::Rival;
 
 /// Simulated seconds over real ones that one flow of ours must reach at 1 Gbit/s and 200 ms.
 const SPEED: f64 = 10.0;
-/// Packets a second over those of ns-2.
+/// Packets a second over those of the others.
 const PACKETS: f64 = 10.0;
-/// How far throughput may be from ns-2's, and loss and mean queue.
+/// How far throughput may be from theirs, and loss and mean queue.
 const NEAR: (f64, f64) = (0.03, 0.10);
 
 /// How much to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs of each dumbbell, here and in ns-2.
+    /// Runs of each dumbbell, here and there.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
     /// Simulated seconds of each.
@@ -67,28 +67,24 @@ pub fn run(args: &Args) -> Result<bool> {
     let build = Build::new()?;
     let folder = tempfile::tempdir()?;
     let mut reached = speed(&build.binary, &folder)?;
-    let script = folder.path().join("dumbbell.tcl");
-    std::fs::write(&script, NS2)?;
-    let ns2 = Command::new("ns").arg("-v").output().is_ok();
-    if !ns2 {
-        println!("SKIPPED: ns-2 is not here; apt-get install ns2");
-    }
-    println!(
-        "| flows | queue | Mbit/s, ns-2 | dropped %, ns-2 | waiting, ns-2 | million packets/s, ns-2 |"
-    );
-    println!("|---|---|---|---|---|---|");
+    let rivals = Rival::all(folder.path())?;
+    println!("| flows | queue | who | Mbit/s | dropped % | packets waiting | million packets/s |");
+    println!("|---|---|---|---|---|---|---|");
     for dumbbell in &DUMBBELLS {
         let each = |run: &dyn Fn(u64) -> Result<Figures>| {
             (1..=args.seeds).map(run).collect::<Result<Vec<_>>>().map(|runs| medians(&runs))
         };
         let ours = each(&|seed| dumbbell.simulate(&build.binary, &folder, args.seconds, seed))?;
-        if !ns2 {
-            println!("{}", dumbbell.row(&ours, None));
-            continue;
+        println!("{}", dumbbell.row("ours", &ours));
+        let believed =
+            rivals.iter().filter(|rival| dumbbell.recovery == "sack" || !rival.sack_alone);
+        for rival in believed {
+            let theirs = each(&|seed| dumbbell.rival(rival, args.seconds, seed))?;
+            let agrees = agrees(&ours, &theirs);
+            let mark = if agrees { "" } else { " MISSED" };
+            println!("{}{mark}", dumbbell.row(rival.name, &theirs));
+            reached &= agrees;
         }
-        let theirs = each(&|seed| dumbbell.ns2(&script, args.seconds, seed))?;
-        println!("{}", dumbbell.row(&ours, Some(&theirs)));
-        reached &= agrees(&ours, &theirs);
     }
     Ok(reached)
 }
@@ -188,15 +184,16 @@ impl Dumbbell {
         })
     }
 
-    fn ns2(&self, script: &Path, length: u64, seed: u64) -> Result<Figures> {
-        let mut command = Command::new("ns");
-        command.arg(script).args([&self.flows.to_string(), self.recovery, self.queue]);
-        command.args([&length.to_string(), &format!("{}Mb", self.mbit), &seed.to_string()]);
+    fn rival(&self, rival: &Rival, length: u64, seed: u64) -> Result<Figures> {
+        let (flows, length, seed) = (self.flows.to_string(), length.to_string(), seed.to_string());
+        let rate = format!("{}Mb", self.mbit);
+        let mut command =
+            rival.command([&flows, self.recovery, self.queue], [&length, &rate, &seed]);
         let (said, seconds) = timed(&mut command)?;
         let figures: Vec<f64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         let &[bps, offered, dropped, queue] = &figures[..] else {
-            anyhow::bail!("ns-2 said: {said}");
+            anyhow::bail!("{} said: {said}", rival.name);
         };
         // Each that is not dropped is acknowledged.
         let packets = 2.0 * offered - dropped;
@@ -208,22 +205,17 @@ impl Dumbbell {
         })
     }
 
-    fn row(&self, ours: &Figures, theirs: Option<&Figures>) -> String {
-        let pair = |figure: fn(&Figures) -> f64, digits: usize| {
-            let theirs = theirs.map_or("-".to_owned(), |f| format!("{:.digits$}", figure(f)));
-            format!("{:.digits$}, {theirs}", figure(ours))
-        };
-        let agree = theirs.map_or("", |theirs| if agrees(ours, theirs) { "" } else { " MISSED" });
+    fn row(&self, who: &str, figures: &Figures) -> String {
         format!(
-            "| {} x {} at {} Mbit/s | {} | {} | {} | {} | {}{agree} |",
+            "| {} x {} at {} Mbit/s | {} | {who} | {:.3} | {:.3} | {:.1} | {:.2} |",
             self.flows,
             self.recovery,
             self.mbit,
             self.queue,
-            pair(|figures| figures.mbps, 3),
-            pair(|figures| 100.0 * figures.dropped, 3),
-            pair(|figures| figures.queue, 1),
-            pair(|figures| 1e-6 * figures.packets_a_second, 2),
+            figures.mbps,
+            100.0 * figures.dropped,
+            figures.queue,
+            1e-6 * figures.packets_a_second,
         )
     }
 }
