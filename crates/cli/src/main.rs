@@ -23,6 +23,7 @@ mod probe;
 mod progress;
 mod qlog;
 mod race;
+mod report;
 mod reproduce;
 mod scenario;
 mod serve;

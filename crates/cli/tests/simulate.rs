@@ -70,3 +70,18 @@ fn rows_of_the_papers_are_listed_and_judged() {
     assert!(row.starts_with("gw-eq1: reproduced"), "{row}");
     assert!(home.fail(1, &["reproduce", "nothing"]).contains("--list"));
 }
+
+#[test]
+fn reports_are_pages_that_need_nothing_else() {
+    let home = Home::new();
+    std::fs::write(home.path("s.toml"), SCENARIO).unwrap();
+    home.succeed(&["simulate", "s.toml", "--duration", "2s", "--report", "s.html"]);
+    home.succeed(&["reproduce", "mftp-fig7", "--quick", "--report", "papers"]);
+    let read = |file: &str| std::fs::read_to_string(home.path(file)).unwrap();
+    let (scenario, papers) = (read("s.html"), read("papers/index.html"));
+    assert!(scenario.contains("Two kinds of flows") && scenario.contains("tcp.2"), "{scenario}");
+    assert!(papers.contains("mftp-fig7: <span class=\"good\">reproduced"), "{papers}");
+    for page in [scenario, papers] {
+        assert!(page.contains("<svg") && !page.contains("src=") && !page.contains("@import"));
+    }
+}

@@ -27,6 +27,7 @@
 
 mod bbr;
 mod endless;
+mod exchange;
 mod host;
 mod node;
 pub mod papers;
@@ -38,11 +39,12 @@ mod world;
 
 pub use bbr::Bbr;
 pub use endless::Endless;
+pub use exchange::{Exchange, Exchanged, Method};
 pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;
 pub use study::{
-    Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample, Stand, Striped,
-    Study, run_all,
+    Blocks, Carried, Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample,
+    Stand, Striped, Study, Wire, run_all,
 };
 pub use world::{Faults, Struck, World, pattern};

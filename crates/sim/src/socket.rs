@@ -17,12 +17,7 @@ pub struct Socket {
     /// The connection that was begun last, from either end.
     latest: u32,
     buffer: Vec<u8>,
-    /// Memory of datagrams that have arrived.
-    spare: Vec<Vec<u8>>,
 }
-
-/// Datagrams whose memory is kept.
-const MAX_SPARE: usize = 1 << 12;
 
 impl Socket {
     /// A socket at `address` that accepts connections. Every socket holds the same key.
@@ -34,7 +29,6 @@ impl Socket {
             connections: BTreeMap::new(),
             latest: 0,
             buffer: Vec::new(),
-            spare: Vec::new(),
         }
     }
 
@@ -112,26 +106,19 @@ impl Socket {
 
     /// Does what is due and sends what may be sent.
     pub fn flush(&mut self, now: Instant, out: &mut Vec<Datagram>) {
+        self.flush_to(now, |to, bytes| out.push(Datagram { to, bytes: bytes.to_vec() }));
+    }
+
+    /// The same, where `send` takes the datagrams.
+    pub fn flush_to(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         for connection in self.connections.values_mut() {
             loop {
                 connection.handle_timeout(now);
                 let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) else {
                     break;
                 };
-                for segment in self.buffer.chunks(transmit.segment) {
-                    let mut bytes = self.spare.pop().unwrap_or_default();
-                    bytes.extend_from_slice(segment);
-                    out.push(Datagram { to: transmit.to, bytes });
-                }
+                self.buffer.chunks(transmit.segment).for_each(|bytes| send(transmit.to, bytes));
             }
-        }
-    }
-
-    /// Takes the memory of a datagram that nobody needs any more, for the next one to be sent.
-    pub fn reuse(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE {
-            bytes.clear();
-            self.spare.push(bytes);
         }
     }
 

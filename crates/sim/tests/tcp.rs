@@ -121,6 +121,29 @@ fn a_file_arrives_and_ends_its_flow() {
     assert!(ours.finished.is_some_and(|end| end > 3.4) && ours.line_losses > 20, "{ours:?}");
 }
 
+/// A parking lot: one flow over two bottlenecks, and one over each of them.
+#[test]
+fn flows_cross_several_links() {
+    let path = "rtt = \"20ms\"\nboth = { rate = \"10mbit\" }\n[[link]]\nbetween = [\"far\", \"rome\"]\n\
+                rate = \"10mbit\"\ndelay = \"30ms\"";
+    let over = |from: &str, to: &str| {
+        let flow = plain("sack", "reno");
+        format!("between = [\"{from}\", \"{to}\"]\nname = \"{from}\"\n{flow}")
+    };
+    let long = run(path, &over("near", "rome"), (10, 60));
+    // 20 ms of the path and 60 ms of the link, and nobody else.
+    assert!(long.flows[0].rtt_least.is_some_and(|rtt| (0.08..0.1).contains(&rtt)), "{long:?}");
+    assert_near(long.goodput(""), 10e6 * 1460.0 / 1500.0, 0.05);
+    let one = format!("[[flow]]\ntransport = \"tcp\"\n{}", over("near", "far"));
+    let other = format!("[[flow]]\ntransport = \"tcp\"\n{}", over("rome", "far"));
+    let all = run(path, &format!("{}{one}{other}", over("near", "rome")), (10, 60));
+    let [long, one, other] = &all.flows[..] else { panic!("three flows") };
+    // Data of the last meets only acknowledgements on its link.
+    assert_near(other.goodput_bps, 10e6 * 1460.0 / 1500.0, 0.06);
+    assert!(long.goodput_bps < one.goodput_bps, "{all:?}");
+    assert_near(long.goodput_bps + one.goodput_bps, 10e6 * 1460.0 / 1500.0, 0.06);
+}
+
 #[test]
 fn wrong_flows_are_named_by_their_line() {
     let head = "about = \"x\"\nrtt = \"1ms\"\nboth = { rate = \"1mbit\", mtu = 1500 }\n";
@@ -133,6 +156,8 @@ fn wrong_flows_are_named_by_their_line() {
         ("speed = 1", "speed"),
         ("start = \"2s\"\nstop = \"1s\"", "stops"),
         ("count = 0", "20000"),
+        ("between = [\"near\", \"rome\"]", "rome"),
+        ("between = [\"near\", \"near\"]", "no way"),
     ] {
         let error = error(flow);
         assert!(error.line >= 4 && error.to_string().contains(part), "{flow}: {error}");

@@ -35,9 +35,12 @@ pub struct Simulate {
     /// Write how each flow stood over time to a CSV file
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// How often --trace looks
+    /// How often --trace and --report look
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
     pub trace_interval: Duration,
+    /// Write an HTML page with the summary and diagrams over time to this file; it needs no other
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Write each run and the summary as JSON, an object a line, to standard output
     #[arg(long)]
     pub json: bool,
@@ -54,13 +57,13 @@ Examples:
   longhaul simulate transoceanic-1g
   longhaul simulate my.toml --seeds 10 --from 20s
   longhaul simulate my.toml --set queue=50ms --set queue=red-i --set rtt=20ms --set rtt=200ms
-  longhaul simulate my.toml --trace flows.csv
+  longhaul simulate my.toml --trace flows.csv --report my.html
   longhaul emulate --scenario my.toml -- iperf3 -c 10.77.0.2     # the same path, with real programs";
 
 /// Run the papers' experiments and judge them
 ///
 /// Each row has a criterion, runs with several seeds, and passes on the median. Without ID all rows
-/// are run.
+/// are run. Ends with exit code 1 when a row is not reproduced.
 #[derive(Args)]
 pub struct Reproduce {
     /// Rows, or the beginnings of their names, as in "mftp" or "xftp-fig1"
@@ -69,10 +72,15 @@ pub struct Reproduce {
     /// Show the rows, and end
     #[arg(long)]
     pub list: bool,
-    /// Run each row with so many seeds
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub seeds: u32,
+    /// Run each row with so many seeds [default: as many as the row asks for, 5 at least]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: Option<u32>,
+    /// Run each row with one seed: a look, and no verdict on the papers
+    #[arg(long, conflicts_with = "seeds")]
+    pub quick: bool,
+    /// Write an HTML page to this folder, index.html, with all rows and their diagrams
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
     /// Write each row as JSON, an object a line, to standard output
     #[arg(long)]
     pub json: bool,

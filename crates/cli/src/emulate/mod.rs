@@ -8,7 +8,7 @@ mod stats;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use emulator::{Lab, LabError, LabOptions, Limits};
 use path::{HostGroup, PRESETS, PathConfig, Scenario};
 
@@ -72,7 +72,10 @@ fn set_up(options: &Emulate) -> anyhow::Result<(PathConfig, LabOptions)> {
             let source = Source::find(name)?;
             let read = Scenario::read(&source.text, |file| source.load(file));
             let read = read.with_context(|| name.display().to_string())?;
-            let Scenario { path, near, far, .. } = read;
+            let Scenario { path, near, far, more_links, .. } = read;
+            if more_links > 0 {
+                bail!("{} has [[link]] tables, which only longhaul simulate knows", name.display());
+            }
             (path, near, far)
         }
         None => (options.path.config(), or_one(&options.near_hosts), or_one(&options.far_hosts)),

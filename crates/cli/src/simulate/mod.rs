@@ -1,5 +1,6 @@
 //! `longhaul simulate`: a scenario in virtual time.
 
+mod diagrams;
 mod summary;
 mod sweep;
 
@@ -9,11 +10,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use maud::html;
 use serde_json::json;
 use sim::{Outcome, Study};
 
 use crate::args::Simulate;
 use crate::progress::emit;
+use crate::report;
 use crate::scenario::Source;
 use summary::Summary;
 use sweep::Point;
@@ -41,8 +44,12 @@ pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
         trace(file, &points, options.seeds, &outcomes)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
+    let mut sections = Vec::new();
     for (point, runs) in points.iter().zip(outcomes.chunks(options.seeds as usize)) {
         let summary = Summary::of(runs);
+        if options.report.is_some() {
+            sections.push(diagrams::section(&point.to_string(), &summary.to_string(), &runs[0])?);
+        }
         if options.json {
             for run in runs {
                 emit(&json!({ "event": "run", "set": point.object(), "run": run }));
@@ -52,24 +59,34 @@ pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
             say!("{}{summary}", point.heading());
         }
     }
+    if let Some(file) = &options.report {
+        let body = html! { p { (studies[0].about) } @for section in sections { (section) } };
+        report::write(file, &options.scenario.display().to_string(), &body)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs studies on so many cores, or all, and shows how far that is.
-pub fn run_all(studies: &[Study], jobs: Option<u16>) -> Vec<Outcome> {
-    let bar = ProgressBar::new(studies.len() as u64);
-    let style = "{bar:30} {pos} of {len} runs, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
+fn run_all(studies: &[Study], jobs: Option<u16>) -> Vec<Outcome> {
+    let bar = bar(studies.len() as u64, "");
     let outcomes = sim::run_all(studies, jobs.map(usize::from), || bar.inc(1));
     bar.finish_and_clear();
     outcomes
+}
+
+/// Shows how many of so many runs have ended.
+pub fn bar(runs: u64, name: &'static str) -> ProgressBar {
+    let style = "{msg} {bar:30} {pos} of {len} runs, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a valid template");
+    ProgressBar::new(runs).with_style(style).with_message(name)
 }
 
 /// The study with the options for its time.
 fn measured(mut study: Study, options: &Simulate) -> anyhow::Result<Study> {
     study.duration = options.duration.unwrap_or(study.duration);
     study.measure_from = options.from;
-    study.trace = options.trace.is_some().then_some(options.trace_interval);
+    let traced = options.trace.is_some() || options.report.is_some();
+    study.trace = traced.then_some(options.trace_interval);
     if study.measure_from >= study.duration {
         bail!("nothing is left to measure: a run ends after {:?}", study.duration);
     }

@@ -52,6 +52,8 @@ pub struct Scenario {
     pub far: Vec<HostGroup>,
     /// How long a run takes, where it is part of the set-up.
     pub duration: Option<Duration>,
+    /// Links between further routers, which the simulator alone has, and reads by itself.
+    pub more_links: usize,
 }
 
 /// Hosts that are connected alike to one end of the path.
@@ -157,6 +159,9 @@ struct File {
     /// What is sent over the path: for the simulator, which reads it by itself.
     #[serde(default, rename = "flow")]
     _flow: IgnoredAny,
+    /// Other links, for the simulator as well.
+    #[serde(default)]
+    link: Vec<IgnoredAny>,
 }
 
 /// Changes at a time.
@@ -247,8 +252,8 @@ impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
         self.check(&path.back, rtt, Direction::Back, &back_steps)?;
         let near = self.hosts(&self.file.near, rtt)?;
         let far = self.hosts(&self.file.far, rtt)?;
-        let File { about, duration, .. } = self.file;
-        Ok(Scenario { about, path, near, far, duration })
+        let File { about, duration, link, .. } = self.file;
+        Ok(Scenario { about, path, near, far, duration, more_links: link.len() })
     }
 
     /// One direction, its schedule included, and where each step of that stands.

@@ -1,6 +1,6 @@
 //! Paper 2: the TCP gateway between two networks.
 
-use super::{Judgement, Row, Seen, preset, seconds, study, tcp};
+use super::{Judgement, Row, SEEDS, Seen, preset, seconds, studies, study, tcp};
 use crate::study::{Outcome, Study};
 use crate::tcp::{Config, Recovery, Source};
 
@@ -10,8 +10,8 @@ pub(super) const ROWS: &[Row] = &[Row {
     paper: "1.47 and 0.33 Mbit/s by equation 1, 1.42 and 0.32 measured",
     criterion: "within 5% of equation 1 as the paper has it",
     assumptions: &["windows of 32,768 and 7,300 bytes, whole segments of 8,192 and 1,460"],
-    studies: without_gateway,
-    judge: judge_eq1,
+    seeds: SEEDS,
+    work: studies(without_gateway, judge_eq1),
 }];
 
 fn without_gateway() -> Vec<Study> {
@@ -24,7 +24,7 @@ fn without_gateway() -> Vec<Study> {
     vec![host("gateway-atm", 8192, 32_768), host("gateway-ethernet", 1460, 7300)]
 }
 
-fn judge_eq1(seen: &Seen) -> Judgement {
+fn judge_eq1(seen: &Seen<Outcome>) -> Judgement {
     let mut judgement = Judgement::new();
     let mbps = |outcome: &Outcome| outcome.goodput("") / 1e6;
     judgement.near("ATM, Mbit/s", seen.spread(0, mbps), 1.47, 0.05);

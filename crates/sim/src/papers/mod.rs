@@ -4,7 +4,11 @@
 //! paper leaves open stands among its assumptions.
 
 mod gateway;
+mod judge;
 mod mftp;
+mod mftp_blocks;
+mod mftp_errors;
+mod state;
 mod udtg;
 mod xftp;
 
@@ -12,8 +16,13 @@ use core::time::Duration;
 
 use path::{HostGroup, LinkConfig, PathConfig, Preset, Scenario};
 
-use crate::study::{FlowConfig, Outcome, Protocol, Study};
+use crate::exchange::{Exchange, Exchanged};
+use crate::study::{
+    Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Stand, Striped, Study, side_by_side,
+};
 use crate::tcp::{Config, Source};
+use judge::Seen;
+pub use judge::{Judgement, Plot};
 
 /// An experiment of a paper.
 pub struct Row {
@@ -27,99 +36,130 @@ pub struct Row {
     pub criterion: &'static str,
     /// What the paper does not tell.
     pub assumptions: &'static [&'static str],
-    /// What to run, with the same seed.
-    pub studies: fn() -> Vec<Study>,
-    /// What the runs mean.
-    pub judge: fn(&Seen) -> Judgement,
+    /// With how many seeds that is judged.
+    pub seeds: u32,
+    /// What to run, and what that means.
+    work: Work,
 }
+
+/// Seeds of a row of which nothing else is asked.
+const SEEDS: u32 = 5;
 
 /// Every row that can be run.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [mftp::ROWS, gateway::ROWS, xftp::ROWS, udtg::ROWS].into_iter().flatten()
+    let papers = [
+        mftp::ROWS,
+        mftp_errors::ROWS,
+        mftp_blocks::ROWS,
+        gateway::ROWS,
+        xftp::ROWS,
+        udtg::ROWS,
+        state::ROWS,
+    ];
+    papers.into_iter().flatten()
 }
 
-/// What the runs of a row have shown: for each study the outcomes with all seeds.
-pub struct Seen(Vec<Vec<Outcome>>);
+/// The kinds of runs there are.
+enum Work {
+    /// Flows over a path.
+    Studies(Runs<Study>),
+    /// A file over several connections.
+    Files(Runs<Blocks>),
+    /// Connections whose number is controlled.
+    Stripes(Runs<Striped>),
+    /// Paper 5's model.
+    Exchanges(Runs<Exchange>),
+}
 
-impl Seen {
-    /// From the outcomes seed by seed, in each of them study by study.
-    pub fn new(outcomes: Vec<Outcome>, studies: usize) -> Self {
-        let mut seen: Vec<Vec<Outcome>> = (0..studies).map(|_| Vec::new()).collect();
-        for (index, outcome) in outcomes.into_iter().enumerate() {
-            seen[index % studies].push(outcome);
+/// Runs that are made with the same seed, and what they mean.
+struct Runs<R: Run> {
+    make: fn() -> Vec<R>,
+    judge: fn(&Seen<R::Shown>) -> Judgement,
+}
+
+const fn studies(make: fn() -> Vec<Study>, judge: fn(&Seen<Outcome>) -> Judgement) -> Work {
+    Work::Studies(Runs { make, judge })
+}
+
+const fn files(make: fn() -> Vec<Blocks>, judge: fn(&Seen<Carried>) -> Judgement) -> Work {
+    Work::Files(Runs { make, judge })
+}
+
+const fn exchanges(make: fn() -> Vec<Exchange>, judge: fn(&Seen<Exchanged>) -> Judgement) -> Work {
+    Work::Exchanges(Runs { make, judge })
+}
+
+/// Something that is fixed by itself and a seed.
+trait Run: Sync {
+    type Shown: Send;
+    fn show(&self, seed: u64) -> Self::Shown;
+}
+
+impl Run for Study {
+    type Shown = Outcome;
+    fn show(&self, seed: u64) -> Outcome {
+        let mut study = self.clone();
+        study.path.seed = seed;
+        study.run()
+    }
+}
+
+impl Run for Blocks {
+    type Shown = Carried;
+    fn show(&self, seed: u64) -> Carried {
+        self.run(seed)
+    }
+}
+
+impl Run for Striped {
+    type Shown = Vec<Stand>;
+    fn show(&self, seed: u64) -> Vec<Stand> {
+        let path = self.path.clone().with_seed(seed);
+        Self { path, ..self.clone() }.run()
+    }
+}
+
+impl Run for Exchange {
+    type Shown = Exchanged;
+    fn show(&self, seed: u64) -> Exchanged {
+        self.run(seed)
+    }
+}
+
+impl<R: Run> Runs<R> {
+    fn judged(&self, seeds: u32, cores: Option<usize>, done: impl Fn() + Sync) -> Judgement {
+        let runs = (self.make)();
+        let with = |seed: u32| runs.iter().map(move |run| (run, u64::from(seed)));
+        let all: Vec<(&R, u64)> = (1..=seeds).flat_map(with).collect();
+        let shown = side_by_side(&all, cores, |(run, seed)| {
+            let shown = run.show(*seed);
+            done();
+            shown
+        });
+        (self.judge)(&Seen::new(shown, runs.len()))
+    }
+}
+
+impl Row {
+    /// How many runs it has with each seed.
+    pub fn runs(&self) -> usize {
+        match &self.work {
+            Work::Studies(runs) => (runs.make)().len(),
+            Work::Files(runs) => (runs.make)().len(),
+            Work::Stripes(runs) => (runs.make)().len(),
+            Work::Exchanges(runs) => (runs.make)().len(),
         }
-        Self(seen)
     }
 
-    /// A figure of one study: the median of all seeds, the least and the most.
-    fn spread(&self, study: usize, figure: impl Fn(&Outcome) -> f64) -> Spread {
-        let mut figures: Vec<f64> = self.0[study].iter().map(figure).collect();
-        figures.sort_by(f64::total_cmp);
-        Spread {
-            median: figures[figures.len() / 2],
-            least: figures[0],
-            most: figures[figures.len() - 1],
+    /// Runs it with the seeds from 1 on, on so many cores or all, and judges. `done` hears of each
+    /// run that has ended.
+    pub fn reproduce(&self, seeds: u32, cores: Option<usize>, done: impl Fn() + Sync) -> Judgement {
+        match &self.work {
+            Work::Studies(runs) => runs.judged(seeds, cores, done),
+            Work::Files(runs) => runs.judged(seeds, cores, done),
+            Work::Stripes(runs) => runs.judged(seeds, cores, done),
+            Work::Exchanges(runs) => runs.judged(seeds, cores, done),
         }
-    }
-
-    /// The medians of a figure of studies one after the other.
-    fn medians(
-        &self,
-        studies: core::ops::Range<usize>,
-        figure: impl Fn(&Outcome) -> f64,
-    ) -> Vec<f64> {
-        studies.map(|study| self.spread(study, &figure).median).collect()
-    }
-}
-
-/// A figure with all seeds.
-#[derive(Clone, Copy, Debug)]
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
-}
-
-/// Whether a row is reproduced.
-#[derive(Clone, Debug, Default)]
-pub struct Judgement {
-    /// By all of its criterion.
-    pub passed: bool,
-    /// Our figures, a line each.
-    pub figures: Vec<String>,
-    /// Of what was not reproduced: why.
-    pub reason: Option<&'static str>,
-}
-
-impl Judgement {
-    /// One that nothing has spoken against yet.
-    fn new() -> Self {
-        Self { passed: true, ..Self::default() }
-    }
-
-    /// Shows a figure, and whether it is as the criterion asks.
-    fn ask(&mut self, holds: bool, figure: String) {
-        self.passed &= holds;
-        self.figures.push(format!("{figure}{}", if holds { "" } else { "  <- MISSED" }));
-    }
-
-    /// Asks that a figure lies within a share of what is expected.
-    fn near(&mut self, what: &str, found: Spread, expected: f64, share: f64) {
-        let off = found.median / expected - 1.0;
-        let Spread { median, least, most } = found;
-        self.ask(
-            off.abs() <= share,
-            format!(
-                "{what}: {median:.4} ({least:.4} .. {most:.4}), expected {expected:.4}: {:+.1} %",
-                100.0 * off
-            ),
-        );
-    }
-
-    /// Why it may have missed, told only then.
-    fn because(mut self, reason: &'static str) -> Self {
-        self.reason = Some(reason).filter(|_| !self.passed);
-        self
     }
 }
 
@@ -159,6 +199,7 @@ fn alike(name: &str, count: usize, protocol: Protocol, source: Source) -> Vec<Fl
         start: Duration::ZERO,
         stop: None,
         from_far: false,
+        between: (NEAR, FAR),
         near: 0,
         far: 0,
     };
@@ -173,6 +214,7 @@ fn study(path: PathConfig, flows: Vec<FlowConfig>, duration: Duration) -> Study 
         path,
         near: hosts(),
         far: hosts(),
+        wires: Vec::new(),
         flows,
         duration,
         measure_from: Duration::ZERO,
@@ -219,17 +261,23 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), count);
-        for study in rows().flat_map(|row| (row.studies)()) {
-            assert!(study.path.links::<()>().is_ok() && !study.flows.is_empty());
+        for row in rows() {
+            let paths: Vec<_> = match &row.work {
+                Work::Studies(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
+                Work::Files(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
+                Work::Stripes(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
+                Work::Exchanges(_) => Vec::new(),
+            };
+            assert!(paths.iter().all(|path| path.links::<()>().is_ok()), "{}", row.id);
+            assert!(row.runs() > 0 && row.seeds >= SEEDS, "{}", row.id);
         }
     }
 
     #[test]
     fn quick_rows_pass() {
-        for row in rows().filter(|row| ["mftp-eq1", "gw-eq1", "xftp-slowstart"].contains(&row.id)) {
-            let studies = (row.studies)();
-            let outcomes = studies.iter().map(Study::run).collect();
-            let judgement = (row.judge)(&Seen::new(outcomes, studies.len()));
+        let quick = ["mftp-eq1", "gw-eq1", "xftp-slowstart", "mftp-assign"];
+        for row in rows().filter(|row| quick.contains(&row.id)) {
+            let judgement = row.reproduce(1, None, || {});
             assert!(judgement.passed, "{}: {judgement:?}", row.id);
         }
     }

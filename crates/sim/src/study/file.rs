@@ -1,24 +1,27 @@
 //! Scenario files with flows.
 //!
 //! The path, its hosts and its changes are read by `path::Scenario`, as the emulator reads them;
-//! here only the `[[flow]]` tables are, of the same text.
+//! here only the `[[flow]]` and `[[link]]` tables are, of the same text.
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
 use path::spelled::{text, time};
-use path::{Scenario, ScenarioError};
+use path::{LinkConfig, LossConfig, QueueConfig, Scenario, ScenarioError};
 use serde::Deserialize;
 use toml::Spanned;
 use transport::cc::Algorithm;
-use units::Bytes;
+use units::{Bytes, Rate};
 
+use super::topology::{FAR, NEAR, Topology, Wire};
 use super::{FlowConfig, Protocol, Study};
 use crate::tcp::{Config, Congestion, Recovery, Source};
 
 /// The most flows of a study.
 pub const MAX_FLOWS: usize = 20_000;
+/// The most links beside the path.
+pub const MAX_WIRES: usize = 1000;
 /// How long a run is when the file does not say.
 const DURATION: Duration = Duration::from_secs(60);
 /// The most payload of an IP packet with TCP's headers.
@@ -31,6 +34,83 @@ const HEADERS: u64 = 52;
 struct File {
     #[serde(default)]
     flow: Vec<Spanned<Table>>,
+    #[serde(default)]
+    link: Vec<Spanned<LinkTable>>,
+}
+
+/// A `[[link]]`: both ways alike, between routers that it names.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    between: [String; 2],
+    #[serde(default, deserialize_with = "text")]
+    rate: Option<Rate>,
+    #[serde(default, deserialize_with = "time")]
+    delay: Duration,
+    #[serde(default, deserialize_with = "text")]
+    queue: Option<QueueConfig>,
+    #[serde(default, deserialize_with = "text")]
+    loss: Option<LossConfig>,
+}
+
+/// Names of routers, and what joins them.
+struct Routers {
+    names: Vec<String>,
+    topology: Topology,
+}
+
+impl Routers {
+    /// The ends of the path.
+    fn new() -> Self {
+        let mut topology = Topology::default();
+        topology.add(NEAR, FAR, 0);
+        topology.add(FAR, NEAR, 0);
+        Self { names: vec!["near".to_owned(), "far".to_owned()], topology }
+    }
+
+    /// The routers of a link, which need not be known.
+    fn join(&mut self, names: &[String; 2]) -> Result<(usize, usize), String> {
+        let mut known = |name: &String| {
+            self.names.iter().position(|known| known == name).unwrap_or_else(|| {
+                self.names.push(name.clone());
+                self.names.len() - 1
+            })
+        };
+        let (one, other) = (known(&names[0]), known(&names[1]));
+        if one == other {
+            return Err("a link joins two routers".into());
+        }
+        self.topology.add(one, other, 0);
+        self.topology.add(other, one, 0);
+        Ok((one, other))
+    }
+
+    /// The routers of a flow, between which there must be a way.
+    fn between(&self, names: Option<&[String; 2]>) -> Result<(usize, usize), String> {
+        let Some(names) = names else { return Ok((NEAR, FAR)) };
+        let known = |name: &String| {
+            let place = self.names.iter().position(|known| known == name);
+            place.ok_or_else(|| format!("no [[link]] leads to '{name}'"))
+        };
+        let (one, other) = (known(&names[0])?, known(&names[1])?);
+        let joined = one != other && self.topology.way(one, other).is_some();
+        let why = || format!("no way leads from '{}' to '{}'", names[0], names[1]);
+        joined.then_some((one, other)).ok_or_else(why)
+    }
+}
+
+impl LinkTable {
+    fn wire(&self, routers: &mut Routers, rtt: Duration) -> Result<Wire, String> {
+        let ends = routers.join(&self.between)?;
+        let rate = self.rate.ok_or("a link needs a rate")?;
+        let link = LinkConfig {
+            queue: self.queue.unwrap_or_default(),
+            loss: self.loss.clone().unwrap_or_default(),
+            ..LinkConfig::new(rate, self.delay)
+        };
+        link.link::<()>(rtt, 0).map_err(|error| error.to_string())?;
+        Ok(Wire { ends, link })
+    }
 }
 
 /// A `[[flow]]`: what is not stated is `None`.
@@ -50,6 +130,7 @@ struct Table {
     #[serde(deserialize_with = "time")]
     stop: Option<Duration>,
     from: Side,
+    between: Option<[String; 2]>,
     #[serde(flatten)]
     tcp: Tcp,
 }
@@ -66,6 +147,7 @@ impl Default for Table {
             every: Duration::ZERO,
             stop: None,
             from: Side::default(),
+            between: None,
             tcp: Tcp::default(),
         }
     }
@@ -181,8 +263,10 @@ impl Table {
         number: usize,
         before: usize,
         (near, far): (usize, usize),
+        routers: &Routers,
     ) -> Result<Vec<FlowConfig>, String> {
         let protocol = self.protocol()?;
+        let between = routers.between(self.between.as_ref())?;
         let count = self.count as usize;
         if count == 0 || before + count > MAX_FLOWS {
             return Err(format!("there are 1 to {MAX_FLOWS} flows"));
@@ -200,6 +284,7 @@ impl Table {
                 start,
                 stop: self.stop,
                 from_far: self.from == Side::Far,
+                between,
                 near: place % near,
                 far: place % far,
             }
@@ -222,14 +307,25 @@ impl Study {
         source: &str,
         load: impl FnMut(&str) -> Result<String, String>,
     ) -> Result<Self, ScenarioError> {
-        let Scenario { about, path, near, far, duration } = Scenario::read(source, load)?;
+        let Scenario { about, path, near, far, duration, .. } = Scenario::read(source, load)?;
         let file: File = toml::from_str(source)
             .map_err(|error| ScenarioError::at(source, error.span(), error.message()))?;
         let hosts = (Scenario::hosts(&near).count(), Scenario::hosts(&far).count());
+        let mut routers = Routers::new();
+        let mut wires = Vec::new();
+        for table in file.link.iter() {
+            let wire = match table.get_ref().wire(&mut routers, path.rtt()) {
+                Ok(_) if wires.len() == MAX_WIRES => {
+                    Err(format!("there are at most {MAX_WIRES} links"))
+                }
+                wire => wire,
+            };
+            wires.push(wire.map_err(|why| ScenarioError::at(source, Some(table.span()), why))?);
+        }
         let mut flows = Vec::new();
         for (number, table) in file.flow.iter().enumerate() {
             let error = |why: &dyn fmt::Display| ScenarioError::at(source, Some(table.span()), why);
-            let more = table.get_ref().flows(number, flows.len(), hosts);
+            let more = table.get_ref().flows(number, flows.len(), hosts, &routers);
             let more = more.map_err(|why| error(&why))?;
             if let Some(Protocol::Tcp(config)) = more.first().map(|flow| flow.protocol)
                 && let Some(mtu) = path.forward.mtu.into_iter().chain(path.back.mtu).min()
@@ -242,7 +338,7 @@ impl Study {
             flows.extend(more);
         }
         if flows.is_empty() {
-            let ours = Table::default().flows(0, 0, hosts);
+            let ours = Table::default().flows(0, 0, hosts, &routers);
             flows = ours.map_err(|why| ScenarioError::at(source, None, why))?;
         }
         let duration = duration.unwrap_or(DURATION);
@@ -251,6 +347,7 @@ impl Study {
             path,
             near,
             far,
+            wires,
             flows,
             duration,
             measure_from: Duration::ZERO,

@@ -41,11 +41,13 @@ pub struct FlowConfig {
     pub start: Duration,
     /// When it is cut off, if before the end.
     pub stop: Option<Duration>,
-    /// Whether the far host sends.
+    /// Whether the latter of its ends sends.
     pub from_far: bool,
-    /// Its host on the near side, counted from 0.
+    /// The routers at its ends: [`NEAR`](super::NEAR) and [`FAR`](super::FAR), or others.
+    pub between: (usize, usize),
+    /// Its host at the former, counted from 0, where that is the near side.
     pub near: usize,
-    /// Its host on the far side.
+    /// Its host at the latter, where that is the far side.
     pub far: usize,
 }
 
@@ -54,7 +56,32 @@ pub(super) enum Body {
     /// Of a TCP connection: its number, for a flow has one after the other.
     Segment(u32, Segment),
     /// Of our transport.
-    Datagram(Vec<u8>),
+    Datagram(Trimmed),
+}
+
+/// A datagram of which the zeros at the end are not kept: nothing else is written by the
+/// applications here, and what need not be stored need not be fetched when it arrives.
+pub(super) struct Trimmed {
+    head: Vec<u8>,
+    len: usize,
+}
+
+/// Zeros are left out by so many.
+const ZEROS: [u8; 64] = [0; 64];
+
+impl Trimmed {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let chunks = bytes.rchunks_exact(ZEROS.len());
+        let left_out = chunks.take_while(|chunk| **chunk == ZEROS).count() * ZEROS.len();
+        Self { head: bytes[..bytes.len() - left_out].to_vec(), len: bytes.len() }
+    }
+
+    /// Puts the datagram into a buffer.
+    pub(super) fn restore(&self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.extend_from_slice(&self.head);
+        buffer.resize(self.len, 0);
+    }
 }
 
 /// UDP and IPv4 headers.
@@ -65,7 +92,7 @@ impl Body {
     pub(super) fn size(&self) -> Bytes {
         match self {
             Self::Segment(_, segment) => segment.size(),
-            Self::Datagram(bytes) => Bytes(bytes.len() as u64 + HEADERS),
+            Self::Datagram(datagram) => Bytes(datagram.len as u64 + HEADERS),
         }
     }
 }
@@ -104,4 +131,26 @@ pub(super) trait Flow: Send {
     fn next(&self, end: End) -> Option<Instant>;
     /// How it stands.
     fn standing(&self) -> Standing;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_arrive_as_they_were() {
+        let mut buffer = vec![7; 9];
+        for length in [0, 1, 63, 64, 65, 200] {
+            for last in 0..length {
+                let mut bytes = vec![0; length];
+                bytes[last] = 1;
+                let trimmed = Trimmed::new(&bytes);
+                assert!(trimmed.head.len() <= last + ZEROS.len());
+                trimmed.restore(&mut buffer);
+                assert_eq!(buffer, bytes);
+            }
+        }
+        Trimmed::new(&[0; 100]).restore(&mut buffer);
+        assert_eq!(buffer, [0; 100]);
+    }
 }

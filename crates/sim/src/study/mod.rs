@@ -18,6 +18,7 @@
 //! assert!(outcome.queue.utilisation > 0.9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod blocks;
 mod file;
 mod flow;
 mod network;
@@ -25,6 +26,7 @@ mod outcome;
 mod parallel;
 mod striped;
 mod tcp;
+mod topology;
 mod udp;
 
 use core::time::Duration;
@@ -32,11 +34,14 @@ use core::time::Duration;
 use path::{HostGroup, PathConfig};
 use units::Bytes;
 
+pub use blocks::{Blocks, Carried};
 pub use flow::{FlowConfig, Protocol};
 use network::Network;
 pub use outcome::{Documents, FlowReport, Outcome, QueueReport, Sample};
 pub use parallel::run_all;
+pub(crate) use parallel::side_by_side;
 pub use striped::{Stand, Striped};
+pub use topology::{FAR, NEAR, Wire};
 
 /// How often a run looks at the queue.
 const GLANCE: Duration = Duration::from_millis(10);
@@ -55,6 +60,8 @@ pub struct Study {
     pub near: Vec<HostGroup>,
     /// The far side's hosts.
     pub far: Vec<HostGroup>,
+    /// Links between further routers.
+    pub wires: Vec<Wire>,
     /// Who sends what to whom.
     pub flows: Vec<FlowConfig>,
     /// How long a run is.
@@ -75,7 +82,7 @@ impl Study {
     /// Runs it to its end.
     ///
     /// # Panics
-    /// When the path, a host's link or a flow's host is impossible: what was read from a file is
+    /// When the path, a link, a flow's host or its way is impossible: what was read from a file is
     /// not.
     pub fn run(&self) -> Outcome {
         let mut network = Network::new(self);

@@ -4,17 +4,18 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::BinaryHeap;
 
-use path::{DropCause, Fate, HostGroup, Link, Packet, Scenario};
+use path::{DropCause, Fate, HostGroup, Link, LinkConfig, Packet, Scenario};
 use units::{Bytes, Instant};
 
 use super::Study;
 use super::flow::{Body, End, Flow, FlowConfig, Protocol, Standing};
 use super::tcp::TcpFlow;
+use super::topology::{FAR, NEAR, Topology, Wire};
 use super::udp::UdpFlow;
 use crate::tcp::Source;
 
 /// When every run begins: late enough that times before it exist.
-const START: Instant = Instant::from_nanos(1_000_000_000);
+pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
 /// The bottleneck's two links.
 const FORWARD: usize = 0;
 const BACK: usize = 1;
@@ -22,20 +23,11 @@ const BACK: usize = 1;
 /// A packet under way.
 struct Parcel {
     flow: u32,
+    /// Links of its route that are behind it.
+    passed: u16,
     /// Where it goes.
     to: End,
     body: Body,
-}
-
-/// Where a link leads.
-#[derive(Clone, Copy)]
-enum Leads {
-    /// From a host to the bottleneck's link of this number.
-    ToPath(usize),
-    /// Across the path.
-    Across,
-    /// To a host.
-    ToHost,
 }
 
 /// The links of a host, to the path and from it, if it has any.
@@ -44,9 +36,8 @@ type Access = Option<(usize, usize)>;
 /// A flow, and what became of its packets.
 pub(super) struct Line {
     ends: Box<dyn Flow>,
-    forward: bool,
-    near: usize,
-    far: usize,
+    /// The links to the sender, and those to the receiver.
+    routes: [Vec<usize>; 2],
     stop: Instant,
     /// Data packets dropped before a link, and on one.
     pub(super) dropped: (u64, u64),
@@ -66,7 +57,7 @@ pub(super) struct Network {
     /// For when each of them stands there; other entries are void.
     planned: Vec<Instant>,
     links: Vec<Link<Parcel>>,
-    leads: Vec<Leads>,
+    topology: Topology,
     near: Vec<Access>,
     far: Vec<Access>,
     pub(super) flows: Vec<Line>,
@@ -85,7 +76,7 @@ impl Network {
             agenda: BinaryHeap::new(),
             planned: Vec::new(),
             links: vec![forward, back],
-            leads: vec![Leads::Across; 2],
+            topology: Topology::default(),
             near: Vec::new(),
             far: Vec::new(),
             flows: Vec::new(),
@@ -94,8 +85,16 @@ impl Network {
             packets: 0,
             out: Vec::new(),
         };
-        network.near = network.access(study, &study.near, FORWARD);
-        network.far = network.access(study, &study.far, BACK);
+        network.topology.add(NEAR, FAR, FORWARD);
+        network.topology.add(FAR, NEAR, BACK);
+        network.near = network.access(study, &study.near);
+        network.far = network.access(study, &study.far);
+        for Wire { ends: (one, other), link } in &study.wires {
+            let number = network.link(study, link);
+            network.topology.add(*one, *other, number);
+            let number = network.link(study, link);
+            network.topology.add(*other, *one, number);
+        }
         network.planned = vec![Instant::FAR_FUTURE; network.links.len()];
         for config in &study.flows {
             network.add(config);
@@ -105,10 +104,24 @@ impl Network {
 
     /// Adds a flow; gives its number.
     pub(super) fn add(&mut self, config: &FlowConfig) -> usize {
-        let index = self.flows.len();
         // Neighbouring seeds must not meet each other's flows.
-        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
-        self.flows.push(line(config, self.mtu, seed));
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.flows.len() as u64;
+        let stop = config.stop.map_or(Instant::FAR_FUTURE, |stop| START + stop);
+        let places = [(config.between.0, config.near), (config.between.1, config.far)];
+        let [sender, receiver] = if config.from_far { [1, 0] } else { [0, 1] };
+        self.attach(ends(config, self.mtu, seed), [places[sender], places[receiver]], stop)
+    }
+
+    /// Adds a flow of any make, from a near host to a far one.
+    pub(super) fn join(&mut self, ends: Box<dyn Flow>, near: usize, far: usize) -> usize {
+        self.attach(ends, [(NEAR, near), (FAR, far)], Instant::FAR_FUTURE)
+    }
+
+    /// Adds a flow from the first place to the second: routers, and their hosts' numbers.
+    fn attach(&mut self, ends: Box<dyn Flow>, places: [(usize, usize); 2], stop: Instant) -> usize {
+        let index = self.flows.len();
+        let routes = [self.route(places[1], places[0]), self.route(places[0], places[1])];
+        self.flows.push(Line { ends, routes, stop, dropped: (0, 0) });
         self.planned.extend([Instant::FAR_FUTURE; 2]);
         self.plan_end(index, End::Sender);
         index
@@ -119,20 +132,33 @@ impl Network {
         self.flows[flow].stop = START + at;
     }
 
-    /// Makes the links of a side's hosts, which lead to the bottleneck's link `to`.
-    fn access(&mut self, study: &Study, groups: &[HostGroup], to: usize) -> Vec<Access> {
-        let rtt = study.path.rtt();
-        let mut host = |group: &HostGroup| {
-            let link = group.link()?;
-            let number = self.links.len();
-            for (at, leads) in [(0, Leads::ToPath(to)), (1, Leads::ToHost)] {
-                let seed = study.path.seed ^ ((number + at) as u64) << 32;
-                self.links.push(link.link(rtt, seed).expect("a valid link"));
-                self.leads.push(leads);
-            }
-            Some((number, number + 1))
+    /// The links from a host of one router to a host of another.
+    fn route(&self, from: (usize, usize), to: (usize, usize)) -> Vec<usize> {
+        let access = |(router, host): (usize, usize)| match router {
+            NEAR => self.near[host],
+            FAR => self.far[host],
+            _ => None,
         };
-        Scenario::hosts(groups).map(&mut host).collect()
+        let way = self.topology.way(from.0, to.0).expect("routers are joined");
+        let (up, down) = (access(from).map(|link| link.0), access(to).map(|link| link.1));
+        up.into_iter().chain(way).chain(down).collect()
+    }
+
+    /// Makes the links of a side's hosts.
+    fn access(&mut self, study: &Study, groups: &[HostGroup]) -> Vec<Access> {
+        let host = |group: &HostGroup| {
+            let link = group.link()?;
+            Some((self.link(study, &link), self.link(study, &link)))
+        };
+        Scenario::hosts(groups).map(host).collect()
+    }
+
+    /// Makes a link; its number.
+    fn link(&mut self, study: &Study, config: &LinkConfig) -> usize {
+        let number = self.links.len();
+        let seed = study.path.seed ^ (number as u64) << 32;
+        self.links.push(config.link(study.path.rtt(), seed).expect("a valid link"));
+        number
     }
 
     /// The bottleneck's link from near to far.
@@ -184,30 +210,24 @@ impl Network {
     /// Takes from a link what has reached its end.
     fn empty(&mut self, link: usize) {
         while let Some(exit) = self.links[link].poll(self.now) {
-            let parcel = exit.item;
+            let mut parcel = exit.item;
             if exit.fate != Fate::Delivered {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
                 self.count_drop(&parcel, early);
                 continue;
             }
-            match self.leads[link] {
-                Leads::ToPath(path) => self.send(path, parcel),
-                Leads::ToHost => self.arrive(parcel),
-                Leads::Across => {
-                    let line = &self.flows[parcel.flow as usize];
-                    let host =
-                        if link == FORWARD { self.far[line.far] } else { self.near[line.near] };
-                    match host {
-                        Some((_, from_path)) => self.send(from_path, parcel),
-                        None => self.arrive(parcel),
-                    }
-                }
-            }
+            parcel.passed += 1;
+            self.forward(parcel);
         }
         self.plan(link, self.links[link].next_exit());
     }
 
-    fn send(&mut self, link: usize, parcel: Parcel) {
+    /// A packet goes on to the next link of its route, or has arrived.
+    fn forward(&mut self, parcel: Parcel) {
+        let route = &self.flows[parcel.flow as usize].routes[parcel.to as usize];
+        let Some(&link) = route.get(usize::from(parcel.passed)) else {
+            return self.arrive(parcel);
+        };
         let packet = Packet { flow: u64::from(parcel.flow), ..Packet::new(parcel.body.size()) };
         self.packets += 1;
         match self.links[link].send_packet(self.now, packet, parcel) {
@@ -224,7 +244,7 @@ impl Network {
     }
 
     fn arrive(&mut self, parcel: Parcel) {
-        let Parcel { flow, to, body } = parcel;
+        let Parcel { flow, to, body, .. } = parcel;
         let mut out = core::mem::take(&mut self.out);
         let line = &mut self.flows[flow as usize];
         if self.now < line.stop {
@@ -242,23 +262,18 @@ impl Network {
         }
         let mut out = core::mem::take(&mut self.out);
         line.ends.run(self.now, end, &mut out);
-        let (near, far) = (line.near, line.far);
-        // The near end sends forward.
-        let forward = line.forward == (end == End::Sender);
-        let access = if forward { self.near[near] } else { self.far[far] };
-        let link = access.map_or(if forward { FORWARD } else { BACK }, |(to_path, _)| to_path);
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
         for body in out.drain(..) {
-            self.send(link, Parcel { flow: flow as u32, to, body });
+            self.forward(Parcel { flow: flow as u32, passed: 0, to, body });
         }
         self.out = out;
         self.plan_end(flow, end);
     }
 }
 
-fn line(config: &FlowConfig, mtu: Bytes, seed: u64) -> Line {
+fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
     let start = START + config.start;
-    let ends: Box<dyn Flow> = match &config.protocol {
+    match &config.protocol {
         Protocol::Tcp(tcp) => Box::new(TcpFlow::new(tcp, config.source, start, seed)),
         Protocol::Longhaul(transport) => {
             let amount = match config.source {
@@ -267,8 +282,5 @@ fn line(config: &FlowConfig, mtu: Bytes, seed: u64) -> Line {
             };
             Box::new(UdpFlow::new(transport, amount, mtu, start, seed))
         }
-    };
-    let stop = config.stop.map_or(Instant::FAR_FUTURE, |stop| START + stop);
-    let FlowConfig { from_far, near, far, .. } = *config;
-    Line { ends, forward: !from_far, near, far, stop, dropped: (0, 0) }
+    }
 }

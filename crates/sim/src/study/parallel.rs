@@ -9,24 +9,36 @@ use super::{Outcome, Study};
 /// Runs every study on so many cores, or all, and returns what they showed in their order. `done`
 /// hears of each that has ended.
 pub fn run_all(studies: &[Study], cores: Option<usize>, done: impl Fn() + Sync) -> Vec<Outcome> {
+    side_by_side(studies, cores, |study| {
+        let outcome = study.run();
+        done();
+        outcome
+    })
+}
+
+/// Does the work for every item on so many cores, or all; what came of it in their order.
+pub(crate) fn side_by_side<T: Sync, O: Send>(
+    items: &[T],
+    cores: Option<usize>,
+    work: impl Fn(&T) -> O + Sync,
+) -> Vec<O> {
     let cores = cores.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let next = AtomicUsize::new(0);
-    let outcomes: Vec<_> = studies.iter().map(|_| Mutex::new(None)).collect();
+    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
-        for _ in 0..cores.min(studies.len()) {
+        for _ in 0..cores.min(items.len()) {
             scope.spawn(|| {
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(study) = studies.get(place) else { return };
-                    let outcome = study.run();
-                    *outcomes[place].lock().expect("nobody panics with it") = Some(outcome);
-                    done();
+                    let Some(item) = items.get(place) else { return };
+                    let result = work(item);
+                    *results[place].lock().expect("nobody panics with it") = Some(result);
                 }
             });
         }
     });
-    let outcome = |place: Mutex<Option<_>>| place.into_inner().expect("nobody panicked with it");
-    outcomes.into_iter().map(|place| outcome(place).expect("each has run")).collect()
+    let result = |place: Mutex<Option<_>>| place.into_inner().expect("nobody panicked with it");
+    results.into_iter().map(|place| result(place).expect("each is done")).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use units::{Bytes, Instant};
 
 use super::flow::Standing;
 use super::network::Network;
-use super::{FlowConfig, Protocol, Study};
+use super::{FAR, FlowConfig, NEAR, Protocol, Study};
 use crate::tcp::{Config, Congestion, Source};
 
 /// A striped stream with more to send than its time allows.
@@ -82,6 +82,7 @@ impl<'a> Run<'a> {
             path: striped.path.clone(),
             near: vec![HostGroup::default()],
             far: vec![HostGroup::default()],
+            wires: Vec::new(),
             flows: Vec::new(),
             duration: striped.duration,
             measure_from: Duration::ZERO,
@@ -153,6 +154,7 @@ impl<'a> Run<'a> {
                 start,
                 stop: None,
                 from_far: false,
+                between: (NEAR, FAR),
                 near: 0,
                 far: 0,
             };

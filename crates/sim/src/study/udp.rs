@@ -6,7 +6,7 @@ use transport::crypto::Sealing;
 use transport::{Config, Event, ReadOutcome, WriteOutcome};
 use units::{Bytes, Instant};
 
-use super::flow::{Body, End, Flow, HEADERS, Standing};
+use super::flow::{Body, End, Flow, HEADERS, Standing, Trimmed};
 use super::outcome::Documents;
 use crate::{Datagram, Socket};
 
@@ -31,7 +31,10 @@ pub(super) struct UdpFlow {
     buffer: Vec<u8>,
     /// The largest datagram that the hosts' devices take.
     largest: usize,
-    datagrams: Vec<Datagram>,
+    /// What arrived last.
+    arrived: Vec<u8>,
+    /// What answers it at once.
+    answers: Vec<Datagram>,
 }
 
 impl UdpFlow {
@@ -54,7 +57,8 @@ impl UdpFlow {
             finished: None,
             buffer: vec![0; CHUNK],
             largest: (mtu.0 - HEADERS) as usize,
-            datagrams: Vec::new(),
+            arrived: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -113,10 +117,16 @@ impl UdpFlow {
         }
     }
 
-    /// Sends what the devices take: probes for jumbo frames vanish.
-    fn put(&mut self, out: &mut Vec<Body>) {
-        let all = self.datagrams.drain(..).filter(|datagram| datagram.bytes.len() <= self.largest);
-        out.extend(all.map(|datagram| Body::Datagram(datagram.bytes)));
+    /// Sends what the devices take, for probes for jumbo frames vanish; whether that was anything.
+    fn flush(&mut self, now: Instant, end: End, out: &mut Vec<Body>) -> bool {
+        let (largest, mut any) = (self.largest, false);
+        self.sockets[end as usize].flush_to(now, |_, bytes| {
+            any = true;
+            if bytes.len() <= largest {
+                out.push(Body::Datagram(Trimmed::new(bytes)));
+            }
+        });
+        any
     }
 
     fn work(&mut self, now: Instant, end: End) {
@@ -133,11 +143,12 @@ fn address(end: u8) -> SocketAddr {
 
 impl Flow for UdpFlow {
     fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
-        let Body::Datagram(mut bytes) = body else { return };
+        let Body::Datagram(datagram) = body else { return };
+        datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
-        self.sockets[end as usize].receive(now, from, &mut bytes, &mut self.datagrams);
-        self.sockets[1 - end as usize].reuse(bytes);
-        self.put(out);
+        self.sockets[end as usize].receive(now, from, &mut self.arrived, &mut self.answers);
+        let answers = self.answers.drain(..);
+        out.extend(answers.map(|answer| Body::Datagram(Trimmed::new(&answer.bytes))));
     }
 
     fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
@@ -146,12 +157,10 @@ impl Flow for UdpFlow {
         }
         loop {
             self.work(now, end);
-            self.sockets[end as usize].flush(now, &mut self.datagrams);
             // What was sent has made room for more.
-            if self.datagrams.is_empty() {
+            if !self.flush(now, end, out) {
                 break;
             }
-            self.put(out);
         }
     }
 

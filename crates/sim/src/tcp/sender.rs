@@ -122,6 +122,16 @@ impl Sender {
         self.una == self.written
     }
 
+    /// Bytes that the receiver is known to have.
+    pub fn acknowledged(&self) -> u64 {
+        self.una
+    }
+
+    /// Bytes that were written and are not acknowledged: what the socket holds.
+    pub fn held(&self) -> u64 {
+        self.written - self.una
+    }
+
     /// What it did so far.
     pub fn stats(&self) -> SenderStats {
         let window = Bytes(self.control.window());

@@ -1,0 +1,246 @@
+//! Paper 1's files, whose blocks are assigned to connections.
+
+use path::HostGroup;
+use stripe::Assignment;
+use units::{Bytes, Rate};
+
+use super::mftp::{MSS, old};
+use super::{Judgement, Plot, Row, SEEDS, Seen, files, ms, preset, seconds, with_rtt};
+use crate::study::{Blocks, Carried};
+use crate::tcp::{Config, Recovery};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "mftp-fig6",
+        experiment: "a file of 16 MB over N = 1..16 connections and round-trip times of 0..500 ms",
+        paper: "linear in N from 200 ms on; 8.5 Mbit/s with 16 at 200 ms; equation 2' with W' = 18 KB and \
+                k = 0.75, taken from there, fits 500 ms too; 32 Mbit/s with any N at no delay",
+        criterion: "R2 >= 0.99 at 200 and 500 ms; equation 2' within 15% there with 16; no gain (10%) from N at 0 ms",
+        assumptions: &[
+            "hosts of 32 Mbit/s; four round trips of FTP's dialogue, then a connection is opened each \
+             round trip and carries blocks from then on: the paper tells of no reason for its k, and \
+             these cost 16 connections a fifth of the time at any delay",
+            "blocks of 8 KB, dynamic assignment, a buffer for the whole file",
+        ],
+        seeds: SEEDS,
+        work: files(against_rtt, judge_fig6),
+    },
+    Row {
+        id: "mftp-assign",
+        experiment: "static against dynamic assignment of a 128 MB file's blocks to 8 connections, of which \
+                     one has a tenth of the others' speed",
+        paper: "static is held to the slowest; dynamic is not, and buffers less",
+        criterion: "static <= 15% of the sum of their rates, dynamic >= 90%; dynamic's peak buffer <= half",
+        assumptions: &[
+            "hosts of 4 Mbit/s, the slow one 0.4, 100 ms; windows of 64 KB; blocks of 8 KB",
+            "the receiver can hold the whole file out of order",
+        ],
+        seeds: SEEDS,
+        work: files(
+            || [Assignment::Static, Assignment::Dynamic].map(assigned).into(),
+            judge_assigned,
+        ),
+    },
+    Row {
+        id: "mftp-table2",
+        experiment: "N windows of 64 KB against one of the same sum, bit errors of 3e-7, 200 ms, Ethernet",
+        paper: "762/848/883/1187/1465 against 762/770/764/751/747 kbit/s for 64/128/256/384/512 KB",
+        criterion: "at 512 KB many are 1.5-2.5 times the single one and rise with N; the single one is \
+                    flat within 5%",
+        assumptions: &[
+            "Tahoe, as in SunOS 4.1.3; time-outs of at least 1 s; 600 s of steady state",
+            "the receiver puts blocks of 8 KB in order in a buffer as large as the windows together",
+        ],
+        seeds: 30,
+        work: files(table2, judge_table2),
+    },
+];
+
+const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
+const RTTS: [u64; 5] = [0, 50, 100, 200, 500];
+/// Of their workstations, in Mbit/s of payload.
+const HOST: f64 = 32.0;
+/// Equation 2': the segmented window in bits, and k.
+const SEGMENTED: f64 = 2.0 * MSS as f64 * 8.0;
+const K: f64 = 0.75;
+/// Round trips of FTP's dialogue before the data connections.
+const DIALOGUE: u32 = 4;
+
+/// One file over so many connections of one host, all over the path of paper 1.
+fn file(rtt: u64, count: usize, connection: Config) -> Blocks {
+    let rate = Rate::from_bits_per_sec((HOST * 1e6 * (MSS + 40) as f64 / MSS as f64) as u64);
+    let queue = "4MiB".parse().expect("a queue");
+    Blocks {
+        path: with_rtt(preset("mftp-atm"), ms(rtt)),
+        near: vec![HostGroup { rate: Some(rate), queue: Some(queue), ..HostGroup::default() }],
+        connection,
+        count,
+        assignment: Assignment::Dynamic,
+        file: Bytes::mib(16),
+        buffer: Bytes::mib(16),
+        start: ms(rtt) * DIALOGUE,
+        every: ms(rtt),
+        duration: seconds(2000),
+    }
+}
+
+fn against_rtt() -> Vec<Blocks> {
+    let old = Config { send_buffer: Bytes::kib(24), ..old(MSS, 24 << 10) };
+    RTTS.iter().flat_map(|&rtt| COUNTS.map(|count| file(rtt, count, old))).collect()
+}
+
+fn mbps(carried: &Carried) -> f64 {
+    carried.goodput() / 1e6
+}
+
+/// The share of a figure's variation that a straight line explains.
+fn linearity(points: &[(f64, f64)]) -> f64 {
+    let mean =
+        |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|point| of(point.0 - x, point.1 - y)).sum()
+    };
+    sum(&|dx, dy| dx * dy).powi(2) / (sum(&|dx, _| dx * dx) * sum(&|_, dy| dy * dy))
+}
+
+fn judge_fig6(seen: &Seen<Carried>) -> Judgement {
+    let mut judgement = Judgement::new();
+    let mut plot =
+        Plot::new("Paper 1, figure 6: windows of 24 KB, no errors", "connections", "Mbit/s");
+    for (at, &rtt) in RTTS.iter().enumerate() {
+        let found = seen.medians(at * COUNTS.len()..(at + 1) * COUNTS.len(), mbps);
+        let points: Vec<_> = COUNTS.iter().map(|&n| n as f64).zip(found.iter().copied()).collect();
+        let shown: Vec<_> = found.iter().map(|mbps| format!("{mbps:.2}")).collect();
+        let line = format!("{rtt} ms, N = 1..16: {} Mbit/s", shown.join(", "));
+        match rtt {
+            0 => judgement.ask(found.iter().all(|mbps| (mbps / found[0] - 1.0).abs() <= 0.1), line),
+            200.. => {
+                let r2 = linearity(&points);
+                judgement.ask(r2 >= 0.99, format!("{line}, R2 = {r2:.4}"));
+                let equation = |n: f64| K * n * SEGMENTED / (rtt as f64 * 1e3);
+                let of = |n: usize| format!("{:.2}", found[n] / equation(COUNTS[n] as f64));
+                let sixteen = seen.spread(at * COUNTS.len() + 4, mbps);
+                judgement.near(&format!("{rtt} ms, N = 16"), sixteen, equation(16.0), 0.15);
+                judgement.tell(format!(
+                    "{rtt} ms, N = 1, 4, 8: {}, {}, {} of equation 2', whose k the paper takes from 16",
+                    of(0),
+                    of(2),
+                    of(3)
+                ));
+                let curve = points.iter().map(|&(n, _)| (n, equation(n)));
+                plot = plot.curve(format!("equation 2', {rtt} ms"), curve);
+            }
+            _ => judgement.tell(line),
+        }
+        plot = plot.curve(format!("{rtt} ms"), points);
+    }
+    judgement.plot(plot.curve("paper, 200 ms", [(16.0, 8.5)]));
+    judgement
+}
+
+/// What the hosts of the connections carry, in bit/s: seven, and the slow one.
+const SPEEDS: [u64; 2] = [4_000_000, 400_000];
+
+fn assigned(assignment: Assignment) -> Blocks {
+    let queue = "256KiB".parse().expect("a queue");
+    let hosts = |count, rate| HostGroup {
+        count,
+        rate: Some(Rate::from_bits_per_sec(rate)),
+        queue: Some(queue),
+        ..HostGroup::default()
+    };
+    let connection =
+        Config { send_buffer: Bytes::kib(64), ..Config::classic(Recovery::Reno, 1460, 65_535) };
+    Blocks {
+        near: vec![hosts(7, SPEEDS[0]), hosts(1, SPEEDS[1])],
+        assignment,
+        file: Bytes::mib(128),
+        buffer: Bytes::mib(128),
+        start: ms(0),
+        every: ms(0),
+        ..file(100, 8, connection)
+    }
+}
+
+fn judge_assigned(seen: &Seen<Carried>) -> Judgement {
+    let mut judgement = Judgement::new();
+    let sum = (7 * SPEEDS[0] + SPEEDS[1]) as f64 * 1460.0 / 1500.0 / 1e6;
+    let rates = seen.medians(0..2, mbps);
+    let share = |at: usize| format!("{:.2} Mbit/s, {:.1} %", rates[at], 100.0 * rates[at] / sum);
+    judgement.tell(format!("sum of the connections' rates: {sum:.2} Mbit/s"));
+    judgement.ask(rates[0] <= 0.15 * sum, format!("static: {}", share(0)));
+    judgement.ask(rates[1] >= 0.9 * sum, format!("dynamic: {}", share(1)));
+    let peaks = seen.medians(0..2, |carried| carried.peak as f64 / 1e6);
+    judgement.ask(
+        peaks[1] <= peaks[0] / 2.0,
+        format!("peak buffer: {:.2} MB static, {:.2} MB dynamic", peaks[0], peaks[1]),
+    );
+    judgement
+}
+
+/// Windows of table 2 in units of 64 KB.
+const SUMS: [u64; 5] = [1, 2, 4, 6, 8];
+const WINDOW: u64 = 64 << 10;
+/// Buffers of 512 KB's connections by which the result is shown to hang on it.
+const BUFFERS: [u64; 3] = [4 * WINDOW, 16 * WINDOW, 1024 * WINDOW];
+
+/// The single window, then as many of 64 KB, then eight of these with other buffers.
+fn table2() -> Vec<Blocks> {
+    let run = |count: u64, window: u64, buffer: u64| {
+        let connection = Config {
+            scaling: true,
+            window: Bytes(window),
+            send_buffer: Bytes(window),
+            ..Config::classic(Recovery::Tahoe, 1460, 65_535)
+        };
+        Blocks {
+            path: preset("mftp-ethernet"),
+            near: vec![HostGroup::default()],
+            file: Bytes(1 << 40),
+            buffer: Bytes(buffer),
+            start: ms(0),
+            every: ms(200),
+            duration: seconds(600),
+            ..file(200, count as usize, connection)
+        }
+    };
+    let single = SUMS.iter().map(|&sum| run(1, sum * WINDOW, sum * WINDOW));
+    let many = SUMS.iter().map(|&sum| run(sum, WINDOW, sum * WINDOW));
+    single.chain(many).chain(BUFFERS.map(|buffer| run(8, WINDOW, buffer))).collect()
+}
+
+fn judge_table2(seen: &Seen<Carried>) -> Judgement {
+    let mut judgement = Judgement::new();
+    let kbps = |carried: &Carried| carried.goodput() / 1e3;
+    let single = seen.medians(0..5, kbps);
+    let many = seen.medians(5..10, kbps);
+    let shown =
+        |rates: &[f64]| rates.iter().map(|kbps| format!("{kbps:.0}")).collect::<Vec<_>>().join("/");
+    let mean = single.iter().sum::<f64>() / 5.0;
+    let flat = single.iter().all(|rate| (rate / mean - 1.0).abs() <= 0.05);
+    judgement.ask(flat, format!("one window: {} kbit/s", shown(&single)));
+    judgement.ask(many.is_sorted(), format!("N windows: {} kbit/s", shown(&many)));
+    let ratio = many[4] / single[4];
+    judgement.ask((1.5..=2.5).contains(&ratio), format!("at 512 KB: {ratio:.2} times"));
+    let others = seen.medians(10..13, kbps);
+    judgement.tell(format!(
+        "8 windows with a buffer of 256 KB, 1 MB, 64 MB: {} kbit/s, {:.2}, {:.2}, {:.2} times",
+        shown(&others),
+        others[0] / single[4],
+        others[1] / single[4],
+        others[2] / single[4],
+    ));
+    let sums = || SUMS.iter().map(|&sum| (sum * 64) as f64);
+    let plot = Plot::new("Paper 1, table 2", "windows together, KB", "kbit/s")
+        .curve("N windows of 64 KB", sums().zip(many))
+        .curve("one window", sums().zip(single))
+        .curve("paper, N windows", sums().zip([762.0, 848.0, 883.0, 1187.0, 1465.0]))
+        .curve("paper, one window", sums().zip([762.0, 770.0, 764.0, 751.0, 747.0]));
+    judgement.plot(plot);
+    judgement.because(
+        "The gain hangs on how much the receiver can hold out of order while one connection waits for its \
+         time-out. The paper tells only that it must be large: with 256 KB the gain is about the paper's, with \
+         as much as the windows together it is larger, and without a limit it is nearly eightfold.",
+    )
+}
