@@ -13,15 +13,12 @@ use super::window::Arrivals;
 /// first credit.
 const ROUNDS: u64 = 4;
 
-/// That the path carries more is news when it is more by this part.
-const PATH_STEP: u64 = 4;
-
 /// What the connection lets each of its streams have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Room {
     /// Bytes that may still be sent beyond the credits of streams.
     pub(super) loan: u64,
-    /// What arrives on all streams within a round trip, or could.
+    /// The most that arrived on all streams within a round trip.
     pub(super) round: u64,
 }
 
@@ -58,7 +55,7 @@ impl Lender {
 
     /// What a stream may count on beyond its own credit.
     pub(super) fn room(&self) -> Room {
-        Room { loan: self.first - self.sum.borrowed, round: self.round() }
+        Room { loan: self.first - self.sum.borrowed, round: self.arrivals.most() }
     }
 
     /// A stream's counters moved.
@@ -78,14 +75,14 @@ impl Lender {
         self.arrivals.most().max(self.path)
     }
 
-    /// The path is said to carry so much in a round trip; gives what of it is believed, if that is news.
-    pub(super) fn on_path(&mut self, round: u64) -> Option<u64> {
-        let round = round.min(self.memory);
-        let news = round > self.round() + self.path / PATH_STEP;
-        news.then(|| {
-            self.path = round;
-            round
-        })
+    /// The path is said to carry so much in a round trip. Nobody has to find that out by growing.
+    pub(super) fn on_path(&mut self, round: u64) {
+        self.path = self.path.max(round.min(self.memory));
+    }
+
+    /// The part of that for each of so many streams.
+    pub(super) fn share(&self, streams: usize) -> u64 {
+        self.path / streams.max(1) as u64
     }
 
     fn credit(&self) -> u64 {
@@ -143,11 +140,11 @@ mod tests {
     #[test]
     fn believes_at_once_what_the_path_is_said_to_carry() {
         let mut lender = Lender::new(1000, 10_000);
-        assert_eq!(lender.on_path(1000), Some(1000));
-        assert_eq!(lender.on_path(1100), None, "hardly news");
-        assert_eq!(lender.grant(Instant::ZERO, RTT), 5000);
-        assert_eq!(lender.on_path(u64::MAX), Some(10_000), "no more than memory holds");
-        assert_eq!(lender.grant(Instant::ZERO, RTT), 10_000);
+        lender.on_path(1000);
+        assert_eq!((lender.share(4), lender.grant(Instant::ZERO, RTT)), (250, 5000));
+        lender.on_path(u64::MAX);
+        lender.on_path(1);
+        assert_eq!(lender.grant(Instant::ZERO, RTT), 10_000, "no more than memory holds");
     }
 
     #[test]

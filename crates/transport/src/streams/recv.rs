@@ -82,11 +82,6 @@ impl RecvHalf {
         self.end.is_none() && self.credit() > self.told + self.window.step()
     }
 
-    /// The path is said to carry `round` bytes for this stream in a round trip.
-    pub(super) fn on_path(&mut self, round: u64) {
-        self.window.on_path(round, self.arrived - self.read);
-    }
-
     pub(super) fn is_done(&self) -> bool {
         self.ended || (self.stopped && (self.reset.is_some() || self.is_whole()))
     }
@@ -203,7 +198,7 @@ impl RecvHalf {
         &mut self,
         now: Instant,
         out: &mut [u8],
-        rtt: Duration,
+        path: (Duration, u64),
         pool: &mut Pool,
     ) -> ReadOutcome {
         if let Some(code) = self.reset {
@@ -225,7 +220,7 @@ impl RecvHalf {
         });
         self.read += len as u64;
         self.store.release(self.read, pool);
-        self.window.on_consumed(now, len as u64, self.arrived, rtt);
+        self.window.on_consumed(now, len as u64, self.arrived, path);
         ReadOutcome::Read(len)
     }
 }
@@ -244,7 +239,7 @@ mod tests {
         let mut all = Vec::new();
         let mut buffer = [0; 100];
         loop {
-            match half.read(Instant::ZERO, &mut buffer, Duration::ZERO, &mut Pool::default()) {
+            match half.read(Instant::ZERO, &mut buffer, (Duration::ZERO, 0), &mut Pool::default()) {
                 ReadOutcome::Read(len) => all.extend_from_slice(&buffer[..len]),
                 other => return (all, other),
             }

@@ -201,10 +201,11 @@ impl Streams {
         out: &mut [u8],
         rtt: Duration,
     ) -> ReadOutcome {
+        let share = self.lender.share(self.table.len());
         let Some(stream) = self.table.get_mut(&id) else {
             return ReadOutcome::End;
         };
-        let outcome = stream.recv.read(now, out, rtt, &mut self.pool);
+        let outcome = stream.recv.read(now, out, (rtt, share), &mut self.pool);
         match outcome {
             ReadOutcome::Read(len) => {
                 let consumed = len as u64;
@@ -434,17 +435,9 @@ impl Streams {
 
     /// The credit of the connection, for streams, and of up to [`MAX_CREDITS`] streams that have
     /// news.
-    /// The path is said to carry so many bytes in a round trip: no stream has to find that out by
-    /// growing, if its reader keeps up.
+    /// The path is said to carry so many bytes in a round trip.
     pub(crate) fn on_path(&mut self, round: u64) {
-        let Some(round) = self.lender.on_path(round) else { return };
-        let each = round / self.table.len().max(1) as u64;
-        for (&id, stream) in &mut self.table {
-            stream.recv.on_path(each);
-            if stream.recv.has_news() && !core::mem::replace(&mut stream.owed, true) {
-                self.lender.owed.push_back(id);
-            }
-        }
+        self.lender.on_path(round);
     }
 
     pub(crate) fn grant(&mut self, now: Instant, rtt: Duration) -> Grant {

@@ -72,14 +72,6 @@ impl Window {
         self.size = self.size.max(size.min(self.max));
     }
 
-    /// The path is said to carry `round` bytes for this stream in a round trip. Who has read so far,
-    /// and left only `unread`, may have them at once.
-    pub(super) fn on_path(&mut self, round: u64, unread: u64) {
-        if self.consumed > 0 && unread <= self.size / 4 {
-            self.grow(ROUNDS * round);
-        }
-    }
-
     /// `held` bytes have arrived and wait, most of them for a hole to be filled. Repairing one
     /// takes a round trip and more, in which the sender should go on. `round` is the most that the
     /// connection saw arrive in a round trip: the stream's own count stands still with its reader.
@@ -91,10 +83,17 @@ impl Window {
     }
 
     /// The application has read `amount` bytes of what arrived, up to offset `arrived` so far.
-    /// `rtt` is what is known of the round-trip time.
-    pub(super) fn on_consumed(&mut self, now: Instant, amount: u64, arrived: u64, rtt: Duration) {
+    /// `path` tells of a round trip how long it takes and how many bytes of this stream the path is
+    /// said to carry in it.
+    pub(super) fn on_consumed(
+        &mut self,
+        now: Instant,
+        amount: u64,
+        arrived: u64,
+        path: (Duration, u64),
+    ) {
         self.consumed += amount;
-        let round = self.arrivals.look(now, arrived, rtt);
+        let round = self.arrivals.look(now, arrived, path.0).max(path.1);
         if arrived - self.consumed <= self.size / 4 {
             self.grow(ROUNDS * round);
         }
@@ -114,7 +113,7 @@ mod tests {
             now += every;
             let amount = (window.credit() - read) / 4;
             read += amount;
-            window.on_consumed(now, amount, read, RTT);
+            window.on_consumed(now, amount, read, (RTT, 0));
         }
     }
 
@@ -132,7 +131,7 @@ mod tests {
         let mut now = Instant::from_nanos(1_000_000_000);
         for count in 1..1000 {
             now += Duration::from_millis(1);
-            window.on_consumed(now, 10_000, count * 10_000, RTT);
+            window.on_consumed(now, 10_000, count * 10_000, (RTT, 0));
         }
         let rounds = window.size as f64 / 1_000_000.0;
         assert!((3.0..3.1).contains(&rounds), "{rounds}");
@@ -141,12 +140,9 @@ mod tests {
     #[test]
     fn who_reads_has_at_once_what_the_path_is_said_to_carry() {
         let mut window = Window::new(1000, u64::MAX);
-        window.on_path(10_000, 0);
-        assert_eq!(window.size, 1000, "nothing was read yet");
-        window.on_consumed(Instant::ZERO, 10, 500, RTT);
-        window.on_path(10_000, 490);
+        window.on_consumed(Instant::ZERO, 10, 500, (RTT, 10_000));
         assert_eq!(window.size, 1000, "much waits for the reader");
-        window.on_path(10_000, 250);
+        window.on_consumed(Instant::ZERO, 240, 500, (RTT, 10_000));
         assert_eq!(window.size, 30_000);
     }
 

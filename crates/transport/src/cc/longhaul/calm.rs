@@ -69,6 +69,8 @@ pub(super) struct Calm {
     rounds: u32,
     /// Rounds since a dip began.
     since_dip: u32,
+    /// The last dip was spoilt.
+    again: bool,
     /// Rounds in a row without a queue though the sender was not held back.
     quiet: u32,
     drain: Option<Drain>,
@@ -133,6 +135,7 @@ impl Calm {
         Self {
             rounds: 0,
             since_dip: if nothing_queued { DIP_PERIOD - 2 } else { 0 },
+            again: false,
             quiet: 0,
             drain: None,
             trial: Trial::default(),
@@ -202,12 +205,16 @@ impl Calm {
     }
 
     /// What a dip loses is the path's own, unless the queue was still long: then somebody may have
-    /// overrun it, and another dip follows soon.
+    /// overrun it, and another dip follows soon, once.
     fn learn_own_loss(&mut self, model: &mut Model, round: &Round) {
-        if self.drain.is_some() || round.most_queue > self.most_queue(model) {
-            self.since_dip = DIP_PERIOD - DIP_AGAIN;
+        let long = round.most_queue > self.most_queue(model) || round.least_queue.is_none();
+        if self.drain.is_some() || long {
+            if !core::mem::replace(&mut self.again, true) {
+                self.since_dip = DIP_PERIOD - DIP_AGAIN;
+            }
             return;
         }
+        self.again = false;
         let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
         model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
     }

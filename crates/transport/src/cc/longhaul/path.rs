@@ -15,6 +15,9 @@ const LONG_MEMORY: Duration = Duration::from_secs(10);
 
 /// A path is not taken for slower than this, in bits a second.
 const SLOWEST: f64 = 64_000.0;
+/// Less of a queue is hidden by the lateness of threads. So much is kept where it has been seen: a
+/// shallow buffer would drop it.
+const AUDIBLE: Duration = Duration::from_millis(3);
 /// What a round with marks leaves of the target queue, what one without gives back, and the least.
 const FEWER: f64 = 0.7;
 const MORE: f64 = 1.05;
@@ -109,7 +112,9 @@ impl Path {
 
     /// The queue that is kept: a few milliseconds, less on short paths.
     pub(super) fn target(&self) -> Duration {
-        let target = (self.base / 32).clamp(Duration::from_millis(3), Duration::from_millis(6));
+        let seen = self.longest_queue().min(AUDIBLE);
+        let target = (self.base / 32).clamp(Duration::from_millis(1), Duration::from_millis(6));
+        let target = target.max(seen);
         (target + self.packet).mul_f64(self.part * self.patience)
     }
 }
