@@ -178,6 +178,7 @@ impl<'a> Flow<'a> {
             self.counter.pause(if full { Pause::Writing } else { Pause::Reading });
             return Poll::Pending;
         };
+        self.counter.pause(Pause::Ended);
         self.state = if outcome.is_ok() { State::Closed } else { State::Failed };
         Poll::Ready(outcome)
     }

@@ -77,6 +77,7 @@ fn live(status: &Status) -> Finding {
             "others fill the way's queue: set trunk.rate, or give the trunk a queue of its own",
         ),
         TrunkState::Up => Finding::Fine(format!("up, round trip {:.1} ms", now.rtt_ms)),
+        TrunkState::Other => Finding::Unknown("the gateway is of a newer version".into()),
         TrunkState::Silent | TrunkState::Down => Finding::fault(
             format!("{}", trunk.state),
             "run doctor on the other gateway; between the two UDP must pass both ways",

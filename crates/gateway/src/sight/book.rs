@@ -55,6 +55,8 @@ pub(crate) enum Pause {
     Reading,
     /// The end that is written takes nothing.
     Writing,
+    /// It has ended.
+    Ended,
 }
 
 impl Counter {
@@ -70,8 +72,8 @@ impl Counter {
         self.pause.store(pause as u8, Ordering::Relaxed);
     }
 
-    fn is_writing(&self) -> bool {
-        self.pause.load(Ordering::Relaxed) == Pause::Writing as u8
+    fn is(&self, pause: Pause) -> bool {
+        self.pause.load(Ordering::Relaxed) == pause as u8
     }
 }
 
@@ -318,12 +320,13 @@ impl Open {
     fn waits(&self) -> (Waits, Waits) {
         let Counters { there, back } = &*self.counters;
         let near = self.side == Side::Near;
-        let waits = |writing: bool, from_host: bool| match (writing, from_host) {
+        let waits = |it: &Counter, from_host: bool| match (it.is(Pause::Writing), from_host) {
+            _ if it.is(Pause::Ended) => Waits::Nothing,
             (false, true) => Waits::Sender,
             (true, false) => Waits::Receiver,
             (false, false) | (true, true) => Waits::Trunk,
         };
-        (waits(there.is_writing(), near), waits(back.is_writing(), !near))
+        (waits(there, near), waits(back, !near))
     }
 
     fn show(&self, now: Instant) -> Connection {
@@ -418,13 +421,14 @@ mod tests {
 
     #[test]
     fn what_a_connection_waits_for_is_told() {
-        let book = Book::new(Trunk::default());
+        let (book, end) = (Book::new(Trunk::default()), Waits::Nothing);
         for (side, there, back) in [
-            (Side::Near, [Waits::Sender, Waits::Trunk], [Waits::Trunk, Waits::Receiver]),
-            (Side::Far, [Waits::Trunk, Waits::Receiver], [Waits::Sender, Waits::Trunk]),
+            (Side::Near, [Waits::Sender, Waits::Trunk, end], [Waits::Trunk, Waits::Receiver, end]),
+            (Side::Far, [Waits::Trunk, Waits::Receiver, end], [Waits::Sender, Waits::Trunk, end]),
         ] {
             let entry = book.enter(side, "192.0.2.1:1".parse().unwrap(), String::new());
-            for (index, pause) in [Pause::Reading, Pause::Writing].into_iter().enumerate() {
+            let pauses = [Pause::Reading, Pause::Writing, Pause::Ended];
+            for (index, pause) in pauses.into_iter().enumerate() {
                 entry.counters().there.pause(pause);
                 entry.counters().back.pause(pause);
                 let waits = book.pages().open[&entry.id].waits();

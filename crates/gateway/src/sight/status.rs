@@ -1,4 +1,5 @@
-//! What a gateway is doing, at a moment.
+//! What a gateway is doing, at a moment. Who asks may be of another version than the gateway that
+//! answers: what is missing is as if there were none of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use units::Rate;
 const TOLD: usize = 5;
 
 /// The picture of a gateway.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
     /// Seconds since it began.
     pub seconds: f64,
@@ -40,10 +42,14 @@ pub enum TrunkState {
     /// There is none.
     #[default]
     Down,
+    /// What another version knows, and this one does not.
+    #[serde(other)]
+    Other,
 }
 
 /// The trunk at a moment, and since it was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TrunkStatus {
     /// How it stands.
     pub state: TrunkState,
@@ -63,6 +69,7 @@ pub struct TrunkStatus {
 
 /// A second of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Sample {
     /// When it ended: seconds since the gateway began.
     pub at: f64,
@@ -83,17 +90,18 @@ pub struct Sample {
 }
 
 /// Which of its two hosts a gateway stands next to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The client's.
+    #[default]
     Near,
     /// The server's.
     Far,
 }
 
 /// What one direction of a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waits {
     /// Its sender has no more to send now.
@@ -102,10 +110,15 @@ pub enum Waits {
     Trunk,
     /// Its receiver does not read.
     Receiver,
+    /// It has ended; or what another version knows, and this one does not.
+    #[default]
+    #[serde(other)]
+    Nothing,
 }
 
 /// A connection that was not carried to its end.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Missed {
     /// When that was: seconds since the gateway began.
     pub at: f64,
@@ -120,7 +133,8 @@ pub struct Missed {
 }
 
 /// A connection that is carried.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Connection {
     /// Where this gateway stands.
     pub side: Side,
@@ -146,6 +160,7 @@ pub struct Connection {
 
 /// What became of connections since the gateway began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Totals {
     /// Carried to their end.
     pub carried: u64,
@@ -173,6 +188,7 @@ impl fmt::Display for TrunkState {
             Self::Up => "up",
             Self::Silent => "silent: new connections go direct",
             Self::Down => "down: new connections go direct",
+            Self::Other => "in a state of another version",
         })
     }
 }
@@ -180,9 +196,10 @@ impl fmt::Display for TrunkState {
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Sender => "sender",
-            Self::Trunk => "trunk",
-            Self::Receiver => "receiver",
+            Self::Sender => "waits for the sender",
+            Self::Trunk => "waits for the trunk",
+            Self::Receiver => "waits for the receiver",
+            Self::Nothing => "waits for nothing",
         })
     }
 }
@@ -231,7 +248,7 @@ impl fmt::Display for Status {
         for it in &self.connections {
             writeln!(
                 f,
-                "  {} -> {}, {} s: {} there ({} bytes, waits for the {}), {} back ({} bytes, the {})",
+                "  {} -> {}, {} s: {} there ({} bytes, {}), {} back ({} bytes, {})",
                 it.client,
                 it.server,
                 whole(it.seconds),
@@ -259,5 +276,24 @@ impl fmt::Display for Status {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_says_is_read() {
+        let connection = r#"{"side":"far","there":7,"waits_there":"rain","waits_back":"trunk"}"#;
+        let text = format!(
+            r#"{{"open":1,"trunk":{{"state":"asleep","sun":1}},"connections":[{connection}]}}"#
+        );
+        let status: Status = serde_json::from_str(&text).unwrap();
+        let [connection] = &status.connections[..] else { panic!("{status:?}") };
+        assert_eq!((status.open, status.trunk.state), (1, TrunkState::Other));
+        assert_eq!((connection.side, connection.there), (Side::Far, 7));
+        assert_eq!((connection.waits_there, connection.waits_back), (Waits::Nothing, Waits::Trunk));
+        assert!(status.missed.is_empty() && status.to_string().contains("waits for nothing"));
     }
 }
