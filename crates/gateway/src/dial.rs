@@ -24,21 +24,27 @@ const CHANGEOVER: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(20);
 /// A host that answers nothing for so long, then three times for a tenth of it, is gone.
 const IDLE: Duration = Duration::from_secs(600);
+/// The longest trial of a trunk.
+const TRIAL: Duration = Duration::from_secs(10);
 
-/// Serves one stream of the trunk.
+/// Serves one stream of the trunk; calls `tried` if that is only to be tried.
 ///
 /// # Errors
-/// When the stream says nothing that can be understood, or ends before.
+/// When the stream says nothing that can be understood, or ends before; when a trial takes too long.
 pub(crate) async fn serve(
     deliver: &Arc<Deliver>,
     mut stream: UdpStream,
     book: &Book,
+    tried: impl FnOnce(),
 ) -> io::Result<(Request, Result<Passed, Refusal>)> {
     let request: Request = tokio::time::timeout(PATIENCE, receive(&mut stream)).await??;
     stream.set_priority(request.share.priority(request.client.ip()));
     if request.server == Target::Nobody {
+        tried();
         send(&mut stream, &Reply::Ok(())).await?;
-        let taken = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+        let mut nobody = tokio::io::sink();
+        let taken = tokio::io::copy(&mut stream, &mut nobody);
+        let taken = tokio::time::timeout(TRIAL, taken).await??;
         return Ok((request, Ok(Passed { bytes: (taken, 0), whole: true, ..Passed::default() })));
     }
     match connect(deliver, &request).await {

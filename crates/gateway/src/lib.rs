@@ -54,7 +54,7 @@ pub use trunk::TrunkEvent;
 use intercept::Interceptor;
 use rules::Rules;
 use sight::{Book, Control};
-use trunk::Trunk;
+use trunk::{Opened, Trunk};
 
 /// Streams of the other gateway that wait to be served.
 const BACKLOG: usize = 1024;
@@ -155,7 +155,7 @@ pub async fn run(
         Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
         never = sight::serve(control, book.clone()) => match never {},
         () = book.watch() => Ok(()),
-        () = far(config.deliver.clone(), opened, book.clone(), events.clone()) => Ok(()),
+        () = far(config.deliver.clone(), opened, &trunk, &book, events.clone()) => Ok(()),
         () = stop => Ok(()),
     };
     trunk.farewell().await;
@@ -201,24 +201,29 @@ async fn web(settings: Option<&Web>, book: &Book) -> io::Result<Infallible> {
 /// Serves what the other gateway asks for.
 async fn far(
     deliver: Deliver,
-    mut opened: mpsc::Receiver<net::udp::UdpStream>,
-    book: Book,
+    mut opened: mpsc::Receiver<Opened>,
+    trunk: &Trunk,
+    book: &Book,
     events: Arc<impl Fn(Event) + Send + Sync + 'static>,
 ) {
     let deliver = Arc::new(deliver);
     let mut tasks = JoinSet::new();
     loop {
-        let stream = tokio::select! {
-            stream = opened.recv() => match stream {
-                Some(stream) => stream,
+        let Opened { link, stream } = tokio::select! {
+            opened = opened.recv() => match opened {
+                Some(opened) => opened,
                 None => return,
             },
             Some(_) = tasks.join_next() => continue,
         };
-        let (deliver, book, events) = (deliver.clone(), book.clone(), events.clone());
+        let (deliver, events) = (deliver.clone(), events.clone());
+        let (trunk, book) = (trunk.clone(), book.clone());
         tasks.spawn(async move {
+            // Who tries a trunk is no gateway: nothing can be opened towards it.
+            let tried = || trunk.leave(link);
             // What ends before it was understood leaves nothing to tell of.
-            let Ok((request, outcome)) = dial::serve(&deliver, stream, &book).await else { return };
+            let served = dial::serve(&deliver, stream, &book, tried).await;
+            let Ok((request, outcome)) = served else { return };
             let server = request.server.to_string();
             let outcome = outcome.map_or_else(Outcome::Refused, Outcome::Carried);
             events(Event::Far(Record { client: request.client, server, outcome }));

@@ -67,6 +67,13 @@ impl Link {
     }
 }
 
+/// A stream that another gateway opened.
+pub(crate) struct Opened {
+    /// Over which trunk.
+    pub(crate) link: u64,
+    pub(crate) stream: UdpStream,
+}
+
 /// Opens streams to the other gateway.
 #[derive(Clone, Default)]
 pub(crate) struct Trunk(Arc<Mutex<Links>>);
@@ -85,8 +92,13 @@ impl Trunk {
     /// The best of the trunks over which the other gateway was heard lately: of the first peer,
     /// and the newest.
     pub(crate) fn usable(&self) -> Option<Link> {
+        self.usable_beside(None)
+    }
+
+    /// The best of them without the one that failed.
+    pub(crate) fn usable_beside(&self, failed: Option<u64>) -> Option<Link> {
         let links = self.links();
-        let heard = links.all.iter().filter(|link| link.heard);
+        let heard = links.all.iter().filter(|link| link.heard && Some(link.id) != failed);
         heard.min_by_key(|link| (link.rank, Reverse(link.id))).cloned()
     }
 
@@ -126,7 +138,8 @@ impl Trunk {
         }
     }
 
-    fn leave(&self, id: u64) {
+    /// From now on this one is none: it was lost, or the caller only wants to try it.
+    pub(crate) fn leave(&self, id: u64) {
         let mut links = self.links();
         links.all.retain(|link| link.id != id);
         links.silent.notify_one();
@@ -156,7 +169,7 @@ impl Trunk {
         &self,
         config: &config::Trunk,
         credentials: &Credentials,
-        streams: mpsc::Sender<UdpStream>,
+        streams: mpsc::Sender<Opened>,
         events: F,
     ) -> Result<(), NetError>
     where
@@ -186,7 +199,7 @@ impl Trunk {
 #[derive(Clone)]
 struct Keeper<F> {
     trunk: Trunk,
-    streams: mpsc::Sender<UdpStream>,
+    streams: mpsc::Sender<Opened>,
     events: F,
 }
 
@@ -253,7 +266,7 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
             tokio::select! {
                 opened = connection.accept() => match opened {
                     // With no room here the other end is held back by the streams it has open.
-                    Ok(stream) => drop(self.streams.send(stream).await),
+                    Ok(stream) => drop(self.streams.send(Opened { link: id, stream }).await),
                     Err(error) => break error,
                 },
                 _ = ticks.tick() => {

@@ -14,9 +14,12 @@ use super::Finding;
 use super::trunk::{MUCH_LOSS, POLICED};
 use crate::request::{Reply, Request, Share, Target, receive, send};
 
-/// A trial ends after this time, or so many bytes.
-const LENGTH: Duration = Duration::from_secs(3);
+/// A trial takes so many round trips, in some of which the rate is found; then it ends with so many
+/// bytes, or after three seconds. The other gateway ends what takes longer than ten.
+const ROUND_TRIPS: u32 = 10;
 const MOST: u64 = 64 << 20;
+const LENGTH: Duration = Duration::from_secs(3);
+pub(super) const LONGEST: Duration = Duration::from_secs(8);
 const BEAT: Duration = Duration::from_millis(20);
 const CHUNK: usize = 64 << 10;
 /// The share of `trunk.rate` that a trunk should reach at least.
@@ -68,15 +71,17 @@ async fn watch(connection: &UdpConnection) -> Trial {
         let stats = connection.stats();
         Look { at: clock::now(), sent: stats.sent.1.0, lost: stats.lost.1.0 }
     };
+    let found = connection.stats().rtt.saturating_mul(ROUND_TRIPS).min(LONGEST);
     let first = look();
     let mut looks = vec![first];
     loop {
         sleep(BEAT).await;
         let last = look();
         looks.push(last);
-        if last.at.since(first.at) >= LENGTH || last.sent >= MOST {
-            // In the first half the rate is still being found.
-            return Trial::between(first, looks[looks.len() / 2], last);
+        let took = last.at.since(first.at);
+        if took >= found && (took >= LENGTH || last.sent >= MOST) {
+            // In the first half the rate is still being found. The middle is never the last.
+            return Trial::between(first, looks[(looks.len() - 1) / 2], last);
         }
     }
 }

@@ -33,7 +33,9 @@ pub(super) async fn examine(
         Err(AskError::RootOnly) => {
             (Finding::Unknown("only root may ask the gateway that runs".into()), None)
         }
-        Err(_) => tried(config, credentials).await,
+        Err(AskError::NotRunning) => tried(config, credentials).await,
+        // A trial beside a gateway would take the trunk from its connections.
+        Err(_) => (Finding::Unknown("not tried, for a gateway may run here".into()), None),
     };
     let gateway = match status {
         Ok(status) => Finding::Fine(format!("runs, {} connections open", status.open)),
@@ -108,7 +110,8 @@ async fn tried(config: &Config, credentials: &Credentials) -> (Finding, Option<F
     match timeout(PATIENCE, attempt).await {
         Ok(Ok((_endpoint, connection))) => {
             let rtt = connection.stats().rtt;
-            let throughput = match timeout(PATIENCE, trial::run(&connection)).await {
+            let throughput = match timeout(PATIENCE + trial::LONGEST, trial::run(&connection)).await
+            {
                 Ok(Ok(trial)) => trial.judge(config.trunk.rate),
                 Ok(Err(error)) => Finding::Unknown(format!("could not be tried: {error}")),
                 Err(_) => Finding::Unknown("could not be tried in time".into()),
