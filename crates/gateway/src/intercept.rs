@@ -14,7 +14,7 @@ use net::clock;
 use net::udp::{UdpConnection, UdpStream};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::interval;
 use units::Instant;
 
@@ -37,7 +37,6 @@ const ARRIVAL: Duration = Duration::from_secs(75);
 const CHANGEOVER: Duration = Duration::from_secs(1);
 /// SYNs of one client that wait at a time: one that asks for many must not keep others out.
 const MAX_ASKED: usize = 1024;
-
 /// SYNs that went direct and are remembered, for they may be repeated.
 const DIRECT: usize = 256;
 
@@ -50,12 +49,14 @@ pub(crate) type Flow = (SocketAddr, SocketAddr);
 struct Syn {
     held: HeldId,
     number: u32,
+    /// The trunk over which nothing came of asking.
+    failed: Option<u64>,
 }
 
 /// Where a connection stands on this side.
 enum State {
     /// The far gateway was asked, over the trunk of this number; the SYN waits.
-    Asked(Syn, u64),
+    Asked { syn: Syn, link: u64, task: AbortHandle },
     /// The far side is connected; the client's own connection has yet to come.
     Granted { stream: Box<UdpStream>, until: Instant, number: u32 },
     /// Under way.
@@ -72,7 +73,8 @@ struct Joined {
 
 /// What a task of ours ended with.
 enum Done {
-    Answered(Flow, HeldId, io::Result<Result<UdpStream, Refusal>>),
+    /// What was asked for a SYN, over the trunk of this number.
+    Answered(Flow, (HeldId, u64), io::Result<Result<UdpStream, Refusal>>),
     Ended(Flow, u64, Record),
     /// A SYN has waited long enough for the end of the last connection.
     Overdue(Flow, HeldId),
@@ -146,9 +148,12 @@ impl Interceptor {
                     self.accepted(accepted, &report);
                 }
                 () = silent.notified() => self.release(&report)?,
-                Some(done) = self.tasks.join_next() => {
-                    self.done(done.map_err(io::Error::other)?, &report)?;
-                }
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(done) => self.done(done, &report)?,
+                    // Its answer is of no use any more.
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => return Err(io::Error::other(error)),
+                },
                 _ = sweep.tick() => {
                     let now = clock::now();
                     self.flows.retain(|_, state| {
@@ -162,7 +167,7 @@ impl Interceptor {
     /// What a task came to.
     fn done(&mut self, done: Done, report: &impl Fn(Event)) -> io::Result<()> {
         match done {
-            Done::Answered(flow, held, answer) => self.answered(flow, held, answer, report),
+            Done::Answered(flow, asked, answer) => self.answered(flow, asked, answer, report),
             Done::Ended(flow, id, record) => {
                 report(Event::Near(record));
                 match self.flows.entry(flow) {
@@ -197,13 +202,13 @@ impl Interceptor {
     /// Lets those SYNs go for which nothing is heard over the trunk that was asked.
     fn release(&mut self, report: &impl Fn(Event)) -> io::Result<()> {
         let lost = |state: &State| match state {
-            State::Asked(syn, link) if !self.trunk.is_heard(*link) => Some(*syn),
+            State::Asked { syn, link, .. } if !self.trunk.is_heard(*link) => Some((*syn, *link)),
             _ => None,
         };
         let lost: Vec<_> =
             self.flows.iter().filter_map(|(flow, state)| Some((*flow, lost(state)?))).collect();
-        lost.into_iter().try_for_each(|(flow, syn)| {
-            self.forget_asked(flow, syn.held);
+        lost.into_iter().try_for_each(|(flow, (syn, link))| {
+            self.forget_asked(flow, (syn.held, link));
             self.admit(flow, syn, report)
         })
     }
@@ -214,17 +219,17 @@ impl Interceptor {
         let Some((flow, number)) = flow(&packet.bytes) else {
             return self.queue.settle(held, &Verdict::Pass { mark: mark::PASSED });
         };
-        let syn = Syn { held, number };
+        let syn = Syn { held, number, failed: None };
         match self.flows.get_mut(&flow) {
             // Repeated while it waits: one is enough (RFC 9293, 3.8.1).
-            Some(&mut State::Asked(asked, link))
+            Some(&mut State::Asked { syn: asked, link, .. })
                 if asked.number == number && self.trunk.is_heard(link) =>
             {
                 self.queue.settle(held, &Verdict::Drop)
             }
             // Nothing has been heard since it was asked, or the client has given it up.
-            Some(&mut State::Asked(asked, _)) => {
-                self.forget_asked(flow, asked.held);
+            Some(&mut State::Asked { syn: asked, link, .. }) => {
+                self.forget_asked(flow, (asked.held, link));
                 self.queue.settle(asked.held, &Verdict::Drop)?;
                 self.admit(flow, syn, report)
             }
@@ -246,7 +251,7 @@ impl Interceptor {
 
     /// A SYN of a connection that is not known yet.
     fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Event)) -> io::Result<()> {
-        let usable = self.trunk.usable().ok_or(Bypass::NoTrunk);
+        let usable = self.trunk.usable_beside(syn.failed).ok_or(Bypass::NoTrunk);
         let link = match usable {
             Ok(link) if self.has_room(flow) => link,
             other => {
@@ -281,14 +286,15 @@ impl Interceptor {
 
     /// Asks the far gateway for the server while the client's SYN waits.
     fn ask(&mut self, flow: Flow, syn: Syn, link: Link) {
-        let settings = self.settings.clone();
-        self.flows.insert(flow, State::Asked(syn, link.id()));
-        *self.asked.entry(flow.0.ip()).or_default() += 1;
-        self.tasks.spawn(async move {
+        let (settings, id) = (self.settings.clone(), link.id());
+        let task = self.tasks.spawn(async move {
             let answer =
                 tokio::time::timeout(PATIENCE, request(&link.connection, flow, &settings)).await;
-            Done::Answered(flow, syn.held, answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence))))
+            let answer = answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence)));
+            Done::Answered(flow, (syn.held, id), answer)
         });
+        self.flows.insert(flow, State::Asked { syn, link: id, task });
+        *self.asked.entry(flow.0.ip()).or_default() += 1;
     }
 
     /// Whether another connection of this client may be taken.
@@ -303,15 +309,15 @@ impl Interceptor {
         self.settings.early.iter().any(|ports| ports.contain(server.port()))
     }
 
-    /// Forgets a SYN that waits, unless it is not the one that waits; gives it, and over which trunk
-    /// was asked.
-    fn forget_asked(&mut self, flow: Flow, held: HeldId) -> Option<(Syn, u64)> {
-        let Some(&State::Asked(syn, link)) = self
-            .flows
-            .get(&flow)
-            .filter(|state| matches!(state, State::Asked(it, _) if it.held == held))
-        else {
-            return None;
+    /// Gives and forgets a SYN that waits for what was asked over a trunk, if it is this one that
+    /// waits, and waits for that one.
+    fn forget_asked(&mut self, flow: Flow, asked: (HeldId, u64)) -> Option<Syn> {
+        let syn = match self.flows.get(&flow) {
+            Some(State::Asked { syn, link, task }) if (syn.held, *link) == asked => {
+                task.abort();
+                *syn
+            }
+            _ => return None,
         };
         self.flows.remove(&flow);
         if let hash_map::Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
@@ -320,18 +326,18 @@ impl Interceptor {
                 asked.remove();
             }
         }
-        Some((syn, link))
+        Some(syn)
     }
 
     /// The far gateway said what came of it.
     fn answered(
         &mut self,
         flow: Flow,
-        held: HeldId,
+        (held, link): (HeldId, u64),
         answer: io::Result<Result<UdpStream, Refusal>>,
         report: &impl Fn(Event),
     ) -> io::Result<()> {
-        let Some((syn, link)) = self.forget_asked(flow, held) else { return Ok(()) };
+        let Some(syn) = self.forget_asked(flow, (held, link)) else { return Ok(()) };
         let refusal = match answer {
             Ok(Ok(stream)) => {
                 let until = clock::now() + ARRIVAL;
@@ -339,8 +345,10 @@ impl Interceptor {
                 self.flows.insert(flow, State::Granted { stream, until, number });
                 return self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN });
             }
-            // There may be another trunk.
-            Err(_) if !self.trunk.is_heard(link) => return self.admit(flow, syn, report),
+            // There may be another trunk. Two that are heard and fail will not do better in turns.
+            Err(_) if syn.failed.is_none() || !self.trunk.is_heard(link) => {
+                return self.admit(flow, Syn { failed: Some(link), ..syn }, report);
+            }
             Err(_) => return self.pass(flow, syn, Bypass::NoTrunk, report),
             Ok(Err(Refusal::Failed)) => return self.pass(flow, syn, Bypass::Far, report),
             Ok(Err(refusal)) => refusal,
