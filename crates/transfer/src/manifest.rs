@@ -92,6 +92,15 @@ impl Manifest {
         }
     }
 
+    /// A file cannot be read: what comes after need not try again.
+    pub(crate) fn forget(&self, path: &RelPath) {
+        let mut files = self.lock();
+        // A full one stays full: it has lost files already.
+        if !files.is_full() && files.hashes.remove(path.as_bytes()).is_some() {
+            files.bytes -= path.as_bytes().len() + OVERHEAD;
+        }
+    }
+
     /// Files whose hashes are still to be read.
     pub(crate) fn owed(&self) -> Vec<RelPath> {
         let files = self.lock();
@@ -160,6 +169,7 @@ fn line(path: &[u8], hash: &Hash) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Options, Progress, ServeOptions, get, serve};
 
     fn path(name: &[u8]) -> RelPath {
         RelPath::new(name.to_vec()).unwrap()
@@ -177,6 +187,26 @@ mod tests {
         ] {
             assert_eq!(line(name, &hash), format!("{mark}{hex}  {shown}\n"));
         }
+    }
+
+    #[tokio::test]
+    async fn what_one_request_cannot_read_is_no_matter_of_the_next() {
+        let [source, root] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let manifest = Manifest::default();
+        // It stood there when it was asked about, and is gone.
+        manifest.owe(&path(b"a/gone"));
+        let options = Options { manifest: Some(manifest.clone()), ..Options::default() };
+        for name in ["b", "a", "c"] {
+            std::fs::create_dir(source.path().join(name)).unwrap();
+            std::fs::write(source.path().join(name).join("file"), name).unwrap();
+            let (allowed, progress) = <(ServeOptions, Progress)>::default();
+            let (near, far) = tokio::io::duplex(10_000);
+            let getting = get(near, Path::new(name), root.path(), &options, &progress);
+            let (done, _) = tokio::join!(getting, serve(far, source.path(), &allowed));
+            assert_eq!(done.unwrap().is_partial(), name == "a", "{name}");
+        }
+        assert!(manifest.owed().is_empty());
+        assert_eq!(manifest.lock().hashes.len(), 3);
     }
 
     #[test]

@@ -108,7 +108,9 @@ impl Sink<'_> {
         let Some(manifest) = &self.report.manifest else { return Ok(()) };
         // When this one is taken, the batches before are committed.
         self.commits.send(Batch::default()).map_err(|_| TransferError::Cut)?;
-        for path in manifest.owed() {
+        // Of a manifest of several requests, this one reads its own.
+        let owed = manifest.owed().into_iter().filter(|path| self.destination.expects(path));
+        for path in Vec::from_iter(owed) {
             let file = self.open_file(&path)?;
             let wanted = || !self.report.replies.is_closed();
             match file.and_then(|file| Ok(contents(file, wanted)?)) {
@@ -117,6 +119,7 @@ impl Sink<'_> {
                 Err(error) => {
                     let reason = format!("it is not in the manifest: {}", explain(&error));
                     self.report.note(&path, &reason);
+                    manifest.forget(&path);
                 }
             }
         }
