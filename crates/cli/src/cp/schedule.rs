@@ -66,8 +66,8 @@ impl FromStr for Schedule {
         let minute = |text: &str| {
             let (hour, minute) = text.split_once(':')?;
             let (hour, minute): (u64, u64) = (hour.parse().ok()?, minute.parse().ok()?);
-            let fits = minute < 60 && hour * 60 + minute <= DAY / MINUTE && hour <= 24;
-            fits.then_some((hour * 60 + minute) * MINUTE % DAY)
+            let fits = hour <= 24 && minute < 60 && hour * 60 + minute <= DAY / MINUTE;
+            fits.then(|| (hour * 60 + minute) * MINUTE % DAY)
         };
         let both = text.split_once('-').and_then(|(from, until)| minute(from).zip(minute(until)));
         match both {
@@ -118,7 +118,10 @@ mod tests {
     #[test]
     fn times_are_read_as_people_write_them() {
         assert_eq!("9:05-17:00".parse::<Schedule>().unwrap().to_string(), "09:05-17:00");
-        for wrong in ["", "22:00", "22:00-22:00", "25:00-06:00", "22:60-06:00", "22-6", "a:b-c:d"] {
+        const BEYOND: &str = "18446744073709551615:00-06:00";
+        for wrong in
+            ["", "22:00", "22:00-22:00", "25:00-06:00", "22:60-06:00", "22-6", "a:b-c:d", BEYOND]
+        {
             assert!(wrong.parse::<Schedule>().unwrap_err().contains("22:00-06:00"), "{wrong}");
         }
     }

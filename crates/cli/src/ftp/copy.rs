@@ -67,6 +67,10 @@ pub fn copy(options: &Cp) -> anyhow::Result<ExitCode> {
         options.way.manifest.is_none(),
         "--manifest goes with [USER@]HOST:PATH and lh://"
     );
+    anyhow::ensure!(
+        options.way.schedule.is_none(),
+        "--schedule goes with [USER@]HOST:PATH and lh://"
+    );
     let output = options.way.output;
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();
