@@ -61,10 +61,12 @@ fn script(place: &str) -> String {
         "kind=$(uname -sm); \
          [ \"$kind\" = {kind} ] || {{ echo \"this is $kind\" >&2; exit {OTHER_KIND}; }}; \
          path={path}; new=$path.$$; \
-         mkdir -p \"$(dirname \"$path\")\" && cat > \"$new\" && chmod 755 \"$new\" \
-         || {{ rm -f \"$new\"; exit {NOT_WRITTEN}; }}; \
+         [ ! -d \"$path\" ] || {{ echo \"$path is a directory\" >&2; exit {NOT_WRITTEN}; }}; \
+         mkdir -p \"$(dirname \"$path\")\" || exit {NOT_WRITTEN}; \
+         umask 077; set -C; \
+         cat > \"$new\" && chmod 755 \"$new\" || {{ rm -f \"$new\"; exit {NOT_WRITTEN}; }}; \
          \"$new\" --version >/dev/null || {{ rm -f \"$new\"; exit {DOES_NOT_RUN}; }}; \
-         mv -f \"$new\" \"$path\" || exit {NOT_WRITTEN}"
+         mv -f \"$new\" \"$path\" || {{ rm -f \"$new\"; exit {NOT_WRITTEN}; }}"
     ))
 }
 
@@ -95,5 +97,8 @@ mod tests {
         std::fs::write(home.path().join("file"), "").unwrap();
         let within = super::script("~/file/here");
         assert_eq!(run(&within, first, home.path()), Some(NOT_WRITTEN));
+        let directory = super::script("~/it's");
+        assert_eq!(run(&directory, first, home.path()), Some(NOT_WRITTEN));
+        assert_eq!(std::fs::read_dir(put.parent().unwrap()).unwrap().count(), 1);
     }
 }

@@ -211,12 +211,12 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether longhaul is not there, or is none that can be started so.
+/// Whether longhaul is not there.
 fn is_missing(status: ExitStatus) -> bool {
-    matches!(status.code(), Some(NOT_FOUND | NOT_RUNNABLE | USAGE))
+    status.code() == Some(NOT_FOUND)
 }
 
-/// Whether a copy that was to be made there was not even begun.
+/// Whether a copy that has said nothing was not even begun there.
 pub fn is_no_copy(status: ExitStatus) -> bool {
     matches!(status.code(), Some(NOT_FOUND | NOT_RUNNABLE | NO_LOGIN))
 }
