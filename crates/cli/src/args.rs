@@ -227,7 +227,7 @@ pub struct Ssh {
     pub remote_path: Option<String>,
     /// Where there is no longhaul, put this one there: to --remote-path, else ~/.local/bin
     ///
-    /// For machines of the same kind. What is put there is tried first, and stays.
+    /// For machines of the same kind, and copies from or to this one. What is put there is tried first, and stays.
     #[arg(long)]
     pub bootstrap: bool,
 }

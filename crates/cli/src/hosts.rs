@@ -12,7 +12,8 @@ use std::fs;
 use std::io::ErrorKind;
 
 use anyhow::{Context, anyhow};
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Id};
 use serde::Deserialize;
 
 use crate::address::{Location, OverSsh, Remote, Server};
@@ -31,36 +32,103 @@ struct Host {
     options: Vec<String>,
 }
 
+/// Options of this file that say nothing where this side only receives.
+const OF_SENDERS: [&str; 3] = ["rate_limit", "cc", "background"];
+
 /// Reads the command line, with what the file says of the hosts that it names. Options of the command
-/// line come after those of the file, and win.
-pub fn parse() -> anyhow::Result<Cli> {
-    let mut cli = Cli::parse();
+/// line come after those of the file, and win. Gives what was read in clap's own form too.
+pub fn parse() -> anyhow::Result<(Cli, ArgMatches)> {
+    let words = Vec::from_iter(std::env::args_os());
+    let mut given = Cli::command().get_matches_from(&words);
+    let mut cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     let named = Vec::from_iter(locations(&mut cli).iter().filter_map(|place| host(place)));
     if named.is_empty() {
-        return Ok(cli);
+        return Ok((cli, given));
     }
     let hosts = Hosts::load()?;
     let known = named.iter().filter_map(|name| hosts.0.get(name));
     let options = Vec::from_iter(known.flat_map(|host| host.options.iter().cloned()));
     if !options.is_empty() {
-        cli = again(std::env::args_os(), &options)?;
+        (cli, given) = again(words, &options)?;
     }
     for place in locations(&mut cli) {
         hosts.resolve(place)?;
     }
-    Ok(cli)
+    Ok((cli, given))
 }
 
-/// Parses once more, with these options behind the command's name.
-fn again(words: impl Iterator<Item = OsString>, options: &[String]) -> anyhow::Result<Cli> {
-    let mut words: Vec<OsString> = words.collect();
-    let behind = 2.min(words.len());
-    words.splice(behind..behind, options.iter().map(OsString::from));
-    Cli::try_parse_from(words).map_err(|error| {
+/// Parses once more, with these options behind the command's name, but for those that are idle here or
+/// do not go with what was typed.
+fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, ArgMatches)> {
+    let why = |error: clap::Error| {
         let reason = error.to_string();
         let reason = reason.trim_start_matches("error: ").lines().next().unwrap_or_default();
         anyhow!("with the options {} of hosts.toml: {reason}", options.join(" "))
-    })
+    };
+    let read = |words: &[OsString]| {
+        let given = Cli::command().try_get_matches_from(words)?;
+        Ok((Cli::from_arg_matches(&given)?, given))
+    };
+    let (mut cli, typed) = read(&words).map_err(why)?;
+    let (name, typed) = typed.subcommand().context("no command is given")?;
+    let behind = 2.min(words.len());
+    let places = [".", "."].map(OsString::from);
+    let of_file = words[..behind].iter().cloned().chain(options.iter().map(OsString::from));
+    let (_, of_file) = read(&Vec::from_iter(of_file.chain(places))).map_err(why)?;
+    let (_, of_file) = of_file.subcommand().context("no command is given")?;
+    let idle = idle(&locations(&mut cli));
+    let kept = options_of(name, of_file, |cp, option| {
+        let excludes = |one, other| {
+            let others: Vec<&Arg> = cp.get_arg_conflicts_with(one);
+            others.iter().any(|conflict| conflict.get_id() == Arg::get_id(other))
+        };
+        let mut others = cp.get_arguments().filter(|other| is_given(typed, other.get_id()));
+        let conflicts = others.any(|other| excludes(option, other) || excludes(other, option));
+        !(conflicts || idle.contains(&option.get_id().as_str()))
+    });
+    words.splice(behind..behind, kept.into_iter().map(OsString::from));
+    read(&words).map_err(why)
+}
+
+/// Options that do not concern a copy between these places, the last of which is the destination.
+fn idle(places: &[&mut Location]) -> Vec<&'static str> {
+    let Some((destination, sources)) = places.split_last() else { return Vec::new() };
+    let is_near = |place: &Location| matches!(place, Location::Local(_));
+    // From a server to a host behind ssh, that host receives.
+    let pulls = sources.iter().all(|source| matches!(source, Location::Remote(_)));
+    let receives = is_near(destination) || matches!(destination, Location::Ssh(_)) && pulls;
+    let is_between = !places.iter().any(|place| is_near(place));
+    let senders = OF_SENDERS.into_iter().filter(|_| receives);
+    senders.chain(is_between.then_some("bootstrap")).collect()
+}
+
+/// Whether an option stands in the words.
+pub fn is_given(given: &ArgMatches, id: &Id) -> bool {
+    given.ids().any(|known| known == id)
+        && given.value_source(id.as_str()) == Some(ValueSource::CommandLine)
+}
+
+/// The words for those given options of a command that are to be kept.
+pub fn options_of(
+    name: &str,
+    given: &ArgMatches,
+    is_kept: impl Fn(&clap::Command, &Arg) -> bool,
+) -> Vec<String> {
+    let mut all = Cli::command();
+    all.build();
+    let command = all.find_subcommand(name).expect("it is a command");
+    let options = command.get_arguments().filter(|option| !option.is_positional());
+    let mut words = Vec::new();
+    for option in options.filter(|option| is_given(given, option.get_id())) {
+        let (id, long) = (option.get_id().as_str(), option.get_long().unwrap_or_default());
+        let values = given.get_raw(id).into_iter().flatten();
+        match option.get_action() {
+            _ if !is_kept(command, option) => {}
+            ArgAction::SetTrue => words.push(format!("--{long}")),
+            _ => words.extend(values.map(|value| format!("--{long}={}", value.to_string_lossy()))),
+        }
+    }
+    words
 }
 
 fn locations(cli: &mut Cli) -> Vec<&mut Location> {
@@ -118,8 +186,8 @@ mod tests {
     const FILE: &str = "[lab]\naddress = \"lab.example.org:7300\"\n\
                         [slow]\noptions = [\"--rate-limit=9mbit\", \"--exclude=*.o\"]\n";
 
-    fn words(line: &str) -> impl Iterator<Item = OsString> {
-        line.split(' ').map(OsString::from)
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
     }
 
     #[test]
@@ -141,7 +209,7 @@ mod tests {
     #[test]
     fn options_of_the_command_line_win() {
         let options = Hosts::read(FILE).unwrap().0.remove("slow").unwrap().options;
-        let limit = |line: &str| match again(words(line), &options).unwrap().command {
+        let limit = |line: &str| match again(words(line), &options).unwrap().0.command {
             Command::Cp(cp) => (cp.way.sending.rate_limit, cp.way.filter.exclude),
             _ => panic!("it is another command"),
         };
@@ -151,5 +219,27 @@ mod tests {
         assert_eq!(limit("longhaul cp --rate-limit 3mbit a slow:").0, "3mbit".parse().ok());
         let wrong = again(words("longhaul cp a slow:"), &["--no-such".to_owned()]);
         assert!(wrong.err().unwrap().to_string().contains("--no-such"));
+    }
+
+    #[test]
+    fn options_of_the_file_give_way_to_what_was_typed_and_to_what_is_done() {
+        let kept = |line: &str, options: &[&str]| {
+            let options = Vec::from_iter(options.iter().map(|option| (*option).to_owned()));
+            let (_, given) = again(words(line), &options).unwrap();
+            let (name, given) = given.subcommand().unwrap();
+            options_of(name, given, |_, _| true)
+        };
+        let sender = ["--rate-limit", "9mbit", "--background", "-q", "--no-compress"];
+        assert_eq!(kept("longhaul cp lh://slow/a b", &sender), ["--no-compress", "--quiet"]);
+        assert_eq!(kept("longhaul cp lh://slow/a b:", &sender), ["--no-compress", "--quiet"]);
+        assert_eq!(kept("longhaul sync slow:a b", &sender), ["--no-compress", "--quiet"]);
+        let typed = kept("longhaul cp --cc cubic -v a slow:", &sender);
+        assert_eq!(typed, ["--no-compress", "--cc=cubic", "--rate-limit=9mbit", "--verbose"]);
+        assert_eq!(
+            kept("longhaul cp --cc cubic slow:a b", &[]),
+            ["--cc=cubic"],
+            "a typed one stays"
+        );
+        assert!(kept("longhaul cp slow:a b:", &["--bootstrap"]).is_empty());
     }
 }

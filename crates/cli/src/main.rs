@@ -35,6 +35,7 @@ mod verdict;
 
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use args::Command;
@@ -48,16 +49,16 @@ fn main() -> ExitCode {
     // Files, sockets and connections are many; where the limit stands, others say so.
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
-    let result = hosts::parse().and_then(|cli| carry_out(cli.command));
+    let result = hosts::parse().and_then(|(cli, given)| carry_out(cli.command, &given));
     result.unwrap_or_else(|error| {
         tell!("longhaul: {}", sentence(&error));
         ExitCode::from(FAILED)
     })
 }
 
-fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+fn carry_out(command: Command, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Cp(options) => cp::run(options),
+        Command::Cp(options) => cp::run(options, given),
         Command::Sync(options) => cp::sync(options),
         Command::Serve(options) => serve::run(options),
         Command::Probe(options) => probe::run(&options),

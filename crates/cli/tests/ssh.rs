@@ -268,17 +268,30 @@ fn a_copy_between_two_hosts_does_not_pass_here() {
     plant(&far.home.folder("far/tree"));
     // On the far side the same ssh leads to the same hosts.
     let ssh = format!("ssh -F {}", far.home.path("ssh_config").display());
-    let script =
-        format!("#!/bin/sh\nLONGHAUL_SSH='{ssh}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_longhaul"));
+    let script = format!("LONGHAUL_SSH='{ssh}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_longhaul"));
+    let script = format!("#!/bin/sh\nprintf 'Hello\\377\\033\\n'\n{script}");
     fs::write(far.home.path("far/.local/bin/longhaul"), script).unwrap();
     let expected = fingerprint(&far.home.path("far/tree"));
     let copied = far.succeed(&["cp", "far:tree", "guest:there"]);
-    assert!(text(&copied.stderr).contains("verified"), "{}", text(&copied.stderr));
+    let said = text(&copied.stderr);
+    assert!(said.contains("verified") && said.contains("Hello\u{fffd}\u{fffd}"), "{said}");
     assert_eq!(fingerprint(&far.home.path("guest/there")), expected);
+    let hosts = "[far]\noptions = [\"--transport=ssh\", \"--bootstrap\"]\n";
+    fs::write(far.home.path("home/hosts.toml"), hosts).unwrap();
+    let said = text(&far.succeed(&["cp", "far:tree", "guest:again"]).stderr);
+    assert!(said.contains("over ssh"), "{said}");
+    fs::remove_file(far.home.path("home/hosts.toml")).unwrap();
     let said = far.fail(&["cp", "far:nothing", "guest:x"]);
     assert!(said.contains("nothing"), "{said}");
-    let mut key = far.command(&["cp", "--key", "k", "far:tree", "guest:x"]);
-    assert_eq!(finish(start(&mut key)).status.code(), Some(2));
+    for refused in [
+        &["--key", "k", "far:tree", "guest:x"][..],
+        &["--bootstrap", "far:tree", "guest:x"],
+        &["far:tree", "far:x"],
+        &["far:tree", "guest:there", "far:x"],
+    ] {
+        let mut copy = far.command(&[&["cp"], refused].concat());
+        assert_eq!(finish(start(&mut copy)).status.code(), Some(2), "{refused:?}");
+    }
 }
 
 #[test]

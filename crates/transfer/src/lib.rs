@@ -87,7 +87,7 @@ pub use journal::{
     MAGIC as JOURNAL_MAGIC, TransferId, example as journal_example, records as journal_records,
 };
 pub use manifest::Manifest;
-pub use notes::{NOTES_MAX, Note, NoteKind, Notes};
+pub use notes::{NOTES_MAX, Note, NoteKind, Notes, printable};
 pub use pipe::Occupancy;
 pub use place::Place;
 pub use probe::probe;

@@ -112,7 +112,7 @@ pub(crate) fn clip(reason: &str) -> String {
 }
 
 /// Text from the other side, safe on a terminal.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -3,45 +3,66 @@
 
 use std::process::{ExitCode, Stdio};
 
-use anyhow::Context;
-use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, CommandFactory};
+use anyhow::{Context, bail};
+use clap::{ArgMatches, Id};
 use rustix::process::Signal;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
-use transfer::Progress;
+use transfer::{Progress, printable};
 
 use super::usage;
-use crate::address::{Location, Login, OverSsh};
-use crate::args::{Cli, Cp};
+use crate::address::{Location, Login, OverSsh, Remote};
+use crate::args::Cp;
 use crate::progress::{self, Meter};
 use crate::signals::{self, Signals};
-use crate::ssh;
 use crate::summary::Figures;
+use crate::{PARTIAL, hosts, ssh};
 
 /// Options that speak of this host: they go nowhere else.
 const OF_THIS_HOST: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
 /// Options that name files of the host that copies.
 const OF_FILES: [&str; 3] = ["path", "qlog", "manifest"];
+/// Bytes of the longest line, which tells of all notes, at most.
+const LINE_MAX: u64 = 32 << 20;
+/// Bytes of a line that is no event, as it is shown.
+const WORDS_MAX: usize = 1024;
 
 /// The host that is to copy, and the locations as it is to be told of them, if neither is this host.
-pub fn elsewhere(sources: &[Location], destination: &Location) -> Option<(Login, Vec<String>)> {
+/// Refuses what no single host can do.
+pub fn elsewhere(
+    sources: &[Location],
+    destination: &Location,
+) -> Result<Option<(Login, Vec<String>)>, String> {
     let here = |login: &Login, location: &Location| match location {
         Location::Ssh(OverSsh { login: other, path }) if other == login => local(path),
         other => other.to_string(),
     };
-    let is_far = |location: &Location| matches!(location, Location::Ssh(_) | Location::Remote(_));
-    if !(sources.iter().all(is_far) && is_far(destination)) {
-        return None;
-    }
+    let Some(to) = host(destination) else { return Ok(None) };
+    let Some(from) = sources.iter().map(host).collect::<Option<Vec<_>>>() else { return Ok(None) };
     // Who has the files pushes them, if ssh leads there.
     let hosts = sources.iter().chain([destination]);
     let login = hosts.clone().find_map(|location| match location {
         Location::Ssh(OverSsh { login, .. }) => Some(login.clone()),
         _ => None,
-    })?;
-    Some((login.clone(), hosts.map(|location| here(&login, location)).collect()))
+    });
+    let Some(login) = login else { return Ok(None) };
+    if let Some(other) = from.iter().find(|host| **host != from[0]) {
+        return Err(format!("sources on {} and on {other}: copy from one at a time", from[0]));
+    }
+    if from[0] == to {
+        return Err(format!("both sides are on {to}: copy there with its own cp, over ssh"));
+    }
+    Ok(Some((login.clone(), hosts.map(|location| here(&login, location)).collect())))
+}
+
+/// Which far host something is on.
+fn host(location: &Location) -> Option<String> {
+    match location {
+        Location::Ssh(OverSsh { login, .. }) => Some(login.0.clone()),
+        Location::Remote(Remote { server, .. }) => Some(server.to_string()),
+        Location::Local(_) | Location::Ftp(_) => None,
+    }
 }
 
 /// A path that is read as one there, whatever it looks like.
@@ -52,18 +73,25 @@ fn local(path: &str) -> String {
     }
 }
 
-/// Has the copy made there, and shows how it goes.
-pub fn run(options: &Cp, login: &Login, locations: Vec<String>) -> anyhow::Result<ExitCode> {
+/// Has the copy made there, with the given options, and shows how it goes.
+pub fn run(
+    options: &Cp,
+    given: &ArgMatches,
+    login: &Login,
+    locations: Vec<String>,
+) -> anyhow::Result<ExitCode> {
     let way = &options.way;
-    let given = Cli::command().get_matches();
     let given = given.subcommand_matches("cp").context("only cp goes between hosts")?;
-    if let Some(option) = OF_FILES.iter().find(|id| is_given(given, id)) {
+    if let Some(option) = OF_FILES.iter().find(|id| hosts::is_given(given, &Id::from(**id))) {
         let option = option.replace("path", "key");
         usage("cp", &format!("--{option} names a file here, and the copy is made on {}", login.0));
     }
+    if way.ssh.bootstrap {
+        usage("cp", "--bootstrap does not go between two far sides: copy something there first");
+    }
     let mut words = vec!["cp".to_owned(), "--until-eof".to_owned()];
     words.extend(again(given));
-    if !way.output.quiet && !way.output.json {
+    if !way.output.json {
         words.push("--json".to_owned());
     }
     words.push("--".to_owned());
@@ -76,25 +104,49 @@ pub fn run(options: &Cp, login: &Login, locations: Vec<String>) -> anyhow::Resul
         let mut child = command.spawn().context("cannot start ssh")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.context("ssh has no pipes")?;
+        let mut heard = Heard::default();
         let signal = tokio::select! {
-            () = follow(options, stdout) => None,
+            () = follow(options, stdout, &mut heard) => None,
             signal = signals.next() => Some(signal),
         };
         // The copy there ends with its standard input.
         drop(stdin);
         let ended = tokio::time::timeout(ssh::GRACE, child.wait()).await;
-        match (signal, ended) {
-            (Some(signal), _) => Ok(stopped(signal)),
-            (None, Ok(status)) => {
-                let status = status.context("cannot wait for ssh")?;
-                if ssh::is_no_copy(status) {
-                    return Err(ssh::why_not(status, login, &way.ssh));
-                }
-                Ok(ExitCode::from(signals::exit_code(status)))
+        if let Some(signal) = signal {
+            return Ok(stopped(signal));
+        }
+        let Ok(status) = ended else {
+            let message = || format!("ssh to {} does not end", login.0);
+            return heard.done.map(ExitCode::from).with_context(message);
+        };
+        let status = status.context("cannot wait for ssh")?;
+        match heard {
+            _ if !ssh::is_no_copy(status) => Ok(ExitCode::from(signals::exit_code(status))),
+            Heard { done: Some(code), .. } => Ok(ExitCode::from(code)),
+            Heard { begun: true, .. } => {
+                bail!("the ssh session to {} was lost; the same command goes on", login.0)
             }
-            (None, Err(_)) => anyhow::bail!("ssh to {} does not end", login.0),
+            Heard { begun: false, .. } => Err(ssh::why_not(status, login, &way.ssh)),
         }
     })
+}
+
+/// What the copy there has said.
+#[derive(Default)]
+struct Heard {
+    /// Anything.
+    begun: bool,
+    /// That it is done, and with which exit code.
+    done: Option<u8>,
+}
+
+impl Heard {
+    fn hear(&mut self, event: &Value) {
+        self.begun = true;
+        if event["event"] == "done" {
+            self.done = Some(if event["partial"] == true { PARTIAL } else { 0 });
+        }
+    }
 }
 
 fn stopped(signal: Signal) -> ExitCode {
@@ -102,15 +154,30 @@ fn stopped(signal: Signal) -> ExitCode {
     ExitCode::from(signals::code(signal))
 }
 
+/// The next line without its end, as text; a longer one comes in parts, and the end is none.
+async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
+    let mut line = Vec::new();
+    let read = reader.take(LINE_MAX).read_until(b'\n', &mut line).await.ok()?;
+    (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
+}
+
 /// Shows what the copy there says, to its end.
-async fn follow(options: &Cp, stdout: ChildStdout) {
+async fn follow(options: &Cp, stdout: ChildStdout, heard: &mut Heard) {
     let output = options.way.output;
-    let (progress, mut lines) = (Progress::new(), BufReader::new(stdout).lines());
+    let (progress, mut stdout) = (Progress::new(), BufReader::new(stdout));
     let reading = async {
-        while let Ok(Some(line)) = lines.next_line().await {
-            match serde_json::from_str(&line) {
-                Ok(event) if !output.json => show(&event, &progress, output.quiet),
-                _ => say!("{line}"),
+        while let Some(line) = line(&mut stdout).await {
+            // A login may have words of its own.
+            let Some(event) = serde_json::from_str(&line).ok().filter(Value::is_object) else {
+                if !output.quiet {
+                    tell!("{}", printable(&line[..line.floor_char_boundary(WORDS_MAX)]));
+                }
+                continue;
+            };
+            heard.hear(&event);
+            match output.json {
+                true => say!("{line}"),
+                false => show(&event, &progress, output.quiet),
             }
         }
     };
@@ -133,41 +200,26 @@ fn show(event: &Value, progress: &Progress, quiet: bool) {
         progress.set_totals(files, bytes);
     }
     if let (Some(text), false) = (event["summary"].as_str(), quiet) {
-        tell!("{text}");
+        tell!("{}", printable(text));
     }
-}
-
-fn is_given(given: &ArgMatches, id: &str) -> bool {
-    let known = given.ids().any(|known| known.as_str() == id);
-    known && given.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// The options of this command once more, but for those of this host and the locations.
 fn again(given: &ArgMatches) -> Vec<String> {
-    let command = Cli::command();
-    let cp = command.find_subcommand("cp").expect("it is a command");
-    let options = cp.get_arguments().filter(|option| !option.is_positional());
-    let mut words = Vec::new();
-    for option in options.filter(|option| is_given(given, option.get_id().as_str())) {
-        let (id, long) = (option.get_id().as_str(), option.get_long().unwrap_or_default());
-        let values = given.get_raw(id).into_iter().flatten();
-        match option.get_action() {
-            _ if OF_THIS_HOST.contains(&id) => {}
-            ArgAction::SetTrue => words.push(format!("--{long}")),
-            _ => words.extend(values.map(|value| format!("--{long}={}", value.to_string_lossy()))),
-        }
-    }
-    words
+    hosts::options_of("cp", given, |_, option| !OF_THIS_HOST.contains(&option.get_id().as_str()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::args::Cli;
 
     fn told(locations: &[&str]) -> Option<(String, Vec<String>)> {
         let locations: Vec<Location> = locations.iter().map(|text| text.parse().unwrap()).collect();
         let (destination, sources) = locations.split_last().unwrap();
-        elsewhere(sources, destination).map(|(login, words)| (login.0, words))
+        elsewhere(sources, destination).unwrap().map(|(login, words)| (login.0, words))
     }
 
     #[test]
@@ -184,6 +236,33 @@ mod tests {
         {
             assert_eq!(told(here), None, "{here:?}");
         }
+    }
+
+    #[test]
+    fn what_no_single_host_can_do_is_refused() {
+        for (words, expected) in [
+            (&["a:x", "a:y"][..], "both sides are on a"),
+            (&["a:x", "b:y", "c:"], "sources on a and on b"),
+            (&["a:x", "lh://b/y", "a:z"], "sources on a and on lh://b"),
+        ] {
+            let places: Vec<Location> = words.iter().map(|word| word.parse().unwrap()).collect();
+            let (destination, sources) = places.split_last().unwrap();
+            let said = elsewhere(sources, destination).unwrap_err();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_need_not_be_text() {
+        let mut said = &b"\xff\n{}\nend"[..];
+        for expected in ["\u{fffd}", "{}", "end"] {
+            assert_eq!(line(&mut said).await.as_deref(), Some(expected));
+        }
+        assert_eq!(line(&mut said).await, None);
+        let endless = vec![b'x'; LINE_MAX as usize + 1];
+        let mut endless = &endless[..];
+        assert_eq!(line(&mut endless).await.map(|line| line.len() as u64), Some(LINE_MAX));
+        assert_eq!(line(&mut endless).await.as_deref(), Some("x"));
     }
 
     #[test]

@@ -11,16 +11,17 @@ mod schedule;
 mod show;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
 use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory};
 use transfer::Manifest;
 use transfer::wire::{Compare, Terms};
 use transport::FeedbackKind;
 
-use crate::args::{Cli, Cp, Sync, Transport, Way};
+use crate::args::{Cli, Cp, Output, Sync, Transport, Way};
 use crate::progress::Meter;
 use crate::qlog::Qlog;
 use carry::{End, Moved, carry};
@@ -57,13 +58,14 @@ impl Job {
     }
 }
 
-/// `longhaul cp`.
-pub fn run(options: Cp) -> anyhow::Result<ExitCode> {
+/// `longhaul cp`, with its options as they were given, here and in `hosts.toml`.
+pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
         return crate::ftp::copy(&options);
     }
-    if let Some((login, locations)) = between::elsewhere(&options.sources, &options.destination) {
-        return between::run(&options, &login, locations);
+    let elsewhere = between::elsewhere(&options.sources, &options.destination);
+    if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("cp", &message)) {
+        return between::run(&options, given, &login, locations);
     }
     let Cp { sources, destination, way } = options;
     let planned = plan(&sources, &destination);
@@ -124,28 +126,28 @@ fn carry_out(
         carry(&Job { far, requests, options, terms, manifest, meter, finished, qlog })
     });
     let end = net::clock::now();
-    let result = result.and_then(|end| {
-        if let (End::Done(_), Some((manifest, path))) = (&end, &listed) {
-            let shown = path.display();
-            let written = manifest.write(path);
-            written.with_context(|| format!("all is copied, but not the manifest {shown}"))?;
-            show::bent_names(output, manifest);
-        }
-        Ok(end)
-    });
-    match result {
+    let result = match result {
         Ok(End::Done(moved)) => {
             let Moved { summary, figures, paused } = *moved;
             let elapsed = summary.confirmed.unwrap_or(end).since(start).saturating_sub(paused);
             let figures = figures.with_processors(elapsed);
-            Ok(show::report(output, verdict, &summary, elapsed, &figures))
+            let code = show::report(output, verdict, &summary, elapsed, &figures);
+            listed.map_or(Ok(()), |(manifest, path)| write(output, &manifest, &path)).map(|()| code)
         }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter, goes_on)),
-        Err(error) => {
-            show::fail(output, "error", &crate::sentence(&error), meter.sample().bytes);
-            Err(error)
-        }
-    }
+        Err(error) => Err(error),
+    };
+    result.inspect_err(|error| {
+        show::fail(output, "error", &crate::sentence(error), meter.sample().bytes);
+    })
+}
+
+/// Writes the manifest of what was copied.
+fn write(output: Output, manifest: &Manifest, path: &Path) -> anyhow::Result<()> {
+    let written = manifest.write(path);
+    written.with_context(|| format!("the manifest {} was not written", path.display()))?;
+    show::bent_names(output, manifest);
+    Ok(())
 }
 
 fn usage(name: &str, message: &str) -> ! {
