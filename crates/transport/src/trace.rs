@@ -126,8 +126,10 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
+    /// Records stand in the order in which things were done. Who read the clock before another thread
+    /// may come after it.
     pub(crate) fn set_time(&mut self, now: Instant) {
-        self.now = now;
+        self.now = self.now.max(now);
     }
 
     pub(crate) fn note(&mut self, what: Step) {
