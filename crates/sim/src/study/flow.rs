@@ -43,7 +43,7 @@ pub struct FlowConfig {
     pub stop: Option<Duration>,
     /// Whether the latter of its ends sends.
     pub from_far: bool,
-    /// The routers at its ends: [`NEAR`](super::NEAR) and [`FAR`](super::FAR), or others.
+    /// The routers at its ends: `near` and `far`, or others.
     pub between: (usize, usize),
     /// Its host at the former, counted from 0, where that is the near side.
     pub near: usize,

@@ -9,7 +9,7 @@ pub const NEAR: usize = 0;
 /// The router at which the far side's hosts are.
 pub const FAR: usize = 1;
 
-/// A link between two routers, both ways, beside the path that joins [`NEAR`] and [`FAR`].
+/// A link between two routers, both ways, beside the path that joins `near` and `far`.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The routers.
