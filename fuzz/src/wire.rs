@@ -51,11 +51,12 @@ pub fn run(input: &[u8]) {
             assert!(bytes.starts_with(&again));
         }
         6 => {
-            let Ok(close) = Close::decode(bytes) else { return };
+            let Ok((close, last)) = Close::decode(bytes) else { return };
             assert!(close.reason.chars().all(|c| !c.is_control()));
-            close.encode(&mut again);
-            let second = Close::decode(&again).expect("it was just written");
+            close.encode(last.as_ref(), &mut again);
+            let (second, again) = Close::decode(&again).expect("it was just written");
             assert!(close.reason.starts_with(&second.reason) && second.code == close.code);
+            assert_eq!(last, again);
         }
         _ => {
             let Ok(parameters) = Parameters::decode(bytes) else { return };
@@ -119,7 +120,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             State { lower: 1, upper: 9, queued: 4, rtt: 5, pairs: true, blocked }.encode(out);
         }),
         seed(5, &|out| StreamSignal { stream: 2, code: 7, end: 1000 }.encode(out)),
-        seed(6, &|out| close.encode(out)),
+        seed(6, &|out| close.encode(Some(&report), out)),
         seed(7, &|out| {
             let parameters = Parameters {
                 connection: 1,

@@ -275,6 +275,14 @@ impl Feedback {
         }
     }
 
+    /// The report that goes with the end, if anything has arrived: the whole state once more, and
+    /// no credit.
+    pub(crate) fn last(&mut self, now: Instant, lower: u64, room: usize) -> Option<Report> {
+        self.unacknowledged = None;
+        self.resume = None;
+        (self.bytes > 0).then(|| self.report(now, lower, Grant::default(), room))
+    }
+
     /// The path's capacity by now: what the next report tells of it.
     pub(crate) fn measure_capacity(&mut self) -> Option<Rate> {
         self.capacity =

@@ -194,7 +194,11 @@ fn frames(header: &Header, mut body: &[u8]) -> Result<Vec<Frame>, WireError> {
         Kind::Ping => Frame::Ping(body.len()),
         Kind::Reset => Frame::Reset(StreamSignal::decode(body)?),
         Kind::Stop => Frame::Stop(StreamSignal::decode(body)?),
-        Kind::Close => Frame::Close(Close::decode(body)?),
+        Kind::Close => {
+            let (close, last) = Close::decode(body)?;
+            let report = last.map(|report| Frame::Report(Box::new(report)));
+            return Ok(report.into_iter().chain([Frame::Close(close)]).collect());
+        }
         Kind::PathChallenge => Frame::Challenge,
         Kind::PathResponse => Frame::Response,
     }])

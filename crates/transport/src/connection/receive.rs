@@ -224,7 +224,10 @@ impl Connection {
                 }
             }
             Kind::Close => {
-                let close = Close::decode(body)?;
+                let (close, last) = Close::decode(body)?;
+                if let Some(report) = last {
+                    self.on_report(now, &report)?;
+                }
                 // The answer lets the other end go at once.
                 let answer = Close { code: close.code, reason: String::new() };
                 self.begin_closing(now, Some(answer), CloseReason::Remote(close));

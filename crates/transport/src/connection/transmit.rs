@@ -14,7 +14,7 @@ use crate::stats::Limit;
 use crate::streams::Piece;
 use crate::trace::Trace;
 use crate::wire::{
-    DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
+    Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
 };
 
 /// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
@@ -56,7 +56,7 @@ impl Connection {
         let segment = match &mut self.phase {
             Phase::Closed => return None,
             Phase::Opening(_) => self.hello(now, out)?,
-            Phase::Closing { .. } => self.closing(out)?,
+            Phase::Closing { .. } => self.closing(now, out)?,
             Phase::Established => match self.path_packet(now, out) {
                 Some(other) => {
                     to = other;
@@ -82,7 +82,7 @@ impl Connection {
         Some(out.len())
     }
 
-    fn closing(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+    fn closing(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         if !core::mem::take(&mut self.close_due) {
             return None;
         }
@@ -90,7 +90,10 @@ impl Connection {
             return None;
         };
         let close = close.clone()?;
-        self.packet(out, Kind::Close, None, |out| close.encode(out));
+        // The last word: whoever waits to hear that all has arrived must not hear less of it.
+        let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN - Close::MAX_LEN;
+        let last = self.feedback.last(now, self.log.lower(), room);
+        self.packet(out, Kind::Close, None, |out| close.encode(last.as_ref(), out));
         Some(out.len())
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
-use super::{StreamCredit, WireError};
+use super::{Report, StreamCredit, WireError};
 
 /// Length of [`Header`].
 pub const HEADER_LEN: usize = 16;
@@ -325,23 +325,35 @@ impl Close {
     /// Longer reasons are cut.
     pub const MAX_REASON: usize = 512;
 
-    /// Appends the body to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// The longest body without a report.
+    pub const MAX_LEN: usize = 8 + 2 + Self::MAX_REASON;
+
+    /// Appends the body to `out`; `last` is the last word on what has arrived, if anything has.
+    pub fn encode(&self, last: Option<&Report>, out: &mut Vec<u8>) {
         out.put_u64(self.code);
         let cut = self.reason.floor_char_boundary(Self::MAX_REASON);
+        out.put_u16(cut as u16);
         out.put_slice(&self.reason.as_bytes()[..cut]);
+        if let Some(report) = last {
+            report.encode(out);
+        }
     }
 
-    /// Reads the body; what is not printable text in the reason is replaced.
+    /// Reads the body, and the report in it; what is not printable text in the reason is replaced.
     ///
     /// # Errors
     /// [`WireError`].
-    pub fn decode(mut body: &[u8]) -> Result<Self, WireError> {
+    pub fn decode(mut body: &[u8]) -> Result<(Self, Option<Report>), WireError> {
         let code = body.try_get_u64()?;
-        let text = &body[..body.len().min(Self::MAX_REASON)];
-        let reason = String::from_utf8_lossy(text);
+        let len = usize::from(body.try_get_u16()?);
+        if len > Self::MAX_REASON {
+            return Err(WireError::Field("length of the reason"));
+        }
+        let (reason, rest) = body.split_at_checked(len).ok_or(WireError::Truncated)?;
+        let reason = String::from_utf8_lossy(reason);
         // It will be shown on a terminal.
         let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Ok(Self { code, reason })
+        let last = (!rest.is_empty()).then(|| Report::decode(rest)).transpose()?;
+        Ok((Self { code, reason }, last))
     }
 }

@@ -16,6 +16,23 @@ fn credits() -> impl Strategy<Value = Vec<StreamCredit>> {
     prop::collection::vec(credit, 0..=MAX_CREDITS)
 }
 
+fn report_of(runs: Vec<Run>) -> Report {
+    Report {
+        lower: 0,
+        largest: 0,
+        largest_arrival: 0,
+        made_at: 0,
+        bytes: 0,
+        connection_credit: 0,
+        streams: 0,
+        capacity: 0,
+        ecn_ce: 0,
+        from: 0,
+        credits: vec![],
+        runs,
+    }
+}
+
 proptest! {
     #[test]
     fn report_round_trips(fields: [u64; 9], from in 0..1u64 << 50, credits in credits(), runs in runs()) {
@@ -86,10 +103,12 @@ proptest! {
     }
 
     #[test]
-    fn close_round_trips_and_cuts(code: u64, reason in "\\PC{0,300}") {
+    fn close_round_trips_and_cuts(code: u64, reason in "\\PC{0,300}", runs in runs(), has_report: bool) {
         let mut out = Vec::new();
-        Close { code, reason: reason.clone() }.encode(&mut out);
-        let read = Close::decode(&out).unwrap();
+        let last = has_report.then(|| report_of(runs));
+        Close { code, reason: reason.clone() }.encode(last.as_ref(), &mut out);
+        let (read, report) = Close::decode(&out).unwrap();
+        prop_assert_eq!(report, last);
         prop_assert_eq!(read.code, code);
         prop_assert!(reason.starts_with(&read.reason));
     }
@@ -147,20 +166,7 @@ fn openings_round_trip() {
 
 #[test]
 fn overlong_and_overflowing_maps_are_refused() {
-    let report = Report {
-        lower: 0,
-        largest: 0,
-        largest_arrival: 0,
-        made_at: 0,
-        bytes: 0,
-        connection_credit: 0,
-        streams: 0,
-        capacity: 0,
-        ecn_ce: 0,
-        from: u64::MAX,
-        credits: vec![],
-        runs: vec![Run { received: 1, missing: 0 }],
-    };
+    let report = Report { from: u64::MAX, ..report_of(vec![Run { received: 1, missing: 0 }]) };
     let mut body = Vec::new();
     report.encode(&mut body);
     assert_eq!(Report::decode(&body), Err(WireError::Field("map")));

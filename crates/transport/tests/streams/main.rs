@@ -248,3 +248,21 @@ fn a_host_that_is_reported_unreachable_and_silent_is_given_up_soon() {
     assert!(world.run_until(secs(2), |world| world.hosts[0].closed.is_some()));
     assert_eq!(world.hosts[0].closed, Some(CloseReason::Vanished));
 }
+
+#[test]
+fn who_closes_after_reading_all_lets_the_writer_know() {
+    for seed in 0..20 {
+        let path = PathConfig::new(mbit(100), Duration::from_millis(50))
+            .with_loss_back(0.3)
+            .with_seed(seed);
+        let mut world = world(&path, paced(90));
+        let id = world.hosts[0].send(100_000, Priority::default());
+        assert!(world.run_until(secs(10), |world| world.hosts[1].ended.contains_key(&id)));
+        let now = world.now;
+        world.hosts[1].socket.connection().unwrap().close(now, 0, "done");
+        assert!(world.run_until(secs(10), |world| world.hosts[0].closed.is_some()));
+        assert!(matches!(world.hosts[0].closed, Some(CloseReason::Remote(_))), "seed {seed}");
+        let undelivered = world.hosts[0].socket.connection().unwrap().undelivered(id);
+        assert_eq!(undelivered, 0, "seed {seed}: all was read");
+    }
+}

@@ -190,7 +190,7 @@ fn packets(vectors: &mut Vectors) {
         Piece::encode_prefix(&mut pieces, stream, 1000, (payload.len(), fin));
         pieces.extend(payload);
     }
-    Close { code: 3, reason: "enough".to_owned() }.encode(&mut close);
+    Close { code: 3, reason: "enough".to_owned() }.encode(Some(&example_report()), &mut close);
     Challenge(0x0123_4567_89ab_cdef).encode(&mut challenge);
     for (number, (name, kind, body)) in [
         ("data", Kind::Data, data),
