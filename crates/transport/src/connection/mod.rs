@@ -206,8 +206,8 @@ pub struct Connection {
     next_state: Instant,
     /// When the tail last came nearer to being settled.
     progress_at: Instant,
-    /// Until then, reports tell of times when the application or credit held the sender back.
-    limited_until: Instant,
+    /// When the application or credit last held the sender back: for a round trip, reports tell of that.
+    limited_at: Option<Instant>,
     events: VecDeque<Event>,
     stats: Stats,
     trace: Option<Box<Trace>>,
@@ -269,7 +269,7 @@ impl Connection {
             last_received: now,
             next_state: now,
             progress_at: now,
-            limited_until: now,
+            limited_at: None,
             events: VecDeque::new(),
             stats: Stats { limits: LimitTimes::starting(now), ..Stats::default() },
             trace: config.trace.then(Box::default),

@@ -17,6 +17,9 @@ use crate::wire::{self, Echo, Opening as Packet, Parameters, Refusal, Versions};
 /// The first wait for an answer to a hello; doubled once.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(2);
+/// One hello is repeated for so long. The responder that answered it may forget it after
+/// [`crate::admission::HALF_OPEN_TIME`], and an answer that was held up on the way leads nowhere then.
+const HELLO_TIME: Duration = Duration::from_secs(10);
 /// Cookies taken for one connection: each costs the initiator a round trip.
 const MAX_RETRIES: u32 = 4;
 /// The other end's idle time-out is not taken to be shorter.
@@ -87,6 +90,15 @@ impl Opening {
         self.hellos += 1;
         self.next_hello = now + self.wait;
         self.wait = (self.wait * 2).min(MAX_WAIT);
+    }
+
+    /// Makes another hello, under a new ephemeral key, when this one has been repeated for too long.
+    pub(super) fn renew(&mut self, now: Instant) {
+        if self.first_at.is_some_and(|first| now >= first + HELLO_TIME) {
+            (self.initiator, self.hello) = self.greeting.hello(self.version);
+            self.first_at = None;
+            self.hellos = 0;
+        }
     }
 
     /// What the other end repeats of the hello.

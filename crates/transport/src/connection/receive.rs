@@ -317,7 +317,7 @@ impl Connection {
             patience: self.rtt.patience(),
             in_flight: Bytes(self.log.in_flight()),
             datagram: Bytes(self.mtu.size() as u64),
-            limited: now < self.limited_until,
+            limited: self.limited_at.is_some_and(|at| now < at + self.rtt.patience()),
             ..said.unwrap_or_default()
         };
         if self.rtt.smoothed().is_some() {

@@ -77,6 +77,7 @@ impl Connection {
         if now < opening.next_hello {
             return None;
         }
+        opening.renew(now);
         opening.on_sent(now);
         out.extend_from_slice(&opening.hello);
         Some(out.len())
@@ -231,7 +232,7 @@ impl Connection {
         }
         if let Some(limit) = limit {
             if matches!(limit, Limit::Application | Limit::Credit) {
-                self.limited_until = now + self.rtt.patience();
+                self.limited_at = Some(now);
             }
             return None;
         }

@@ -28,6 +28,11 @@ const MAX_EXCESS: f64 = 0.5;
 /// Fewer packets than these do not tell excess loss from chance: they are judged together with
 /// those of the next rounds.
 const ENOUGH: u64 = 24;
+/// Loss that stays, up to this share of it, while the rate falls to so much of what it was, is not made by
+/// the rate: it is the path's own.
+const STAYS: f64 = 0.7;
+/// See [`STAYS`].
+const FALLS: f64 = 0.5;
 /// Rounds without any queue after which the pace probes upwards faster.
 const QUIET_ROUNDS: u32 = 2;
 /// Factors of the pace while probing, each for two quiet rounds: one to act, one to hear of it.
@@ -49,6 +54,8 @@ const STUCK_ROUNDS: u32 = 3;
 const RELAPSE_ROUNDS: u32 = 8;
 /// See [`RELAPSE_ROUNDS`].
 const RELAPSES: u32 = 3;
+/// The share of what we have that we give others at once, at most.
+const MOST_GIVEN: f64 = 0.2;
 /// Rounds over which the usual queue is taken.
 const USUAL_ROUNDS: u32 = 12;
 /// How far beyond what our own kind keeps a queue must be.
@@ -76,6 +83,8 @@ pub(super) struct Calm {
     drain: Option<Drain>,
     /// The rounds whose loss has not been judged yet.
     trial: Trial,
+    /// Our share, and the loss, when too much was lost for the first of several times in a row.
+    overrun: Option<(f64, f64)>,
     /// The round in which the last drain ended before the queue was gone, and how often one came
     /// back soon after that.
     drained: Option<u32>,
@@ -108,9 +117,9 @@ struct Trial {
 }
 
 impl Trial {
-    /// Goes on with a round; once they hold enough, gives the bits a second that arrived if more
-    /// was lost than the `usual` share and chance explain.
-    fn end(&mut self, round: &Round, packet: u64, usual: f64) -> Option<f64> {
+    /// Goes on with a round; once they hold enough, tells what came of them, of which the `usual` share
+    /// should be lost.
+    fn end(&mut self, round: &Round, packet: u64, usual: f64) -> Option<Tried> {
         if round.limited {
             *self = Self::default();
             return None;
@@ -124,9 +133,20 @@ impl Trial {
         }
         let Self { acked, lost, time } = core::mem::take(self);
         let deviation = (usual * (1.0 - usual) * packet as f64 / settled as f64).sqrt();
-        let excess = lost as f64 / settled as f64 > usual + 2.0 * deviation;
-        excess.then(|| acked as f64 * 8.0 / time.as_secs_f64().max(1e-3))
+        let loss = lost as f64 / settled as f64;
+        let arrived = acked as f64 * 8.0 / time.as_secs_f64().max(1e-3);
+        Some(Tried { arrived, loss, is_excess: loss > usual + 2.0 * deviation })
     }
+}
+
+/// What came of a [`Trial`].
+#[derive(Debug)]
+struct Tried {
+    /// In bits a second.
+    arrived: f64,
+    loss: f64,
+    /// More was lost than is usual, and than chance explains.
+    is_excess: bool,
 }
 
 impl Calm {
@@ -139,6 +159,7 @@ impl Calm {
             quiet: 0,
             drain: None,
             trial: Trial::default(),
+            overrun: None,
             drained: None,
             relapses: 0,
             yields,
@@ -187,7 +208,7 @@ impl Calm {
         self.rounds += 1;
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
-        let overrun = self.trial.end(round, model.packet.0, usual);
+        let tried = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
             self.learn_own_loss(model, round);
         }
@@ -195,13 +216,28 @@ impl Calm {
         // That a dip leaves no queue says nothing.
         let dipped = self.is_dipping() || self.was_dipping();
         self.quiet = if no_queue && !round.limited && !dipped { self.quiet + 1 } else { 0 };
-        if let Some(arrived) = overrun {
-            model.share = model.share.min(arrived);
-            (self.quiet, self.trains) = (0, false);
+        if let Some(tried) = tried {
+            self.on_tried(model, &tried);
         }
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.is_stuck(model, queue)
+    }
+
+    /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate.
+    fn on_tried(&mut self, model: &mut Model, tried: &Tried) {
+        if !tried.is_excess {
+            self.overrun = None;
+            return;
+        }
+        let (share, loss) = *self.overrun.get_or_insert((model.share, tried.loss));
+        if model.share < share * FALLS && tried.loss > loss * STAYS {
+            model.own_loss.is(tried.loss);
+            self.overrun = None;
+            return;
+        }
+        model.share = model.share.min(tried.arrived);
+        (self.quiet, self.trains) = (0, false);
     }
 
     /// What a dip loses is the path's own, unless the queue was still long: then somebody may have
@@ -305,7 +341,8 @@ impl Calm {
         let rtt = model.path.base.as_secs_f64().max(0.001);
         let excess = target - model.path.queue.as_secs_f64();
         let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);
-        let wins = if self.yields { 0.0 } else { self.wins(model) };
+        // What is given goes by the usual queue, which a clock that jumped makes endless.
+        let wins = if self.yields { 0.0 } else { self.wins(model).max(-model.share * MOST_GIVEN) };
         if self.is_dipping() {
             return model.share * gain.min(DIP) + wins;
         }

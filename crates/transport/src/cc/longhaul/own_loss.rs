@@ -30,6 +30,11 @@ impl OwnLoss {
         self.ratios.push_back(lost as f64 / settled as f64);
     }
 
+    /// The path's own loss ratio was found to be this one by other means.
+    pub(super) fn is(&mut self, ratio: f64) {
+        self.ratios = VecDeque::from([ratio]);
+    }
+
     /// The path's own loss ratio, once it was measured.
     pub(super) fn known(&self) -> Option<f64> {
         self.ratios.iter().copied().reduce(f64::min).map(|ratio| ratio.min(MOST))
