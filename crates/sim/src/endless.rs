@@ -17,6 +17,10 @@ const CHUNK: usize = 32 << 10;
 pub struct Endless {
     socket: Socket,
     connects: Option<(Instant, SocketAddr)>,
+    /// Nothing is written for a round trip after the connection is there, as by who asks first.
+    asks: bool,
+    /// Until then.
+    answered: Option<Instant>,
     stream: Option<u64>,
     /// What is still to be written; nothing at the far end.
     left: u64,
@@ -30,12 +34,20 @@ impl Endless {
         let end = |side: u8| {
             let address = ([10, side, number as u8, 1], 7272).into();
             let socket = Socket::new(address, config, [side * 100 + number as u8; 32]);
-            Self { socket, connects: None, stream: None, left: 0, read: 0 }
+            let (asks, answered) = (false, None);
+            Self { socket, connects: None, asks, answered, stream: None, left: 0, read: 0 }
         };
         let (mut near, far) = (end(0), end(1));
         near.left = limit;
         near.connects = Some((World::<Self>::START + start, far.socket.address()));
         [near, far]
+    }
+
+    /// The same, but nothing is written for a round trip after the connection is there.
+    #[must_use]
+    pub fn asking(mut self) -> Self {
+        self.asks = true;
+        self
     }
 
     /// A world of such flows over one path: the configuration and the start of each.
@@ -55,14 +67,18 @@ impl Endless {
         let Some(connection) = self.socket.connection() else { return };
         while let Some(event) = connection.poll_event() {
             match event {
-                Event::Established if self.left > 0 => self.stream = connection.open().ok(),
+                Event::Established if self.left > 0 => {
+                    self.stream = connection.open().ok();
+                    self.answered = self.asks.then(|| now + connection.stats().rtt);
+                }
                 Event::Opened(stream) => self.stream = Some(stream),
                 _ => {}
             }
         }
         let Some(stream) = self.stream else { return };
+        self.answered.take_if(|at| *at <= now);
         let mut buffer = [0; CHUNK];
-        while self.left > 0 {
+        while self.left > 0 && self.answered.is_none() {
             let next = self.left.min(CHUNK as u64) as usize;
             let WriteOutcome::Written(len @ 1..) = connection.write(stream, &buffer[..next]) else {
                 break;
@@ -100,6 +116,7 @@ impl Node for Endless {
     }
 
     fn next(&self) -> Option<Instant> {
-        self.connects.map(|(at, _)| at).into_iter().chain(self.socket.next()).min()
+        let connects = self.connects.map(|(at, _)| at);
+        [connects, self.answered, self.socket.next()].into_iter().flatten().min()
     }
 }

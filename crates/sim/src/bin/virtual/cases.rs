@@ -140,7 +140,10 @@ fn ours(rate: u64, rtt: u64, count: u64) -> Case {
             };
             Setup {
                 path: path(rate, rtt, 50, seed),
-                flows: (0..count).map(|flow| Flow::new(OURS, start(flow))).collect(),
+                // As with a copy, which asks for its file first.
+                flows: (0..count)
+                    .map(|flow| Flow { asks: true, ..Flow::new(OURS, start(flow)) })
+                    .collect(),
                 time: seconds(end),
             }
         }),

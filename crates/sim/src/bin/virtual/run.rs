@@ -32,11 +32,13 @@ pub struct Flow {
     pub kind: Kind,
     pub start: Duration,
     pub bytes: u64,
+    /// Nothing is sent for a round trip after the connection is there.
+    pub asks: bool,
 }
 
 impl Flow {
     pub fn new(kind: Kind, start_ms: u64) -> Self {
-        Self { kind, start: Duration::from_millis(start_ms), bytes: u64::MAX }
+        Self { kind, start: Duration::from_millis(start_ms), bytes: u64::MAX, asks: false }
     }
 }
 
@@ -141,6 +143,7 @@ impl Setup {
                 }
             };
             let pair = Endless::pair(number, flow.start, config, flow.bytes);
+            let pair = if flow.asks { pair.map(Endless::asking) } else { pair };
             ends.extend(pair.map(|end| End::Ours(Box::new(end))));
         }
         let mut world = World::of(&self.path, Faults::default(), ends);
