@@ -21,6 +21,7 @@ use units::Instant;
 use super::core::{Core, Taken};
 use super::roster::Roster;
 use super::shared::{Inner, Shared};
+use super::slice;
 use super::socket::{BatchSocket, Buffers, is_fatal};
 use crate::clock;
 
@@ -61,6 +62,8 @@ impl Driver {
 
     /// Runs until the endpoint is dropped and its connections have ended, or the socket fails.
     pub(super) fn run(mut self) {
+        // Without it the pace is kept less well, no more.
+        let _ = slice::shorten();
         let mut guard = Ended { core: self.core.clone(), why: io::ErrorKind::Other };
         guard.why = loop {
             let full = match self.receive() {

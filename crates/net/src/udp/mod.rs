@@ -13,6 +13,7 @@ mod driver;
 mod errors;
 mod roster;
 mod shared;
+mod slice;
 mod socket;
 mod stream;
 mod tracer;
