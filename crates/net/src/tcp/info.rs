@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use stripe::count::{Law, System};
+use stripe::count::{Law, Sample, System};
 use tokio::net::TcpStream;
-use units::Bytes;
+use units::{Bytes, Instant};
+
+use super::options::MAX_STREAMS;
 
 /// A striped stream's figures since its connections were opened.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,8 @@ pub enum Limit {
 /// What connections did that are gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
+    /// Bytes that the other side's kernel has confirmed.
+    acked: u64,
     segments_sent: u64,
     segments_resent: u64,
     busy: Duration,
@@ -71,23 +75,41 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// What a controller is to know of the connections, and the segments that all there ever were
-    /// sent, and sent again.
-    pub fn with(mut self, sockets: &[Arc<TcpStream>]) -> (Condition, [u64; 2]) {
+    /// What a controller is to know of the connections in use; the others count with what they did.
+    /// `echoed` are the round-trip time and the least of it where the kernel's are not wanted. `None`
+    /// while there are none.
+    pub fn sample<S: AsFd>(
+        mut self,
+        now: Instant,
+        sockets: &[S],
+        echoed: Option<(Duration, Duration)>,
+    ) -> Option<Sample> {
         let infos = infos(sockets);
         infos.iter().for_each(|info| self.add_info(info));
-        let name =
-            sockets.first().and_then(|socket| SockRef::from(&**socket).tcp_congestion().ok());
-        // The kernel fills up with zeros.
-        let law = name.map_or(Law::Unknown, |name| {
-            Law::of(name.split(|&byte| byte == 0).next().unwrap_or_default())
-        });
-        let condition = Condition { law, ..Condition::of_infos(&infos) };
-        (condition, [self.segments_sent, self.segments_resent])
+        let name = sockets.first().and_then(|socket| SockRef::from(socket).tcp_congestion().ok());
+        let Condition { rtt, rtt_min, window, segment } = Condition::of_infos(&infos);
+        let (rtt, base_rtt) = echoed.or(rtt.zip(rtt_min))?;
+        Some(Sample {
+            now,
+            connections: sockets.len(),
+            most: MAX_STREAMS,
+            delivered: Bytes(self.acked),
+            rtt,
+            base_rtt,
+            window,
+            segment,
+            sent: self.segments_sent,
+            resent: self.segments_resent,
+            // The kernel fills up with zeros.
+            law: name.map_or(Law::Unknown, |name| {
+                Law::of(name.split(|&byte| byte == 0).next().unwrap_or_default())
+            }),
+            idle: infos.iter().filter(|info| info.notsent == 0).count() * 4 > infos.len(),
+        })
     }
 
     /// Adds one. A connection of which the kernel says nothing counts as idle.
-    pub fn add(&mut self, socket: &TcpStream) {
+    pub fn add(&mut self, socket: &impl AsFd) {
         if let Ok(info) = tcp_info(socket.as_fd()) {
             self.add_info(&info);
             let condition = Condition::of_infos(&[info]);
@@ -97,6 +119,7 @@ impl Totals {
     }
 
     fn add_info(&mut self, info: &TcpInfo) {
+        self.acked += info.acked;
         self.segments_sent += u64::from(info.data_segs_out);
         self.segments_resent += u64::from(info.total_retrans);
         self.busy += Duration::from_micros(info.busy_time);
@@ -107,17 +130,15 @@ impl Totals {
 
 /// What the living connections are like, on average.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Condition {
+struct Condition {
     /// The smoothed round-trip time, its mean over the connections.
-    pub rtt: Option<Duration>,
+    rtt: Option<Duration>,
     /// The smallest that any of them saw.
-    pub rtt_min: Option<Duration>,
+    rtt_min: Option<Duration>,
     /// What a connection may have on its way, in whole segments.
-    pub window: Bytes,
+    window: Bytes,
     /// Payload of a full segment.
-    pub segment: Bytes,
-    /// How they answer losses.
-    pub law: Law,
+    segment: Bytes,
 }
 
 impl Condition {
@@ -135,7 +156,6 @@ impl Condition {
             rtt_min: infos.iter().filter_map(|info| known(info.min_rtt)).min(),
             window: mean(TcpInfo::window),
             segment: mean(|info| info.snd_mss.into()),
-            law: Law::Unknown,
         }
     }
 }
@@ -186,8 +206,11 @@ struct TcpInfo {
     snd_cwnd: u32,
     _advmss_to_rcv_space: [u32; 4],
     total_retrans: u32,
-    _pacing_to_bytes_received: [u64; 4],
-    _segs_out_to_notsent: [u32; 3],
+    _pacing: [u64; 2],
+    acked: u64,
+    _bytes_received: u64,
+    _segs_out_in: [u32; 2],
+    notsent: u32,
     min_rtt: u32,
     _data_segs_in: u32,
     data_segs_out: u32,
@@ -213,7 +236,7 @@ impl TcpInfo {
 }
 
 /// Of those of which the kernel says something.
-fn infos(sockets: &[Arc<TcpStream>]) -> Vec<TcpInfo> {
+fn infos<S: AsFd>(sockets: &[S]) -> Vec<TcpInfo> {
     sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect()
 }
 

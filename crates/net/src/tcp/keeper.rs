@@ -15,7 +15,6 @@ use units::Instant;
 use super::connect::dial;
 use super::echo::Echo;
 use super::hello::{Connection, Hello};
-use super::info::Condition;
 use super::lane;
 use super::options::{MAX_STREAMS, Options, limit_unsent};
 use super::shared::Shared;
@@ -175,27 +174,11 @@ impl Keeper {
         let now = clock::now();
         let idle = self.shared.tick(now);
         let (sockets, gone) = self.shared.sockets();
-        let (condition, [sent, resent]) = gone.with(&sockets);
-        let Condition { window, segment, law, .. } = condition;
         let echoed = self.echo.as_ref().and_then(|echo| echo.rtt(now));
-        let Some((rtt, base_rtt)) = echoed.or(condition.rtt.zip(condition.rtt_min)) else {
-            return Wish::AsBefore;
-        };
+        let Some(sample) = gone.sample(now, &sockets, echoed) else { return Wish::AsBefore };
         sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
         let delivered = self.shared.delivered();
-        let sample = Sample {
-            now,
-            connections: sockets.len(),
-            delivered,
-            rtt,
-            base_rtt,
-            window,
-            segment,
-            sent,
-            resent,
-            law,
-            idle,
-        };
+        let sample = Sample { delivered, idle, ..sample };
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
         self.shared.learn(controller.learnt());
         match self.policy {

@@ -5,8 +5,10 @@
 //! its connections hold together, behind one lock, and `state` what that holds: a scatter and a
 //! gather of the crate `stripe`. One task a connection and direction seals and sends, or receives
 //! and opens (`lane`). `keeper` sees that there are enough connections. `options` and `info` are
-//! what the kernel is told and asked.
+//! what the kernel is told and asked. [`Choice`] does for connections of others what `keeper` does
+//! for ours.
 
+mod choice;
 mod connect;
 mod echo;
 mod hello;
@@ -21,6 +23,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use choice::Choice;
 pub use connect::{CONNECT_TIME, ask, connect};
 pub use hello::HANDSHAKE_TIME;
 pub use info::{Limit, Stats};
@@ -28,4 +31,4 @@ pub use keeper::ORPHAN_TIME;
 pub use listener::{Listener, MAX_GROUPS, MAX_HALF_OPEN};
 pub use options::{DEFAULT_BUFFER, MAX_STREAMS, Options, RttSource};
 pub use stream::{StripedStream, Watch};
-pub use stripe::count::{Policy, System};
+pub use stripe::count::{Policy, System, TICK};

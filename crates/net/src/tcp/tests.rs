@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -15,7 +16,7 @@ use tokio::io::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use transport::crypto::{Credentials, Identity, SharedKey};
-use units::Bytes;
+use units::{Bytes, Instant};
 
 use super::state::Next;
 use super::*;
@@ -582,4 +583,29 @@ async fn connections_that_say_nothing_keep_nobody_out() {
     };
     let (_client, accepted) = within(async { tokio::join!(meeting, listener.accept()) }).await;
     accepted.unwrap();
+}
+
+#[tokio::test]
+async fn a_choice_goes_by_its_policy_and_keeps_to_what_there_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut near, mut far) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        near.push(TcpStream::connect(address).await.unwrap());
+        far.push(listener.accept().await.unwrap().0);
+    }
+    let choice = |policy| {
+        let sockets = near.iter().map(|socket| socket.as_fd().try_clone_to_owned().unwrap());
+        Choice::new(policy, sockets.collect())
+    };
+    let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+    assert_eq!([3, 9].map(|count| choice(Policy::Fixed(count)).decide(at(1))), [3, 4]);
+    let second = Duration::from_secs(1);
+    let mut bounded = choice(Policy::RttBounded { alpha: second, beta: second });
+    assert_eq!(bounded.decide(at(1)), 1, "there is nothing to send that others could help with");
+    for socket in &near {
+        socket.writable().await.unwrap();
+        while socket.try_write(&[0; 4096]).is_ok() {}
+    }
+    assert_eq!([2, 3, 4, 5].map(|seconds| bounded.decide(at(seconds))), [2, 3, 4, 4]);
 }

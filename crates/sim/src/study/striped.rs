@@ -120,6 +120,7 @@ impl<'a> Run<'a> {
         let sample = Sample {
             now,
             connections,
+            most: MAX_CONNECTIONS,
             delivered,
             rtt,
             base_rtt,

@@ -12,7 +12,7 @@
 //! nothing, which is then taken back. When the queue grows, the path is full, and the count stays;
 //! from time to time a few more are tried if the queue has gone, or a few less if it stands. Where it
 //! doubles the round-trip time, half of them are let go at once, as in paper 3.
-//! Connections that do not come are not waited for for ever.
+//! Connections that do not come are not waited for for ever, and those that cannot not at all.
 
 use core::time::Duration;
 
@@ -276,6 +276,8 @@ impl Controller for Auto {
         if self.count == 0 {
             self.count = suitable(sample.base_rtt);
         }
+        self.most = self.most.min(sample.most);
+        self.count = self.count.min(self.most);
         // Of a stream with nothing to send no connections are opened.
         if sample.idle {
             self.window = None;

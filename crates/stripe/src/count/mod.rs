@@ -28,6 +28,8 @@ pub struct Sample {
     pub now: Instant,
     /// How many connections live.
     pub connections: usize,
+    /// How many can be had.
+    pub most: usize,
     /// Payload that the other side has confirmed, since the beginning.
     pub delivered: Bytes,
     /// Smoothed round-trip time, its mean over the connections.

@@ -5,6 +5,7 @@ use super::*;
 const NOTHING: Sample = Sample {
     now: Instant::ZERO,
     connections: 1,
+    most: MAX_CONNECTIONS,
     delivered: Bytes(0),
     rtt: Duration::ZERO,
     base_rtt: Duration::ZERO,
@@ -28,11 +29,12 @@ struct Path {
 impl Path {
     /// Counts over so long a time, with at most 512.
     fn run(&self, policy: Policy, seconds: u64) -> Vec<usize> {
-        self.run_allowed(512, policy, seconds)
+        self.run_allowed([512; 2], policy, seconds)
     }
 
-    /// What is asked for when only so many connections are let through.
-    fn run_allowed(&self, allowed: usize, policy: Policy, seconds: u64) -> Vec<usize> {
+    /// What is asked for when only so many connections are let through, and so many are known to be
+    /// the most.
+    fn run_allowed(&self, [allowed, most]: [usize; 2], policy: Policy, seconds: u64) -> Vec<usize> {
         let mut controller = policy.controller();
         let (mut now, mut bits) = (Instant::from_nanos(1), 0.0);
         let (mut count, mut counts) = (policy.first(), Vec::new());
@@ -45,6 +47,7 @@ impl Path {
             let sample = Sample {
                 now,
                 connections,
+                most,
                 delivered: Bytes((bits / 8.0) as u64),
                 rtt: self.base.mul_f64(1.0 + queue),
                 base_rtt: self.base,
@@ -123,13 +126,23 @@ fn auto_keeps_to_the_most_there_may_be() {
 
 #[test]
 fn auto_makes_do_with_the_connections_it_gets() {
-    let counts = long(6e6).run_allowed(4, Policy::default(), 120);
+    let counts = long(6e6).run_allowed([4, 512], Policy::default(), 120);
     assert!(counts[..100].iter().all(|&count| count > 4), "others may still come: {counts:?}");
     assert!(counts.contains(&4) && counts.iter().rposition(|&count| count > 4) > Some(200));
     // Even those are too many here: once it has settled, it can back off.
     let full = Path { link: 30e6, ..long(6e6) };
-    let counts = full.run_allowed(8, Policy::Auto { first: 32 }, 120);
+    let counts = full.run_allowed([8, 512], Policy::Auto { first: 32 }, 120);
     assert!(counts.iter().any(|&count| count < 8), "{counts:?}");
+}
+
+#[test]
+fn auto_does_not_wait_for_what_cannot_be_had() {
+    // Four are too many as it is; it would like eight to begin with.
+    let full = Path { link: 12e6, ..long(6e6) };
+    let counts = full.run_allowed([4, 4], Policy::default(), 60);
+    assert!(counts[..80].iter().any(|&count| count < 4), "{counts:?}");
+    let poor = long(6e6).run_allowed([4, 4], Policy::default(), 60);
+    assert!(poor[100..].iter().all(|&count| (3..=6).contains(&count)), "{poor:?}");
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! How many to use of TCP connections that somebody else makes and fills: the data connections of a
+//! striped FTP transfer.
+
+use std::os::fd::OwnedFd;
+
+use socket2::SockRef;
+use stripe::count::{Controller, Policy, Sample};
+use units::{Bytes, Instant};
+
+use super::info::Totals;
+
+/// What may wait unsent in the kernel for one connection, at least and at most: what waits there is sent
+/// although its connection is used no more.
+const UNSENT: [u64; 2] = [16 << 10, 128 << 10];
+
+/// A sender's connections side by side, and how many of them it should use by a policy: always the
+/// first ones, in their order.
+#[derive(Debug)]
+pub struct Choice {
+    sockets: Vec<OwnedFd>,
+    controller: Box<dyn Controller>,
+    used: usize,
+    delivered: Bytes,
+}
+
+impl Choice {
+    /// Among these, which are open to the end of this at least.
+    pub fn new(policy: Policy, sockets: Vec<OwnedFd>) -> Self {
+        let used = policy.first().clamp(1, sockets.len().max(1));
+        Self { sockets, controller: policy.controller(), used, delivered: Bytes(0) }
+    }
+
+    /// How many to use from now on, 1 at least. To be called at once, and then every
+    /// [`TICK`](stripe::count::TICK).
+    pub fn decide(&mut self, now: Instant) -> usize {
+        let (used, others) = self.sockets.split_at(self.used.min(self.sockets.len()));
+        let mut totals = Totals::default();
+        others.iter().for_each(|socket| totals.add(socket));
+        if let Some(sample) = totals.sample(now, used, None) {
+            self.limit_unsent(sample.delivered);
+            let sample = Sample { most: self.sockets.len(), ..sample };
+            self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
+        }
+        self.used
+    }
+
+    /// Lets no more wait than each sends until the next time.
+    fn limit_unsent(&mut self, delivered: Bytes) {
+        let moved = delivered.0.saturating_sub(std::mem::replace(&mut self.delivered, delivered).0);
+        if moved == 0 {
+            return;
+        }
+        let share = (moved / self.used as u64).clamp(UNSENT[0], UNSENT[1]) as u32;
+        for socket in &self.sockets {
+            // Without it all goes as well, but follows the count later.
+            let _ = SockRef::from(socket).set_tcp_notsent_lowat(share);
+        }
+    }
+}
