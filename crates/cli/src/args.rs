@@ -28,7 +28,7 @@ pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
 pub use simulate::{Reproduce, Simulate};
-pub use striping::{Known, Striping};
+pub use striping::{Known, Streams, Striping};
 pub use sync::Sync;
 
 /// How every command ends; part of `--help` and of the man pages.

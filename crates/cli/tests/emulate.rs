@@ -78,6 +78,46 @@ fn a_tree_crosses_a_lossy_path_intact() {
     assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
 }
 
+/// The server's bounds on the round-trip time want no second connection, the client's want all.
+#[test]
+fn striped_ftp_uses_as_many_connections_as_its_sender_wants() {
+    let Some(home) = home_with_labs("striped_ftp_uses_as_many_connections_as_its_sender_wants")
+    else {
+        return;
+    };
+    home.folder("root");
+    let file = home.file("root/file", 2_000_000);
+    std::fs::write(home.path("password"), "secret-word\n").unwrap();
+    let mut user = home.longhaul(&["ftp-user", "set", "ann", "--root", "root"]);
+    user.stdin(std::fs::File::open(home.path("password")).unwrap());
+    assert!(finish(start(&mut user)).status.success());
+    let longhaul = env!("CARGO_BIN_EXE_longhaul");
+    let serve = format!(
+        "exec {longhaul} serve --root root --ftp 0.0.0.0:2121 --ftp-policy rtt-bounded:1ms,2ms >log"
+    );
+    let copy = format!("{longhaul} cp -q --ftp-no-tls --ftp-streams 8");
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8 9; do grep -q '^FTP on' log && break; sleep 0.1; done; \
+         {copy} ftp://ann@10.77.0.2:2121/file got && \
+         {copy} --ftp-policy rtt-bounded:10s,20s got ftp://ann@10.77.0.2:2121/put"
+    );
+    let path = ["emulate", "--rate", "16mbit", "--rtt", "40ms", "--loss", "0", "--queue", "200ms"];
+    let run = ["--no-verdict", "--far", &serve, "--", "sh", "-c", &script];
+    let mut lab = home.longhaul(&[&path[..], &run].concat());
+    let output = finish(start(lab.env("LONGHAUL_FTP_PASSWORD", "secret-word")));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let sent = std::fs::read(file).unwrap();
+    assert!(["got", "root/put"].iter().all(|name| std::fs::read(home.path(name)).unwrap() == sent));
+    let log = std::fs::read_to_string(home.path("log")).unwrap();
+    let used = |way: &str| {
+        let line = log.lines().find(|line| line.contains(way));
+        let (_, behind) = line.and_then(|line| line.split_once(" over ")).expect(&log);
+        behind.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(used(" get "), 1, "{log}");
+    assert!((2..=8).contains(&used(" put ")), "{log}");
+}
+
 /// The report of a lab in which this ran, whatever came of it.
 fn report(home: &Home, options: &[&str], script: &str) -> serde_json::Value {
     let output =

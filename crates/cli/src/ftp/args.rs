@@ -6,6 +6,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use net::tcp::Policy;
+use units::Rate;
+
+use crate::args::Streams;
 
 /// The most connections of one striped transfer.
 const STREAMS_MAX: i64 = 64;
@@ -41,6 +45,37 @@ pub struct FtpServe {
     #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
     pub streams: u16,
+    #[command(flatten)]
+    pub sender: Sender,
+}
+
+/// How either end stripes what it sends.
+#[derive(Args, Clone)]
+pub struct Sender {
+    /// How many of its connections a striped FTP transfer uses that this side sends: auto, a number,
+    /// equation:RATE or rtt-bounded
+    ///
+    /// "auto" uses as many as bring more, and fewer when the queue of the path grows; "equation:RATE" as
+    /// many as this rate needs, as in equation:100mbit. "rtt-bounded" uses one more while the round-trip
+    /// time is low and half of them when it is high; the bounds follow from the least round-trip time, or
+    /// are given, as in "rtt-bounded:700ms,1.1s". The others wait until they are of use.
+    #[arg(id = "ftp_policy", long = "ftp-policy", value_name = "POLICY", default_value = "auto",
+          value_parser = policy)]
+    pub policy: Policy,
+}
+
+/// How a sender chooses among the connections of a striped transfer.
+fn policy(text: &str) -> Result<Policy, String> {
+    if let Some(rate) = text.strip_prefix("equation:") {
+        let target = rate.parse::<Rate>().map_err(|error| error.to_string())?;
+        return Ok(Policy::Equation { target, first: 0, k: 0 });
+    }
+    match text.parse::<Streams>()? {
+        Streams::Auto => Ok(Policy::Auto { first: 0 }),
+        Streams::Fixed(count) => Ok(Policy::Fixed(count)),
+        Streams::RttBounded(alpha, beta) => Ok(Policy::RttBounded { alpha, beta }),
+        Streams::Equation => Err("write the rate behind it, as in equation:100mbit".to_owned()),
+    }
 }
 
 /// A number of connections; 0 stands for "auto", as for the client.
@@ -98,11 +133,13 @@ pub struct FtpClient {
     /// Trust an FTP server's unknown certificate, and remember it
     #[arg(id = "ftp_accept_new", long = "ftp-accept-new")]
     pub accept_new: bool,
-    /// Connections to stripe an FTP transfer over, where the server can; 1 turns that off, and "auto"
-    /// takes what suits the round-trip time
+    /// The most connections to stripe an FTP transfer over, where the server can; 1 turns that off, and
+    /// "auto" takes as many as the server allows, unless the path is short
     #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value = "4",
           value_parser = streams)]
     pub streams: u16,
+    #[command(flatten)]
+    pub sender: Sender,
     /// Let an FTP server connect here for data, instead of connecting to it
     #[arg(id = "ftp_active", long = "ftp-active")]
     pub active: bool,
@@ -122,4 +159,22 @@ pub struct Ftp {
     pub host: String,
     #[command(flatten)]
     pub client: FtpClient,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read() {
+        let target = Rate::from_bits_per_sec(5_000_000);
+        let equation = Policy::Equation { target, first: 0, k: 0 };
+        assert_eq!(policy("equation:5mbit"), Ok(equation));
+        assert_eq!(policy("auto"), Ok(Policy::default()));
+        assert_eq!(policy("16"), Ok(Policy::Fixed(16)));
+        assert!(matches!(policy("rtt-bounded"), Ok(Policy::RttBounded { .. })));
+        for bad in ["equation", "equation:fast", "0", "rtt-bounded:1s"] {
+            assert!(policy(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("mkdir", "NAME: make a directory there"),
     ("modtime", "NAME: when a file there was changed"),
     ("mput", "FILE...: put several"),
-    ("mult", "[N]: stripe over N connections (4), or auto; 1 turns it off"),
+    ("mult", "[N]: stripe over N connections (4) at most, or auto; 1 turns it off"),
     ("open", "HOST: go to another server"),
     ("passive", "connect to the server for data"),
     ("put", "LOCAL [NAME]: put a file, or a directory with all that is in it"),
@@ -98,7 +98,7 @@ impl Here {
         let secure = if client.is_secure() { "under TLS" } else { "in clear" };
         let streams = match client.streams() {
             1 => String::new(),
-            streams => format!(", {streams} connections a file"),
+            streams => format!(", at most {streams} connections a file"),
         };
         tell!("connected {secure}{streams}");
         self.remember().await
@@ -264,7 +264,7 @@ impl Here {
         client.set_streams(wanted.into()).await?;
         match (wanted, client.streams_there()) {
             (0 | 2.., 1) => tell!("the server knows nothing of it: one connection a file"),
-            _ => tell!("{} connections a file", client.streams()),
+            _ => tell!("at most {} connections a file", client.streams()),
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Here {
         let kind = if client.is_ascii() { "ascii" } else { "binary" };
         say!("{user} at {}:{}, {secure}, {mode}, {kind}", url.host, url.port);
         say!(
-            "{} connections a file (the server takes {})",
+            "at most {} connections a file (the server takes {})",
             client.streams(),
             client.streams_there()
         );

@@ -160,6 +160,7 @@ async fn reach(
         security: url.security(options),
         trust: Trust { known: known.fingerprints.clone(), anyone: false },
         streams: options.streams.into(),
+        policy: options.sender.policy,
         active: options.active,
         stop: stop.clone(),
     };

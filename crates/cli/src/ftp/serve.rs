@@ -43,6 +43,7 @@ pub async fn listen(
         anonymous: options.anonymous.then(|| root.to_owned()),
         users,
         read_only,
+        policy: options.sender.policy,
         passive_ports: options.passive.clone(),
         limits: Limits::default(),
         tls: Some(certificate(options)?),
@@ -117,12 +118,16 @@ fn tell_event(event: &Event) {
     match &event.what {
         What::LoggedIn => say!("{peer} ftp {user}: logged in"),
         What::WrongPassword(name) => say!("{peer} ftp wrong name or password for {name:?}"),
-        What::Transfer { received, path, bytes, took, connections, failure } => {
+        What::Transfer { received, path, bytes, took, connections, used, failure } => {
             let way = if *received { "put" } else { "get" };
+            let over = match connections {
+                all if all == used => all.to_string(),
+                all => format!("{used} of {all}"),
+            };
             let rate = Rate::of(Bytes(*bytes), *took).map(|rate| format!(", {rate}"));
             let end = failure.map(|failure| format!("; {failure}")).unwrap_or_default();
             say!(
-                "{peer} ftp {user} {way} {path:?}: {} over {connections}{}{end}",
+                "{peer} ftp {user} {way} {path:?}: {} over {over}{}{end}",
                 Bytes(*bytes),
                 rate.unwrap_or_default(),
             );

@@ -28,7 +28,7 @@ impl Control {
 
     /// The connection, without what was read and not yet taken.
     pub fn take_channel(&mut self) -> Channel {
-        let nothing = tokio::io::join(tokio::io::empty(), tokio::io::sink());
+        let nothing = tokio::io::duplex(1).0;
         std::mem::replace(&mut self.channel, Box::new(nothing))
     }
 

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::tcp::Policy;
 use stripe::count::suitable;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -46,7 +47,8 @@ pub enum Security {
     Clear,
 }
 
-/// As many connections as suit the round-trip time, which the first question about them shows.
+/// As many connections as the server allows, unless the round-trip time, which the first question about
+/// them shows, is so short that one is enough.
 pub const AUTO: usize = 0;
 
 /// How to speak with a server.
@@ -56,8 +58,10 @@ pub struct Options {
     pub security: Security,
     /// Whom to trust.
     pub trust: Trust,
-    /// Connections of one transfer, where the server can; [`AUTO`] for as many as suit the path.
+    /// The most connections of one transfer, where the server can; [`AUTO`] for as many as suit the path.
     pub streams: usize,
+    /// How many of them a transfer uses that this side sends.
+    pub policy: Policy,
     /// The server connects here.
     pub active: bool,
     /// Notified, it stops a transfer under way; the session is over then.
@@ -66,8 +70,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let trust = Trust::default();
-        Self { security: Security::Offered, trust, streams: 4, active: false, stop: Arc::default() }
+        Self {
+            security: Security::Offered,
+            trust: Trust::default(),
+            streams: 4,
+            policy: Policy::default(),
+            active: false,
+            stop: Arc::default(),
+        }
     }
 }
 
@@ -251,7 +261,7 @@ impl Client {
         self.tls.as_ref()?.seen.fingerprint()
     }
 
-    /// Connections of a striped transfer: no more than either side's most.
+    /// Connections of a striped transfer, either side's most: its sender uses as many as help.
     pub fn streams(&self) -> usize {
         self.options.streams.min(self.streams_there)
     }
@@ -272,7 +282,8 @@ impl Client {
             let asked = net::clock::now();
             let reply = self.ask("MULT").await?;
             if streams == AUTO {
-                self.options.streams = suitable(net::clock::now().since(asked));
+                let is_short = suitable(net::clock::now().since(asked)) == 1;
+                self.options.streams = if is_short { 1 } else { usize::MAX };
             }
             let most = reply.text().split(' ').next().and_then(|number| number.parse().ok());
             self.streams_there = most.filter(|_| reply.class() == 2).unwrap_or(1);

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -11,7 +10,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{CONNECT_PATIENCE, Client, ClientError, refused, with_path};
 use crate::address::{Ends, read_epsv_reply, read_pasv_reply, write_eprt, write_mprt, write_port};
-use crate::data::{Channel, DataError, Moved, Sink, UNSENT_LOW_WATER, drain, receive, send};
+use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, tune};
 use crate::session::{Encoding, Framing};
 
 /// A file is striped over no more connections than it has pieces of this size.
@@ -113,7 +112,7 @@ impl Client {
         match (channels, moving) {
             (Err(error), _) => Err(error),
             (Ok(mut channels), Moving::Send(source)) => {
-                send(source, &mut channels, encoding, moved).await?;
+                send(source, &mut channels, encoding, self.options.policy, moved).await?;
                 if self.protected {
                     drain(&mut channels).await;
                 }
@@ -235,11 +234,7 @@ impl Client {
     }
 
     async fn secure_data(&self, streams: Vec<TcpStream>) -> Result<Vec<Channel>, ClientError> {
-        for stream in &streams {
-            // Without these it is slower, no more.
-            let _ = stream.set_nodelay(true);
-            let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_LOW_WATER);
-        }
+        streams.iter().for_each(tune);
         let Some(tls) = self.tls.as_ref().filter(|_| self.protected) else {
             return Ok(streams.into_iter().map(|stream| Box::new(stream) as Channel).collect());
         };

@@ -1,7 +1,8 @@
 //! Data connections: how a file becomes what is sent over one or several, and back.
 //!
 //! Both ends use the same: [`send`] reads a source and fills channels, [`receive`] empties channels
-//! into a sink. A channel is a connection, with or without TLS.
+//! into a sink. A channel is a connection, with or without TLS. Of several the sender uses as many as
+//! [`net::tcp::Choice`] says from time to time.
 
 mod ascii;
 mod block;
@@ -9,10 +10,14 @@ mod striped;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use net::tcp::Policy;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpStream;
+use tokio_rustls::{client, server};
 
 pub use ascii::Ascii;
 pub use stripe::xftp::{CLOSING_LEN, NUMBER_LEN, RECORD_LEN};
@@ -27,15 +32,60 @@ pub const STALL: Duration = Duration::from_secs(60);
 
 /// Unsent bytes in the kernel above which a connection counts as busy: what waits there can no longer
 /// go to a faster one.
-pub const UNSENT_LOW_WATER: u32 = 128 << 10;
+const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-/// Either end of a data connection.
-pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+/// A connection that carries nothing for so long, because others are enough, is probed: something on
+/// the way may forget it, and a transfer needs all its connections to the end.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+/// Either end of a control or data connection.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The TCP connection it goes over, of which the kernel knows more; `None` where there is none.
+    fn tcp(&self) -> Option<&TcpStream>;
+}
 
-/// A data connection, with or without TLS.
+impl Connection for TcpStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+impl<T: Connection> Connection for client::TlsStream<T> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().0.tcp()
+    }
+}
+
+impl<T: Connection> Connection for server::TlsStream<T> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().0.tcp()
+    }
+}
+
+impl Connection for Channel {
+    fn tcp(&self) -> Option<&TcpStream> {
+        (**self).tcp()
+    }
+}
+
+impl Connection for DuplexStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+}
+
+/// A connection, with or without TLS.
 pub type Channel = Box<dyn Connection>;
+
+/// Sets up a data connection.
+pub fn tune(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    // Without these it is slower, or breaks sooner, no more.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_LOW_WATER);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+}
 
 /// Where received bytes go.
 pub trait Sink: Send {
@@ -50,18 +100,33 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts the bytes of the file that went or came; shared with whoever watches.
+/// Counts what went or came; shared with whoever watches.
 #[derive(Clone, Debug, Default)]
-pub struct Moved(Arc<AtomicU64>);
+pub struct Moved(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: AtomicU64,
+    connections: AtomicUsize,
+}
 
 impl Moved {
-    /// So many so far.
+    /// So many bytes of files so far.
     pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Data connections that carried any of them.
+    pub fn connections(&self) -> usize {
+        self.0.connections.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn add_connection(&self) {
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -96,7 +161,8 @@ impl From<io::Error> for DataError {
     }
 }
 
-/// Sends a source to its end over the channels, and ends them; they can still be read then.
+/// Sends a source to its end over the channels, of which `policy` says how many are used at a time, and
+/// ends them; they can still be read then.
 ///
 /// # Errors
 /// [`DataError`]; what had been sent by then may have arrived or not.
@@ -107,11 +173,12 @@ pub async fn send<R: AsyncRead + Send + Unpin>(
     source: R,
     channels: &mut [Channel],
     encoding: Encoding,
+    policy: Policy,
     moved: &Moved,
 ) -> Result<(), DataError> {
     let sending = async {
         match encoding.framing {
-            Framing::Striped => striped::send(source, channels, moved).await,
+            Framing::Striped => striped::send(source, channels, policy, moved).await,
             framing => one(source, &mut channels[0], encoding.ascii, framing, moved).await,
         }
     };
@@ -128,6 +195,7 @@ async fn one<R: AsyncRead + Send + Unpin>(
     let mut piece = vec![0; PIECE];
     let mut lines = Ascii::default();
     let mut text = Vec::new();
+    moved.add_connection();
     loop {
         let read = source.read(&mut piece).await.map_err(DataError::File)?;
         let bytes = match ascii {
@@ -198,6 +266,7 @@ async fn from_one(
     let mut blocks = block::Reader::default();
     let mut lines = Ascii::default();
     let mut text = Vec::new();
+    moved.add_connection();
     loop {
         let read = match framing {
             Framing::Block => blocks.read(&mut channel, &mut piece).await?,

@@ -1,22 +1,30 @@
 //! One file over several connections (paper 3, section 2.3): each record goes to the first connection
-//! that can take it, and the receiver puts them in order in bounded memory.
+//! that can take it, and the receiver puts them in order in bounded memory. All connections are there
+//! from beginning to end; how many of them carry records, the sender decides while it sends (section
+//! 3.3), and the receiver need not know.
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
+use net::tcp::{Choice, Policy, TICK};
 use stripe::xftp::{
     CLOSING_LEN, NUMBER_LEN, RECORD_LEN, closing, number, read_closing, records, unwrap,
 };
 use stripe::{Gather, MAX_PAYLOAD};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::watch;
 
 use super::{Channel, DataError, Moved, PIECE, Sink};
 
 /// Records that wait for one that is missing, at most: 64 MiB, a second of 500 Mbit/s.
 const WINDOW_RECORDS: u64 = 8192;
+
+/// As many as there are.
+const ALL: usize = usize::MAX;
 
 /// Cuts a source into records, for whichever connection asks.
 struct Scatter<R> {
@@ -50,26 +58,73 @@ impl<R: AsyncRead + Send + Unpin> Scatter<R> {
 pub async fn send<R: AsyncRead + Send + Unpin>(
     source: R,
     channels: &mut [Channel],
+    policy: Policy,
+    moved: &Moved,
+) -> Result<(), DataError> {
+    let socket = |channel: &Channel| channel.tcp()?.as_fd().try_clone_to_owned().ok();
+    let sockets: Option<Vec<_>> = channels.iter().map(socket).collect();
+    // Where the kernel tells nothing of them, all are used.
+    let Some(sockets) = sockets else {
+        return spread(source, channels, &watch::Sender::new(ALL), moved).await;
+    };
+    let mut choice = Choice::new(policy, sockets);
+    let used = watch::Sender::new(choice.decide(net::clock::now()));
+    let choosing = async {
+        loop {
+            tokio::time::sleep(TICK).await;
+            let count = choice.decide(net::clock::now());
+            change(&used, count);
+        }
+    };
+    tokio::select! {
+        done = spread(source, channels, &used, moved) => done,
+        never = choosing => never,
+    }
+}
+
+/// Takes a new count, unless the end has come.
+pub(super) fn change(used: &watch::Sender<usize>, count: usize) {
+    used.send_if_modified(|used| *used != ALL && std::mem::replace(used, count) != count);
+}
+
+/// Sends everything over the first of the channels, as many of them as `used` says from time to time,
+/// and closes all.
+pub(super) async fn spread<R: AsyncRead + Send + Unpin>(
+    source: R,
+    channels: &mut [Channel],
+    used: &watch::Sender<usize>,
     moved: &Moved,
 ) -> Result<(), DataError> {
     let source = BufReader::with_capacity(PIECE, source);
     let scatter = tokio::sync::Mutex::new(Scatter { source, records: 0, bytes: 0, ended: false });
-    all(channels.iter_mut().map(|channel| send_lane(channel, &scatter, moved))).await
+    let lanes = channels.iter_mut().enumerate();
+    all(lanes.map(|(at, channel)| send_lane((at, channel), &scatter, used, moved))).await
 }
 
-/// Sends records over one connection for as long as there are any, and its closing record.
+/// Sends records over one connection for as long as there are any and it is one of those in use, and
+/// its closing record.
 async fn send_lane<R: AsyncRead + Send + Unpin>(
-    channel: &mut Channel,
+    (at, channel): (usize, &mut Channel),
     scatter: &tokio::sync::Mutex<Scatter<R>>,
+    used: &watch::Sender<usize>,
     moved: &Moved,
 ) -> Result<(), DataError> {
     let mut record = Box::new([0; NUMBER_LEN + RECORD_LEN]);
+    let mut in_use = used.subscribe();
+    let mut is_first = true;
     loop {
+        // Fails without a sender alone, and that is here.
+        let _ = in_use.wait_for(|&used| at < used).await;
         let next = scatter.lock().await.next(&mut record).await.map_err(DataError::File)?;
         let Some(data) = next else { break };
+        if std::mem::take(&mut is_first) {
+            moved.add_connection();
+        }
         channel.write_all(&record[..]).await?;
         moved.add(data);
     }
+    // Those that are not in use have their closing records to send, too.
+    used.send_replace(ALL);
     let bytes = scatter.lock().await.bytes;
     channel.write_all(&closing(bytes)).await?;
     Ok(channel.shutdown().await?)
@@ -171,7 +226,7 @@ pub async fn receive(
         open: channels.len(),
         waiting: Vec::new(),
     });
-    let lanes = all(channels.into_iter().map(|channel| read_lane(channel, &shared)));
+    let lanes = all(channels.into_iter().map(|channel| read_lane(channel, &shared, moved)));
     let written = write_in_order(&shared, sink, moved);
     tokio::try_join!(lanes, written)?;
     Ok(())
@@ -184,7 +239,11 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
 /// Reads one connection up to its closing record. A record beyond the window holds it back, so that
 /// TCP's own flow control does the same to the sender. That is no deadlock: numbers on a connection
 /// increase, so what is missing in the window comes over one that is not held back.
-async fn read_lane(mut channel: Channel, shared: &Mutex<Shared>) -> Result<(), DataError> {
+async fn read_lane(
+    mut channel: Channel,
+    shared: &Mutex<Shared>,
+    moved: &Moved,
+) -> Result<(), DataError> {
     let mut least = 0;
     loop {
         let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
@@ -202,6 +261,9 @@ async fn read_lane(mut channel: Channel, shared: &Mutex<Shared>) -> Result<(), D
         let first = *record.first_chunk().expect("a record begins with its number");
         let number = unwrap(first, lock(shared).base).filter(|&number| number >= least);
         let number = number.ok_or(DataError::Malformed)?;
+        if least == 0 {
+            moved.add_connection();
+        }
         least = number + 1;
         poll_fn(|context| {
             let mut shared = lock(shared);

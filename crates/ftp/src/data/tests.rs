@@ -1,6 +1,8 @@
 //! Every encoding there and back, over connections that are cut anywhere.
 
+use proptest::prelude::*;
 use tokio::io::duplex;
+use tokio::sync::watch;
 
 use super::*;
 use crate::session::Framing;
@@ -27,7 +29,7 @@ async fn carry(data: &[u8], count: usize, encoding: Encoding) -> Vec<u8> {
     let (mut near, far) = pairs(count);
     let (sent, came) = (Moved::default(), Moved::default());
     let mut sink = Vec::new();
-    let sending = send(data, &mut near, encoding, &sent);
+    let sending = send(data, &mut near, encoding, Policy::default(), &sent);
     let (sent_all, received) = tokio::join!(sending, receive(far, &mut sink, encoding, &came));
     sent_all.unwrap();
     received.unwrap();
@@ -51,13 +53,63 @@ async fn everything_arrives_as_it_was() {
     }
 }
 
+/// Sends over six connections, of which it uses as many as told from one moment to the next; what
+/// arrives, and over how many.
+async fn carry_over(counts: &[usize], data: &[u8]) -> (Vec<u8>, usize) {
+    let (mut near, far) = pairs(6);
+    let (sent, came) = (Moved::default(), Moved::default());
+    let used = watch::Sender::new(counts[0]);
+    let changing = async {
+        for &count in counts.iter().cycle() {
+            tokio::task::yield_now().await;
+            striped::change(&used, count);
+        }
+    };
+    let mut sink = Vec::new();
+    let carrying = async {
+        tokio::join!(
+            striped::spread(data, &mut near, &used, &sent),
+            receive(far, &mut sink, encoding(Framing::Striped, false), &came)
+        )
+    };
+    tokio::select! {
+        (sent_all, received) = carrying => sent_all.and(received).unwrap(),
+        () = changing => unreachable!("it goes on for ever"),
+    }
+    assert_eq!(came.connections(), sent.connections());
+    (sink, came.connections())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn everything_arrives_however_many_are_used(
+        counts in prop::collection::vec(1_usize..8, 1..12),
+        size in 0_usize..600_000,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let data = bytes(size);
+        let (sink, connections) = runtime.block_on(carry_over(&counts, &data));
+        prop_assert!(sink == data);
+        prop_assert!(Some(&connections) <= counts.iter().max());
+    }
+}
+
+#[tokio::test]
+async fn others_carry_nothing_and_come_in_when_they_are_wanted() {
+    let data = bytes(3_000_000);
+    assert_eq!(carry_over(&[1], &data).await, (data.clone(), 1));
+    assert_eq!(carry_over(&[3], &data).await, (data.clone(), 3));
+    assert_eq!(carry_over(&[1, 6], &data).await, (data.clone(), 6));
+}
+
 /// Receives what was recorded of a sender, cut short by so many bytes.
 async fn cut(framing: Framing, by: usize) -> Result<Vec<u8>, DataError> {
     let (mut near, far) = duplex(1 << 20);
     let sent = bytes(20_000);
     let (out, mut recorded) = duplex(1 << 20);
-    send(&sent[..], &mut [Box::new(out) as Channel], encoding(framing, false), &Moved::default())
-        .await?;
+    let (mut out, moved) = ([Box::new(out) as Channel], Moved::default());
+    send(&sent[..], &mut out, encoding(framing, false), Policy::default(), &moved).await?;
     let mut wire = Vec::new();
     recorded.read_to_end(&mut wire).await?;
     near.write_all(&wire[..wire.len() - by]).await?;

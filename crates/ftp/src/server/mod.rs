@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::tcp::Policy;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -44,6 +45,8 @@ pub struct Config {
     pub users: Users,
     /// Nobody may change anything.
     pub read_only: bool,
+    /// How many of its connections a striped transfer uses that clients receive.
+    pub policy: Policy,
     /// Ports that data is awaited at; any free one when there is none.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// The most sessions.
@@ -84,8 +87,10 @@ pub enum What {
         bytes: u64,
         /// How long it took.
         took: Duration,
-        /// Over so many connections.
+        /// It had so many connections,
         connections: usize,
+        /// and so many of them carried something.
+        used: usize,
         /// Why it failed, if it did.
         failure: Option<crate::session::Failure>,
     },

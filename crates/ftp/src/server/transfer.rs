@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::SockRef;
+use net::tcp::Policy;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use super::control::TLS_PATIENCE;
 use super::store::{From, Store, failure, write_list};
 use super::{Event, Shared, What};
 use crate::address::Ends;
-use crate::data::{Channel, DataError, Moved, UNSENT_LOW_WATER, receive, send};
+use crate::data::{Channel, DataError, Moved, receive, send, tune};
 use crate::landing::Landing;
 use crate::names::show;
 use crate::session::{Answer, Data, Failure, Form, Framing, Open, Way};
@@ -161,11 +161,12 @@ pub async fn run(
         Prepared::Text(_) => None,
     };
     let channels = connect(&shared, local, event.peer, ports, &data);
-    let result = carry(prepared, channels, &data, &moved, stopped).await;
+    let how = (&data, shared.config.policy);
+    let result = carry(prepared, channels, how, &moved, stopped).await;
     if let Some((received, path)) = told {
         let (bytes, took) = (moved.bytes(), net::clock::now().since(start));
-        let failure = result.err();
-        let what = What::Transfer { received, path, bytes, took, connections, failure };
+        let (used, failure) = (moved.connections(), result.err());
+        let what = What::Transfer { received, path, bytes, took, connections, used, failure };
         (shared.config.observer)(&Event { what, ..event });
     }
     match result {
@@ -177,7 +178,7 @@ pub async fn run(
 async fn carry(
     prepared: Prepared,
     channels: impl Future<Output = Result<Vec<Channel>, Failure>>,
-    data: &Data,
+    (data, policy): (&Data, Policy),
     moved: &Moved,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
@@ -189,13 +190,15 @@ async fn carry(
         Prepared::Reading { file, .. } => {
             let sending = async {
                 let source = tokio::fs::File::from_std(file);
-                send(source, &mut channels.await?, data.encoding, moved).await.map_err(why)
+                let mut channels = channels.await?;
+                send(source, &mut channels, data.encoding, policy, moved).await.map_err(why)
             };
             tokio::select! { done = sending => done, stopped = &mut stopped => stopped }
         }
         Prepared::Text(text) => {
             let sending = async {
-                send(&text[..], &mut channels.await?, data.encoding, moved).await.map_err(why)
+                let mut channels = channels.await?;
+                send(&text[..], &mut channels, data.encoding, policy, moved).await.map_err(why)
             };
             tokio::select! { done = sending => done, stopped = &mut stopped => stopped }
         }
@@ -254,11 +257,7 @@ async fn connect(
     };
     let made = tokio::time::timeout(CONNECT_PATIENCE, making).await;
     let streams = made.map_err(|_| Failure::NoConnection)?.map_err(|_| Failure::NoConnection)?;
-    for stream in &streams {
-        // Without these it is slower, no more.
-        let _ = stream.set_nodelay(true);
-        let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_LOW_WATER);
-    }
+    streams.iter().for_each(tune);
     if !data.protected {
         return Ok(streams.into_iter().map(|stream| Box::new(stream) as Channel).collect());
     }
