@@ -96,16 +96,11 @@ impl Foreign {
             let half = self.home.path(&format!("root/{got}-half"));
             fs::write(&half, &bytes(SIZE)[..PART]).unwrap();
             fs::set_permissions(&half, fs::Permissions::from_mode(0o666)).unwrap();
-            // In clear alone: under TLS, proftpd refuses the data connection of the `get` after it (425,
-            // operation not permitted). Why is not known; session tickets may have run out.
-            let resume = match scheme {
-                "ftp" => format!("reput file {got}-half\n"),
-                _ => fs::copy(self.home.path("file"), &half).map(|_| String::new()).unwrap(),
-            };
             let listed = self.longhaul(
                 &["ftp", extra, &url("")],
                 &format!(
-                    "pwd\ndir\nreget big {got}\nput file {got}\n{resume}rename {got} {got}-renamed\nget big {got}-active\n\
+                    "pwd\ndir\nreget big {got}\nput file {got}\nreput file {got}-half\n\
+                     mput file\nrename {got} {got}-renamed\nget big {got}-active\n\
                      mkdir {got}-made\ncd {got}-made\npwd\ncd ..\nrmdir {got}-made\nmult 4\nactive\n\
                      get big {got}-active\n",
                 ),

@@ -15,8 +15,10 @@ use tokio_rustls::rustls::crypto::{
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::version::TLS12;
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    ALL_VERSIONS, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
 };
 
 use crate::hash::{Algorithm, hex};
@@ -72,11 +74,28 @@ pub struct Trust {
     pub anyone: bool,
 }
 
+/// Which versions of TLS a client offers.
+pub type Versions = &'static [&'static SupportedProtocolVersion];
+
+/// All there are, for servers that let data connections begin a session of their own.
+pub const MODERN: Versions = ALL_VERSIONS;
+
+/// For the others: servers that want every data connection to resume the control connection's session.
+/// A ticket of TLS 1.3 resumes it once; proftpd gives two of them and, for an upload, none in its place.
+/// A session of TLS 1.2 is resumed again and again.
+pub const RESUMABLE: Versions = &[&TLS12];
+
+/// Whether a server refused a handshake, as one does that has none of the versions.
+pub fn is_refusal(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    matches!(inner, Some(Error::AlertReceived(_)))
+}
+
 /// A client's side; what the server showed can be asked for when it was refused.
 ///
 /// # Errors
 /// Never in practice: when the algorithms are at odds with the protocol versions.
-pub fn client(trust: Trust) -> io::Result<(Arc<ClientConfig>, Seen)> {
+pub fn client(trust: Trust, versions: Versions) -> io::Result<(Arc<ClientConfig>, Seen)> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let authorities = match roots.is_empty() {
@@ -89,7 +108,7 @@ pub fn client(trust: Trust) -> io::Result<(Arc<ClientConfig>, Seen)> {
     let seen = Seen::default();
     let verifier = Verifier { authorities, trust, seen: seen.clone(), provider: provider() };
     let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(io::Error::other)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))

@@ -27,7 +27,7 @@ pub use tree::Copied;
 
 use crate::data::Channel;
 use crate::reply::Reply;
-use crate::tls::{self, Seen, Trust};
+use crate::tls::{self, Seen, Trust, Versions};
 use control::Control;
 
 /// How long a connection may take to come about.
@@ -109,8 +109,8 @@ struct Tls {
 }
 
 impl Tls {
-    fn new(host: &str, trust: Trust) -> Result<Self, ClientError> {
-        let (config, seen) = tls::client(trust).map_err(ClientError::Tls)?;
+    fn new(host: &str, trust: Trust, versions: Versions) -> Result<Self, ClientError> {
+        let (config, seen) = tls::client(trust, versions).map_err(ClientError::Tls)?;
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| ClientError::Tls(std::io::Error::other(error)))?;
         Ok(Self { config, name, seen })
@@ -142,6 +142,20 @@ impl Client {
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, ClientError> {
+        match Self::connect_by(tls::RESUMABLE, host, address, options.clone()).await {
+            Err(ClientError::Tls(error)) if tls::is_refusal(&error) => {
+                Self::connect_by(tls::MODERN, host, address, options).await
+            }
+            reached => reached,
+        }
+    }
+
+    async fn connect_by(
+        versions: Versions,
+        host: &str,
+        address: SocketAddr,
+        options: Options,
+    ) -> Result<Self, ClientError> {
         let connecting = TcpStream::connect(address);
         let stream = tokio::time::timeout(CONNECT_PATIENCE, connecting).await;
         let stream = stream.map_err(|_| ClientError::Silent)?.map_err(ClientError::Connection)?;
@@ -150,7 +164,7 @@ impl Client {
         let mut tls = None;
         let mut channel: Channel = Box::new(stream);
         if options.security == Security::Implicit {
-            let new = Tls::new(host, options.trust.clone())?;
+            let new = Tls::new(host, options.trust.clone(), versions)?;
             channel = new.secure(channel).await?;
             tls = Some(new);
         }
@@ -167,29 +181,31 @@ impl Client {
             ascii: false,
             old_passive: false,
         };
-        client.greet(host).await?;
+        client.greet(host, versions).await?;
         Ok(client)
     }
 
-    async fn greet(&mut self, host: &str) -> Result<(), ClientError> {
+    async fn greet(&mut self, host: &str, versions: Versions) -> Result<(), ClientError> {
         let greeting = self.control.reply().await?;
         if greeting.class() != 2 {
             return Err(ClientError::Refused { command: "connect".into(), reply: greeting });
         }
         self.ask_features().await?;
+        // Our servers let data connections begin a session of their own.
+        let versions = if self.knows("MPSV") { tls::MODERN } else { versions };
         match self.options.security {
-            Security::Offered if self.knows("AUTH") => self.begin_tls(host).await,
-            Security::Required => self.begin_tls(host).await,
+            Security::Offered if self.knows("AUTH") => self.begin_tls(host, versions).await,
+            Security::Required => self.begin_tls(host, versions).await,
             _ => Ok(()),
         }
     }
 
-    async fn begin_tls(&mut self, host: &str) -> Result<(), ClientError> {
+    async fn begin_tls(&mut self, host: &str, versions: Versions) -> Result<(), ClientError> {
         let reply = self.ask("AUTH TLS").await?;
         if reply.code != 234 {
             return Err(ClientError::NoTls);
         }
-        let tls = Tls::new(host, self.options.trust.clone())?;
+        let tls = Tls::new(host, self.options.trust.clone(), versions)?;
         // What a stranger may have put behind the answer in clear is forgotten.
         let channel = self.control.take_channel();
         self.control = Control::new(tls.secure(channel).await?);
