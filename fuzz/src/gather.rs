@@ -74,7 +74,7 @@ fn deal(input: &mut Unstructured<'_>) -> Result<()> {
             }
             if chooses(input)? {
                 let (received, through, limit) = (lane.received, gather.through(), gather.limit());
-                let ack = Ack { received, through, limit, wish: 0 };
+                let ack = Ack { received, through, limit, ..Ack::default() };
                 scatter.confirm(now, lane.id, &ack).expect("it was received");
             }
         }

@@ -21,7 +21,7 @@ pub const HEADER_LEN: usize = 16;
 pub const MAX_PAYLOAD: usize = 32 << 10;
 
 /// Bytes of an [`Ack`].
-pub const ACK_LEN: usize = 28;
+pub const ACK_LEN: usize = 36;
 
 const DATA: u8 = 0;
 const ACK: u8 = 1;
@@ -127,6 +127,9 @@ pub struct Ack {
     pub limit: u64,
     /// How many connections this end would like to send over; 0 when it does not mind.
     pub wish: u32,
+    /// The round-trip time that this end sees by echoes, and the least of it, in microseconds; 0 when
+    /// it asks for none.
+    pub echoed: [u32; 2],
 }
 
 impl Ack {
@@ -136,7 +139,10 @@ impl Ack {
         for (place, number) in [self.received, self.through, self.limit].into_iter().enumerate() {
             bytes[8 * place..][..8].copy_from_slice(&number.to_be_bytes());
         }
-        bytes[24..].copy_from_slice(&self.wish.to_be_bytes());
+        let [smoothed, least] = self.echoed;
+        for (place, number) in [self.wish, smoothed, least].into_iter().enumerate() {
+            bytes[24 + 4 * place..][..4].copy_from_slice(&number.to_be_bytes());
+        }
         bytes
     }
 
@@ -145,8 +151,11 @@ impl Ack {
         let number = |place: usize| {
             u64::from_be_bytes(*bytes[8 * place..].first_chunk().expect("three fit"))
         };
-        let wish = u32::from_be_bytes(*bytes.last_chunk().expect("the last four"));
-        Self { received: number(0), through: number(1), limit: number(2), wish }
+        let small = |place: usize| {
+            u32::from_be_bytes(*bytes[24 + 4 * place..].first_chunk().expect("three fit"))
+        };
+        let [received, through, limit] = [0, 1, 2].map(number);
+        Self { received, through, limit, wish: small(0), echoed: [1, 2].map(small) }
     }
 }
 
@@ -188,13 +197,13 @@ mod tests {
         #[test]
         fn headers_and_acknowledgements_survive_the_wire(
             number in 0..u64::MAX, length in 0..=MAX_PAYLOAD,
-            received: u64, through: u64, limit: u64, wish: u32,
+            received: u64, through: u64, limit: u64, wish: u32, echoed: [u32; 2],
         ) {
             let data = Header::Data { number: SeqNo(number), length };
             for header in [data, Header::Ack, Header::Leave, Header::Reset] {
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }
-            let ack = Ack { received, through, limit, wish };
+            let ack = Ack { received, through, limit, wish, echoed };
             prop_assert_eq!(Ack::decode(&ack.encode()), ack);
         }
     }

@@ -379,7 +379,7 @@ mod tests {
     }
 
     fn ack(received: u64, through: u64) -> Ack {
-        Ack { received, through, limit: 1000, wish: 0 }
+        Ack { received, through, limit: 1000, ..Ack::default() }
     }
 
     #[test]

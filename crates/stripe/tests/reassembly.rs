@@ -102,7 +102,8 @@ impl World {
         let pipe = self.pipes.get_mut(&lane).unwrap();
         if !pipe.stalled && pipe.back.len() < self.pipe_room {
             let (through, limit) = (self.gather.through(), self.gather.limit());
-            pipe.back.push_back(Ack { received: pipe.received, through, limit, wish: 0 });
+            let received = pipe.received;
+            pipe.back.push_back(Ack { received, through, limit, ..Ack::default() });
         }
     }
 
@@ -241,7 +242,8 @@ proptest! {
             }
             let now = Instant::from_nanos(limit);
             scatter.take(now, LaneId(lane));
-            let _ = scatter.confirm(now, LaneId(lane), &Ack { received, through, limit, wish: 0 });
+            let ack = Ack { received, through, limit, ..Ack::default() };
+            let _ = scatter.confirm(now, LaneId(lane), &ack);
             if received == 5 {
                 scatter.leave(LaneId(lane));
             }

@@ -28,10 +28,11 @@ pub struct Striping {
     /// reach to this host]
     #[arg(long, value_name = "RATE")]
     pub target_rate: Option<Rate>,
-    /// Where --streams has the round-trip time from, for what this side sends: tcp, icmp or udp
+    /// Where --streams has the round-trip time from: tcp, icmp or udp
     ///
-    /// "tcp" asks the kernel about the connections; "icmp" and "udp" ask the host for echoes, ten a
-    /// round trip at most. By UDP only our servers answer.
+    /// "tcp" asks the sender's kernel about the connections. With "icmp" and "udp" this side asks the
+    /// host for echoes, ten a round trip at most; where the host sends, it is told what they show. By UDP
+    /// only our servers answer.
     #[arg(
         long,
         value_enum,

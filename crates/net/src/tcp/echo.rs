@@ -2,7 +2,8 @@
 //!
 //! Each question carries paper 3's 12 bytes (section 3.3): a sequence number of 4, and a time of 8, by
 //! which an answer is told from one to another process. ICMP brings them back from any host; by UDP
-//! our servers do, on the port of the stream, with the highest bit of the number set.
+//! our servers do, on the port of the stream, with the highest bit of the number set. The client asks,
+//! for servers cannot reach every client, and what it sees goes to the server with each confirmation.
 
 use std::io;
 use std::net::SocketAddr;

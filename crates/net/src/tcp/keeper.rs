@@ -175,6 +175,8 @@ impl Keeper {
         let idle = self.shared.tick(now);
         let (sockets, gone) = self.shared.sockets();
         let echoed = self.echo.as_ref().and_then(|echo| echo.rtt(now));
+        self.shared.note_echoes(echoed);
+        let echoed = echoed.or_else(|| self.shared.their_echoes());
         let Some(sample) = gone.sample(now, &sockets, echoed) else { return Wish::AsBefore };
         sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
         let delivered = self.shared.delivered();

@@ -59,7 +59,8 @@ pub struct Options {
     /// The most a stream holds of what came out of order or was not yet read, and the most of what
     /// it sent and the other side has not confirmed; but 1 MiB at least.
     pub buffer: Bytes,
-    /// Where a client has the round-trip time from that its controller goes by.
+    /// Where a client has the round-trip time from that the controller of whoever sends goes by: it
+    /// tells the server what it sees.
     pub rtt: RttSource,
     /// The most connections that a client opens for a stream, whatever is asked for; 1 to
     /// [`MAX_STREAMS`].

@@ -64,6 +64,8 @@ impl Shared {
             stillborn: 0,
             wish: 0,
             their_wish: 0,
+            echoed: [0; 2],
+            their_echoed: [0; 2],
         };
         Self { peer, state: Mutex::new(state), failure: OnceLock::new(), changed: Notify::new() }
     }
@@ -225,6 +227,19 @@ impl Shared {
         Some(self.lock().their_wish as usize).filter(|&wish| wish > 0)
     }
 
+    /// Notes what echoes tell of the round-trip time, and the least of it, for the other side.
+    pub fn note_echoes(&self, echoed: Option<(Duration, Duration)>) {
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.lock().echoed = echoed.map_or([0; 2], |(rtt, least)| [rtt, least].map(micros));
+    }
+
+    /// What they tell the other side, if it asks for any.
+    pub fn their_echoes(&self) -> Option<(Duration, Duration)> {
+        let echoed = self.lock().their_echoed;
+        let [rtt, least] = echoed.map(|micros| Duration::from_micros(micros.into()));
+        (!least.is_zero()).then_some((rtt, least))
+    }
+
     /// Lets so many lanes go once what they carry is confirmed: those with the highest names.
     pub fn drain(&self, surplus: usize) {
         let state = &mut *self.lock();
@@ -338,7 +353,7 @@ impl Shared {
     pub fn confirm(&self, id: LaneId, ack: &Ack) -> Result<(), AckError> {
         let state = &mut *self.lock();
         state.scatter.confirm(clock::now(), id, ack)?;
-        state.their_wish = ack.wish;
+        (state.their_wish, state.their_echoed) = (ack.wish, ack.echoed);
         if state.scatter.queued() <= MAX_QUEUED / 2 || state.scatter.is_confirmed() {
             wake(&mut state.writer);
         }

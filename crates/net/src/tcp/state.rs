@@ -43,6 +43,9 @@ pub(super) struct State {
     /// How many lanes this side would like, and the other; 0 for no wish.
     pub(super) wish: u32,
     pub(super) their_wish: u32,
+    /// What echoes tell this side and the other of the round-trip time, as in an [`Ack`].
+    pub(super) echoed: [u32; 2],
+    pub(super) their_echoed: [u32; 2],
 }
 
 pub(super) struct Lane {
@@ -109,7 +112,8 @@ impl State {
             || (over && lane.told.through < self.gather.through());
         if news && !(lane.left && lane.peer_left) {
             let (received, through) = (lane.received, self.gather.through());
-            lane.told = Ack { received, through, limit, wish: self.wish };
+            let (wish, echoed) = (self.wish, self.echoed);
+            lane.told = Ack { received, through, limit, wish, echoed };
             return Some(Next::Ack(lane.told));
         }
         if over {

@@ -13,7 +13,7 @@ use stripe::Ack;
 use tokio::io::{
     AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, copy, copy_bidirectional, split,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use transport::crypto::{Credentials, Identity, SharedKey};
 use units::{Bytes, Instant};
@@ -431,7 +431,7 @@ async fn the_last_word_over_each_connection_is_complete() {
     };
     assert!(matches!(said(lanes[0])[..], [Next::Ack(_), Next::Data(_)]));
     assert!(matches!(said(lanes[1])[..], [Next::Ack(_)]));
-    let ack = Ack { received: 1, through: 1, limit: stripe::INITIAL_RECORDS, wish: 0 };
+    let ack = Ack { received: 1, through: 1, limit: stripe::INITIAL_RECORDS, ..Ack::default() };
     shared.confirm(lanes[0], &ack).unwrap();
     shared.accept(lanes[0], 0, bytes::Bytes::new()).unwrap();
     for lane in lanes {
@@ -608,4 +608,36 @@ async fn a_choice_goes_by_its_policy_and_keeps_to_what_there_is() {
         while socket.try_write(&[0; 4096]).is_ok() {}
     }
     assert_eq!([2, 3, 4, 5].map(|seconds| bounded.decide(at(seconds))), [2, 3, 4, 4]);
+}
+
+/// Whichever side sends, its controller goes by them.
+#[tokio::test]
+async fn what_echoes_tell_a_client_its_server_knows() {
+    let options = Options { rtt: RttSource::Udp, ..Options::default() };
+    let (mut listener, address) = listener(options.clone());
+    let echoes = UdpSocket::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        let mut datagram = [0; 64];
+        loop {
+            let (length, from) = echoes.recv_from(&mut datagram).await.unwrap();
+            datagram[0] |= 0x80;
+            echoes.send_to(&datagram[..length], from).await.unwrap();
+        }
+    });
+    let key = key(1);
+    let connecting = connect(address, &key, Policy::Fixed(1), &options);
+    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+    let (mut client, mut server) = (client.unwrap(), accepted.unwrap().0);
+    let told = async {
+        loop {
+            server.write_all(b"what is got").await.unwrap();
+            client.read_exact(&mut [0; 11]).await.unwrap();
+            if let Some((smoothed, least)) = server.shared().their_echoes() {
+                return least <= smoothed && !least.is_zero();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(within(told).await);
+    assert_eq!(client.shared().their_echoes(), None, "servers ask for none");
 }
