@@ -55,7 +55,7 @@ pub enum Bench {
     Response(response::Args),
     /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),
-    /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2 and rclone.
+    /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2, rclone and GridFTP.
     Striped(striped::Args),
     /// The mover beside scp, rsync, lftp, rclone and aria2: large files and small ones.
     Transfer(transfer::Args),

@@ -10,15 +10,19 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::lab::{Bed, Crossing, payload_limit};
+use super::lab::{Bed, Crossing, GRIDFTP_SERVER, payload_limit};
 use super::{spread, verdict};
 use crate::{command, tools};
 
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Who, of: udp, tcp, ssh (ours), scp, rsync, lftp, rclone, aria2.
-    #[arg(long, value_delimiter = ',', default_value = "udp,tcp,ssh,scp,rsync,lftp,rclone,aria2")]
+    /// Who, of: udp, tcp, ssh (ours), scp, rsync, lftp, rclone, aria2, gridftp.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "udp,tcp,ssh,scp,rsync,lftp,rclone,aria2,gridftp"
+    )]
     peers: Vec<String>,
     /// What, of: large, medium (a thousand of 1 MiB), small (a hundred thousand of 4 KiB), mixed.
     #[arg(long, value_delimiter = ',', default_value = "large,medium,small,mixed")]
@@ -47,7 +51,7 @@ const GOALS: [(&str, f64); 2] = [("large", 0.9), ("small", 0.45)];
 const OURS: usize = 3;
 
 /// Names, programs, and shell commands that fetch `$TREE` from `$FROM` of the far host to `in`.
-const PEERS: [(&str, &str, &str); 8] = [
+const PEERS: [(&str, &str, &str); 9] = [
     (
         "udp",
         "true",
@@ -85,6 +89,12 @@ const PEERS: [(&str, &str, &str); 8] = [
         "(cd \"$FROM\" && find $TREE -type f -printf \"ftp://$LONGHAUL_FAR:2121/%p\\n  out=%p\\n\") >list; \
          aria2c -q -i list -j 16 -x 16 -s 16 -k 1M --file-allocation=none -d in",
     ),
+    (
+        "gridftp",
+        "globus-url-copy globus-gridftp-server",
+        "globus-url-copy -q -r -cd -fast -pp -cc 4 -p 16 -tcp-bs 33554432 \
+         \"ftp://$LONGHAUL_FAR:2811$FROM/$TREE/\" \"file://$PWD/in/$TREE/\"",
+    ),
 ];
 
 /// Prints a table for each tree and loss; false when a goal is missed.
@@ -116,9 +126,11 @@ impl Site {
         for peer in &args.peers {
             let known = PEERS.iter().find(|(name, ..)| name == peer);
             let (_, program, _) = known.with_context(|| format!("no peer is called {peer:?}"))?;
-            let found =
-                Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
-            ensure!(found.status.success(), "there is no {program} here, for --peers {peer}");
+            for program in program.split(' ') {
+                let found =
+                    Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
+                ensure!(found.status.success(), "there is no {program} here, for --peers {peer}");
+            }
         }
         let places = ["/".into(), tools::unpacked()].map(|place| place.join("usr/sbin/sshd"));
         let sshd = places.into_iter().find(|place| place.is_file());
@@ -241,8 +253,9 @@ impl Site {
         // The data comes from the far host.
         let path = ["--rate", "1gbit", "--rtt", "200ms", "--queue", "50ms", "--loss", "0"];
         let path = [&path[..], &["--loss-back", &loss]].concat();
+        let beside = if fetch.starts_with("globus") { GRIDFTP_SERVER } else { "" };
         let far = format!(
-            "unshare --mount sh -ec 'mount --bind {folder}/passwd /etc/passwd; \
+            "{beside}unshare --mount sh -ec 'mount --bind {folder}/passwd /etc/passwd; \
              mount --bind {folder}/shadow /etc/shadow; mount -t tmpfs none /run; mkdir /run/sshd; \
              exec {} -D -e -f {folder}/sshd' 2>/dev/null & \
              exec {binary} serve -q --no-remember --key {key} --root {from} --ftp 0.0.0.0:2121 \

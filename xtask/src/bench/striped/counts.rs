@@ -1,13 +1,13 @@
 //! Our count of connections beside fixed ones, and beside programs that split a file.
 //!
-//! All get the same file from one `longhaul serve`: ours from itself, the others from its FTP, over the
-//! paths and with the records of `transport`.
+//! All get the same file: ours from `longhaul serve`, the others from its FTP but for GridFTP, whose
+//! own server alone has its MODE E; over the paths and with the records of `transport`.
 
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::super::lab::Bed;
+use super::super::lab::{Bed, GRIDFTP_SERVER};
 use super::super::transport::{Cell, Count, Peer, Records, build};
 use super::super::{spread, verdict};
 
@@ -17,6 +17,10 @@ const GOAL: f64 = 0.95;
 const LFTP: &[(&str, &str)] = &[("lftp", "apt-get install lftp")];
 const ARIA2: &[(&str, &str)] = &[("aria2c", "apt-get install aria2")];
 const RCLONE: &[(&str, &str)] = &[("rclone", "apt-get install rclone")];
+const GRIDFTP: &[(&str, &str)] = &[
+    ("globus-url-copy", "apt-get install globus-gass-copy-progs"),
+    ("globus-gridftp-server", "apt-get install globus-gridftp-server-progs"),
+];
 
 /// What to measure.
 #[derive(clap::Args)]
@@ -24,8 +28,8 @@ pub struct Counts {
     /// Fixed counts of connections.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,512")]
     counts: Vec<u16>,
-    /// Others: lftp (pget -n 16), aria2 (-x 16), rclone (16 streams).
-    #[arg(long, value_delimiter = ',', default_value = "lftp,aria2,rclone")]
+    /// Others: lftp (pget -n 16), aria2 (-x 16), rclone (16 streams), gridftp (-p 16 -tcp-bs 32 MiB).
+    #[arg(long, value_delimiter = ',', default_value = "lftp,aria2,rclone,gridftp")]
     peers: Vec<String>,
     /// The kernel's congestion control on both hosts.
     #[arg(long, value_delimiter = ',', default_value = "cubic,bbr")]
@@ -144,7 +148,12 @@ fn contenders(args: &Counts) -> Result<Vec<Peer>> {
                      \"$(rclone obscure x)\"",
                     RCLONE,
                 ),
-                other => anyhow::bail!("no peer is called {other:?}: lftp, aria2, rclone"),
+                "gridftp" => (
+                    "globus-url-copy -q -p 16 -tcp-bs 33554432 \
+                     \"ftp://$LONGHAUL_NEAR:2811$SOURCE/file\" \"file://$PWD/in/file\"",
+                    GRIDFTP,
+                ),
+                other => anyhow::bail!("no peer is called {other:?}: lftp, aria2, rclone, gridftp"),
             };
             all.push(contender(&format!("{peer} {cc}"), cc, fetch, wants));
         }
@@ -159,9 +168,10 @@ fn contender(
     fetch: &str,
     wants: &'static [(&'static str, &'static str)],
 ) -> Peer {
+    let beside = if wants == GRIDFTP { GRIDFTP_SERVER } else { "" };
     let near = format!(
-        "exec timeout -s INT $((TIME + 4)) \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
-         --root \"$SOURCE\" --tcp-cc {cc} --ftp 0.0.0.0:2121"
+        "{beside}exec timeout -s INT $((TIME + 4)) \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
+         --root \"$SOURCE\" --tcp-cc {cc} --ftp 0.0.0.0:2121 --ftp-anonymous"
     );
     // Whoever it is: what has been written to files counts, also with holes.
     let far = format!(

@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Part {
-    /// `auto` beside fixed counts, and beside lftp, aria2 and rclone.
+    /// `auto` beside fixed counts, and beside lftp, aria2, rclone and GridFTP.
     Counts,
     /// At most four connections on a clean path of 100 Mbit/s and 20 ms.
     Clean,

@@ -16,6 +16,8 @@ pub struct Ride<'a> {
     pub serve: &'a str,
     /// Options of `longhaul cp`.
     pub copy: String,
+    /// By FTP, at port 2121.
+    pub by_ftp: bool,
     /// Runs beside the copy on the near host, and is killed at its end.
     pub beside: &'a str,
     /// Runs beside the server.
@@ -52,9 +54,13 @@ impl Ride<'_> {
             0 => String::new(),
             seconds => format!("timeout -s INT {seconds} "),
         };
+        let from = match self.by_ftp {
+            true => "--ftp-no-tls ftp://$LONGHAUL_FAR:2121",
+            false => "lh://$LONGHAUL_FAR",
+        };
         let near = format!(
             "{{ {prepare}; sleep 0.5; }} >&2; {{ {beside}; }} >&2 & beside=$!; printf '['; {limit}{binary} cp --json \
-             --no-remember --transport tcp {copy} --key {key} lh://$LONGHAUL_FAR/file {to}/ | \
+             --no-remember --transport tcp {copy} --key {key} {from}/file {to}/ | \
              sed 's/$/,/'; printf 'null]'; kill $beside || :",
             prepare = or_nothing(self.prepare),
             beside = or_nothing(self.beside),
