@@ -27,7 +27,7 @@ pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
-pub use simulate::{Reproduce, Simulate};
+pub use simulate::{Half, Reproduce, Simulate};
 pub use striping::{Known, Streams, Striping};
 pub use sync::Sync;
 

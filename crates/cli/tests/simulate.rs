@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Home, text};
+use support::{Home, skip, text};
 
 const SCENARIO: &str = r#"
 about = "Two kinds of flows"
@@ -65,10 +65,47 @@ fn a_table_is_for_people_and_errors_name_their_place() {
 #[test]
 fn rows_of_the_papers_are_listed_and_judged() {
     let home = Home::new();
-    assert!(text(&home.succeed(&["reproduce", "--list"]).stdout).contains("xftp-fig1"));
-    let row = text(&home.succeed(&["reproduce", "gw-eq1", "--seeds", "1"]).stdout);
+    let list = text(&home.succeed(&["reproduce", "--list"]).stdout);
+    assert!(list.contains("xftp-fig1") && list.contains("gw-table2        emulated"), "{list}");
+    let simulated = ["reproduce", "gw-eq1", "--only", "simulated", "--seeds", "1"];
+    let row = text(&home.succeed(&simulated).stdout);
     assert!(row.starts_with("gw-eq1: reproduced"), "{row}");
     assert!(home.fail(1, &["reproduce", "nothing"]).contains("--list"));
+}
+
+/// What cannot be run here is no failure of the row, but loud, and in the report.
+#[test]
+fn rows_that_lack_a_program_are_not_run() {
+    let home = Home::new();
+    let mut command =
+        home.longhaul(&["reproduce", "gw-eq1", "--only", "emulated", "--report", "r"]);
+    let output = command.env("PATH", home.folder("nothing")).output().unwrap();
+    let (said, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(said.starts_with("gw-eq1 emulated: NOT RUN") && said.contains("why"), "{said}");
+    assert!(told.contains("NOT RUN") && !told.contains("not reproduced"), "{told}");
+    let page = std::fs::read_to_string(home.path("r/index.html")).unwrap();
+    assert!(page.contains("NOT RUN") && page.contains("--only emulated"), "{page}");
+}
+
+/// `longhaul cp` across a lab, judged by the simulated row's criterion.
+#[test]
+fn a_row_is_judged_across_the_emulator() {
+    let home = Home::new();
+    let run = ["reproduce", "mftp-eq1", "--only", "emulated", "--quick", "--json", "--report", "r"];
+    let output = home.run(&run);
+    let row: Value = serde_json::from_slice(&output.stdout).expect("one row");
+    assert!(row["id"] == "mftp-eq1" && row["emulated"] == true, "{row}");
+    if row["run"] == false {
+        return skip("a_row_is_judged_across_the_emulator", &row["reason"].to_string());
+    }
+    // How much it was is for quiet machines to say; that all stood in the one line is not.
+    let reproduced = row["reproduced"].as_bool().unwrap();
+    assert_eq!(output.status.success(), reproduced, "{row}");
+    let figure = row["figures"][0].as_str().unwrap();
+    assert!(figure.starts_with("Mbit/s: 2.") && figure.contains("expected 2.62"), "{row}");
+    let page = std::fs::read_to_string(home.path("r/index.html")).unwrap();
+    assert!(page.contains("mftp-eq1 emulated") && page.contains(figure), "{page}");
 }
 
 #[test]

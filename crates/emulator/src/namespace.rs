@@ -16,6 +16,14 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 pub struct Namespace(Arc<File>);
 
 impl Namespace {
+    /// Makes a namespace with nothing in it but a loopback device that is down.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        Self::create(|namespace| namespace)
+    }
+
     /// Makes a namespace and runs `f` in it, on a thread of its own.
     pub(crate) fn create<R: Send>(f: impl FnOnce(Self) -> R + Send) -> io::Result<R> {
         on_own_thread(|| {

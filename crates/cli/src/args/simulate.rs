@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use path::parse_time;
 
 use super::emulate::interval;
@@ -62,9 +62,12 @@ Examples:
 
 /// Run the papers' experiments and judge them
 ///
-/// Each row has a criterion, runs with several seeds, and passes on the median. Without ID all rows
-/// are run. Ends with exit code 1 when a row is not reproduced.
+/// In the simulator, and across labs of `longhaul emulate` with the real programs: this one, iperf3,
+/// curl, nginx and vsftpd. Each row has a criterion, runs with several seeds, and passes on the
+/// median. Without ID all rows are run. Ends with exit code 1 when a row is not reproduced; what
+/// cannot be run here is told, and why.
 #[derive(Args)]
+#[command(after_help = REPRODUCE_HELP)]
 pub struct Reproduce {
     /// Rows, or the beginnings of their names, as in "mftp" or "xftp-fig1"
     #[arg(value_name = "ID")]
@@ -72,10 +75,14 @@ pub struct Reproduce {
     /// Show the rows, and end
     #[arg(long)]
     pub list: bool,
+    /// Run one half alone
+    #[arg(long, value_enum, value_name = "HALF")]
+    pub only: Option<Half>,
     /// Run each row with so many seeds [default: as many as the row asks for, 5 at least]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
-    /// Run each row with one seed: a look, and no verdict on the papers
+    /// Run each row with one seed, and a third of the time across the emulator: a look, and no
+    /// verdict on the papers
     #[arg(long, conflicts_with = "seeds")]
     pub quick: bool,
     /// Write an HTML page to this folder, index.html, with all rows and their diagrams
@@ -84,7 +91,25 @@ pub struct Reproduce {
     /// Write each row as JSON, an object a line, to standard output
     #[arg(long)]
     pub json: bool,
-    /// Run so many at a time [default: all cores]
+    /// Run so many at a time [default: all cores; of labs as many as their rates allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
+
+/// Where rows are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// In the simulator
+    Simulated,
+    /// Across the emulator, with real programs
+    Emulated,
+}
+
+const REPRODUCE_HELP: &str = "\
+Rows across the emulator need root, or user namespaces and /dev/net/tun, and those of paper 2 the
+programs (apt-get install iproute2 nftables iperf3 curl nginx vsftpd).
+
+Examples:
+  longhaul reproduce --quick --report papers        # a look at everything: papers/index.html
+  longhaul reproduce xftp --only emulated --seeds 1
+  longhaul reproduce gw-fig7-8";

@@ -21,7 +21,7 @@ use crate::args::{Demo, PathOptions};
 use crate::keys;
 use crate::signals::{self, Signals};
 
-use folder::Folder;
+pub use folder::Folder;
 use ride::{Bar, Ride};
 use site::{Server, Site};
 use table::Row;

@@ -95,13 +95,18 @@ pub struct Judgement {
     /// The same as diagrams, where the paper has one.
     pub plots: Vec<Plot>,
     /// Of what was not reproduced: why.
-    pub reason: Option<&'static str>,
+    pub reason: Option<String>,
 }
 
 impl Judgement {
     /// One that nothing has spoken against yet.
     pub(super) fn new() -> Self {
         Self { passed: true, ..Self::default() }
+    }
+
+    /// One of a row that could not be run to its end.
+    pub(super) fn failed(reason: String) -> Self {
+        Self { reason: Some(reason), ..Self::default() }
     }
 
     /// Shows a figure that the criterion does not ask about.
@@ -134,8 +139,8 @@ impl Judgement {
     }
 
     /// Why it may have missed, told only then.
-    pub(super) fn because(mut self, reason: &'static str) -> Self {
-        self.reason = Some(reason).filter(|_| !self.passed);
+    pub(super) fn because(mut self, reason: &str) -> Self {
+        self.reason = (!self.passed).then(|| reason.to_owned());
         self
     }
 }

@@ -1,18 +1,25 @@
 //! The papers' experiments: what each found, the runs that repeat it, and by what it is judged.
 //!
-//! One file a paper. A [`Row`] passes on its criterion with the median of several seeds; what the
-//! paper leaves open stands among its assumptions.
+//! A file or some for each paper. A [`Row`] passes on its criterion with the median of several seeds; what
+//! the paper leaves open stands among its assumptions. Rows of real programs across the emulator are
+//! told here as [`Crossing`]s, which somebody else carries out, and judged like the others.
 
+mod crossing;
 mod gateway;
 mod judge;
 mod mftp;
 mod mftp_blocks;
+mod mftp_emulated;
 mod mftp_errors;
 mod state;
+mod transport_emulated;
 mod udtg;
 mod xftp;
+mod xftp_emulated;
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use path::{HostGroup, LinkConfig, PathConfig, Preset, Scenario};
 
@@ -21,6 +28,7 @@ use crate::study::{
     Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Stand, Striped, Study, side_by_side,
 };
 use crate::tcp::{Config, Source};
+pub use crossing::{Crossed, Crossing, Fetch, Lan, Load, Pair, Task};
 use judge::Seen;
 pub use judge::{Judgement, Plot};
 
@@ -51,10 +59,13 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         mftp::ROWS,
         mftp_errors::ROWS,
         mftp_blocks::ROWS,
+        mftp_emulated::ROWS,
         gateway::ROWS,
         xftp::ROWS,
+        xftp_emulated::ROWS,
         udtg::ROWS,
         state::ROWS,
+        transport_emulated::ROWS,
     ];
     papers.into_iter().flatten()
 }
@@ -62,19 +73,21 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 /// The kinds of runs there are.
 enum Work {
     /// Flows over a path.
-    Studies(Runs<Study>),
+    Studies(Runs<Study, Outcome>),
     /// A file over several connections.
-    Files(Runs<Blocks>),
+    Files(Runs<Blocks, Carried>),
     /// Connections whose number is controlled.
-    Stripes(Runs<Striped>),
+    Stripes(Runs<Striped, Vec<Stand>>),
     /// Paper 5's model.
-    Exchanges(Runs<Exchange>),
+    Exchanges(Runs<Exchange, Exchanged>),
+    /// Real programs across the emulator; so many runs go side by side.
+    Crossings(Runs<Crossing, Crossed>, usize),
 }
 
 /// Runs that are made with the same seed, and what they mean.
-struct Runs<R: Run> {
+struct Runs<R, S> {
     make: fn() -> Vec<R>,
-    judge: fn(&Seen<R::Shown>) -> Judgement,
+    judge: fn(&Seen<S>) -> Judgement,
 }
 
 const fn studies(make: fn() -> Vec<Study>, judge: fn(&Seen<Outcome>) -> Judgement) -> Work {
@@ -87,6 +100,14 @@ const fn files(make: fn() -> Vec<Blocks>, judge: fn(&Seen<Carried>) -> Judgement
 
 const fn exchanges(make: fn() -> Vec<Exchange>, judge: fn(&Seen<Exchanged>) -> Judgement) -> Work {
     Work::Exchanges(Runs { make, judge })
+}
+
+const fn crossings(
+    make: fn() -> Vec<Crossing>,
+    judge: fn(&Seen<Crossed>) -> Judgement,
+    together: usize,
+) -> Work {
+    Work::Crossings(Runs { make, judge }, together)
 }
 
 /// Something that is fixed by itself and a seed.
@@ -126,17 +147,69 @@ impl Run for Exchange {
     }
 }
 
-impl<R: Run> Runs<R> {
-    fn judged(&self, seeds: u32, cores: Option<usize>, done: impl Fn() + Sync) -> Judgement {
+impl<R: Sync, S: Send> Runs<R, S> {
+    /// Makes all of them with the seeds from 1 on and judges what they show. When one cannot be made,
+    /// no further one is.
+    fn judged(
+        &self,
+        seeds: u32,
+        together: Option<usize>,
+        show: impl Fn(&R, u64) -> Result<S, String> + Sync,
+    ) -> Result<Judgement, String> {
         let runs = (self.make)();
         let with = |seed: u32| runs.iter().map(move |run| (run, u64::from(seed)));
         let all: Vec<(&R, u64)> = (1..=seeds).flat_map(with).collect();
-        let shown = side_by_side(&all, cores, |(run, seed)| {
-            let shown = run.show(*seed);
-            done();
-            shown
+        let failed = AtomicBool::new(false);
+        let shown = side_by_side(&all, together, |&(run, seed)| {
+            if failed.load(Ordering::Relaxed) {
+                return None;
+            }
+            let shown = show(run, seed);
+            failed.fetch_or(shown.is_err(), Ordering::Relaxed);
+            Some(shown)
         });
-        (self.judge)(&Seen::new(shown, runs.len()))
+        let shown = shown.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+        Ok((self.judge)(&Seen::new(shown, runs.len())))
+    }
+}
+
+impl<R: Run> Runs<R, R::Shown> {
+    fn simulated(
+        &self,
+        seeds: u32,
+        cores: Option<usize>,
+        done: impl Fn() + Sync,
+    ) -> Result<Judgement, String> {
+        self.judged(seeds, cores, |run, seed| {
+            let shown = run.show(seed);
+            done();
+            Ok(shown)
+        })
+    }
+}
+
+impl Runs<Crossing, Crossed> {
+    /// Has them carried out by `cross`, and says which of them the emulator was too slow for.
+    fn emulated(
+        &self,
+        seeds: u32,
+        together: usize,
+        cross: impl Fn(&Crossing, u64) -> Result<Crossed, String> + Sync,
+    ) -> Result<Judgement, String> {
+        let faults = Mutex::new(Vec::new());
+        let mut judgement = self.judged(seeds, Some(together), |run, seed| {
+            let crossed = cross(run, seed)?;
+            faults.lock().unwrap_or_else(PoisonError::into_inner).extend(crossed.fault.clone());
+            Ok(crossed)
+        })?;
+        let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(first) = faults.first() {
+            let runs = (self.make)().len() * seeds as usize;
+            let line =
+                format!("the emulator did not keep up in {} of {runs} runs: {first}", faults.len());
+            judgement.tell(line);
+        }
+        Ok(judgement)
     }
 }
 
@@ -148,18 +221,44 @@ impl Row {
             Work::Files(runs) => (runs.make)().len(),
             Work::Stripes(runs) => (runs.make)().len(),
             Work::Exchanges(runs) => (runs.make)().len(),
+            Work::Crossings(runs, _) => (runs.make)().len(),
         }
     }
 
-    /// Runs it with the seeds from 1 on, on so many cores or all, and judges. `done` hears of each
-    /// run that has ended.
-    pub fn reproduce(&self, seeds: u32, cores: Option<usize>, done: impl Fn() + Sync) -> Judgement {
-        match &self.work {
-            Work::Studies(runs) => runs.judged(seeds, cores, done),
-            Work::Files(runs) => runs.judged(seeds, cores, done),
-            Work::Stripes(runs) => runs.judged(seeds, cores, done),
-            Work::Exchanges(runs) => runs.judged(seeds, cores, done),
-        }
+    /// Whether it is about real programs across the emulator.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.work, Work::Crossings(..))
+    }
+
+    /// Programs that it needs beside our own.
+    pub fn programs(&self) -> Vec<&'static str> {
+        let Work::Crossings(runs, _) = &self.work else { return Vec::new() };
+        (runs.make)().iter().flat_map(Crossing::programs).copied().collect()
+    }
+
+    /// Runs it with the seeds from 1 on, so many at a time or as suits it, and judges. `cross` carries
+    /// a crossing out with a seed; `done` hears of each run that has ended.
+    pub fn reproduce(
+        &self,
+        seeds: u32,
+        jobs: Option<usize>,
+        cross: impl Fn(&Crossing, u64) -> Result<Crossed, String> + Sync,
+        done: impl Fn() + Sync,
+    ) -> Judgement {
+        let judged = match &self.work {
+            Work::Studies(runs) => runs.simulated(seeds, jobs, done),
+            Work::Files(runs) => runs.simulated(seeds, jobs, done),
+            Work::Stripes(runs) => runs.simulated(seeds, jobs, done),
+            Work::Exchanges(runs) => runs.simulated(seeds, jobs, done),
+            Work::Crossings(runs, together) => {
+                runs.emulated(seeds, jobs.unwrap_or(*together), |crossing, seed| {
+                    let crossed = cross(crossing, seed);
+                    done();
+                    crossed
+                })
+            }
+        };
+        judged.unwrap_or_else(Judgement::failed)
     }
 }
 
@@ -256,7 +355,7 @@ mod tests {
 
     #[test]
     fn names_are_one_of_a_kind_and_every_path_is_possible() {
-        let mut ids: Vec<_> = rows().map(|row| row.id).collect();
+        let mut ids: Vec<_> = rows().map(|row| (row.id, row.is_emulated())).collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();
@@ -267,6 +366,7 @@ mod tests {
                 Work::Files(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Stripes(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Exchanges(_) => Vec::new(),
+                Work::Crossings(runs, _) => (runs.make)().into_iter().map(|run| run.path).collect(),
             };
             assert!(paths.iter().all(|path| path.links::<()>().is_ok()), "{}", row.id);
             assert!(row.runs() > 0 && row.seeds >= SEEDS, "{}", row.id);
@@ -276,9 +376,34 @@ mod tests {
     #[test]
     fn quick_rows_pass() {
         let quick = ["mftp-eq1", "gw-eq1", "xftp-slowstart", "mftp-assign"];
-        for row in rows().filter(|row| quick.contains(&row.id)) {
-            let judgement = row.reproduce(1, None, || {});
+        for row in rows().filter(|row| quick.contains(&row.id) && !row.is_emulated()) {
+            let judgement = row.reproduce(1, None, |_, _| unreachable!("nothing crosses"), || {});
             assert!(judgement.passed, "{}: {judgement:?}", row.id);
         }
+    }
+
+    /// What real programs are said to have shown decides, and that some of it could not be shown.
+    #[test]
+    fn crossings_are_judged_by_what_they_have_shown() {
+        let row = rows().find(|row| row.id == "gw-eq1" && row.is_emulated()).unwrap();
+        let with = |ethernet: f64| {
+            let cross = |run: &Crossing, seed: u64| {
+                let rate = if run.mtu > 1500 { 1.45e6 } else { ethernet };
+                let fault = (seed == 2).then(|| "late".to_owned());
+                Ok(Crossed { rates: vec![rate], fault, ..Crossed::default() })
+            };
+            row.reproduce(3, Some(1), cross, || {})
+        };
+        let good = with(0.325e6);
+        assert!(good.passed && good.figures.iter().any(|line| line.contains("2 of 6")), "{good:?}");
+        assert!(!with(0.4e6).passed);
+        let ran = Mutex::new(0);
+        let broken = |_: &Crossing, _| {
+            *ran.lock().unwrap() += 1;
+            Err("no network".to_owned())
+        };
+        let failed = row.reproduce(3, Some(1), broken, || {});
+        assert_eq!((failed.passed, failed.reason), (false, Some("no network".to_owned())));
+        assert_eq!(ran.into_inner().unwrap(), 1);
     }
 }

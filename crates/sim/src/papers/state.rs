@@ -85,7 +85,10 @@ pub(super) const ROWS: &[Row] = &[
             "5 ms, a window of 1024, 80 us of processing, time-out 30 ms",
         ],
         seeds: SEEDS,
-        work: exchanges(|| both(LOSSES.map(control_loss)), judge_losses),
+        work: exchanges(
+            || both(LOSSES.map(control_loss)),
+            |seen| judge_losses(seen, Exchanged::throughput),
+        ),
     },
 ];
 
@@ -99,7 +102,8 @@ const DELAYS: [u64; 4] = [5, 10, 15, 20];
 const TIMEOUTS: [u64; 20] =
     [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 90, 100, 120, 140];
 const INTERVALS: [u64; 8] = [1, 2, 3, 5, 8, 10, 15, 30];
-const LOSSES: [f64; 4] = [0.0, 0.01, 0.1, 0.3];
+/// Of control packets.
+pub(super) const LOSSES: [f64; 4] = [0.0, 0.01, 0.1, 0.3];
 
 /// With periodic exchange first, then with positive acknowledgement.
 fn both<const N: usize>(runs: [Exchange; N]) -> Vec<Exchange> {
@@ -151,15 +155,15 @@ fn timeouts() -> Vec<Exchange> {
 }
 
 /// A figure of both methods, whose runs begin at a place.
-fn pair(
-    seen: &Seen<Exchanged>,
+fn pair<T>(
+    seen: &Seen<T>,
     first: usize,
     count: usize,
-    figure: fn(&Exchanged) -> f64,
+    figure: impl Fn(&T) -> f64,
 ) -> [Vec<f64>; 2] {
     [0, 1].map(|method| {
         let from = first + method * count;
-        seen.medians(from..from + count, figure)
+        seen.medians(from..from + count, &figure)
     })
 }
 
@@ -304,9 +308,10 @@ fn judge_intervals(seen: &Seen<Exchanged>) -> Judgement {
     judgement
 }
 
-fn judge_losses(seen: &Seen<Exchanged>) -> Judgement {
+/// Judges runs by their packets a second: with each loss, by periodic exchange first.
+pub(super) fn judge_losses<T>(seen: &Seen<T>, rate: impl Fn(&T) -> f64) -> Judgement {
     let mut judgement = Judgement::new();
-    let rates = pair(seen, 0, LOSSES.len(), Exchanged::throughput);
+    let rates = pair(seen, 0, LOSSES.len(), rate);
     for (at, loss) in LOSSES.into_iter().enumerate().skip(1) {
         let [periodic, acked] = [0, 1]
             .map(|at_method: usize| 100.0 * (1.0 - rates[at_method][at] / rates[at_method][0]));

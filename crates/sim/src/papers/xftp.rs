@@ -56,9 +56,10 @@ pub(super) const ROWS: &[Row] = &[
             || {
                 SUMS.iter()
                     .flat_map(|&sum| WINDOWS.iter().filter_map(move |&window| split(sum, window)))
+                    .map(|(count, window)| file(satellite(), count, window))
                     .collect()
             },
-            judge_sums,
+            |seen| judge_sums(seen, &WINDOWS, rate),
         ),
     },
     Row {
@@ -88,7 +89,10 @@ pub(super) const ROWS: &[Row] = &[
              beginning with one connection, from 15 s to 75 s",
         ],
         seeds: SEEDS,
-        work: Work::Stripes(Runs { make: adaptive, judge: judge_adaptive }),
+        work: Work::Stripes(Runs {
+            make: adaptive,
+            judge: |seen| judge_adaptive(seen, &MOST, |stands| steady(stands)),
+        }),
     },
     Row {
         id: "xftp-fig5",
@@ -97,7 +101,9 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "ordered 16 > 8 > 4 at every error rate of 1e-6 and above",
         assumptions: &[HOSTS, "400 s of steady state"],
         seeds: SEEDS,
-        work: studies(erring, judge_errors),
+        work: studies(erring, |seen| {
+            judge_errors(seen, &ERRORS, |outcome: &Outcome| outcome.goodput("") / 8.0)
+        }),
     },
     Row {
         id: "xftp-slowstart",
@@ -118,17 +124,19 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-const MSS: u64 = 512;
+pub(super) const MSS: u64 = 512;
 const FILE: f64 = 5e6;
-const SUMS: [u64; 4] = [24 << 10, 48 << 10, 96 << 10, 192 << 10];
+/// What is in flight, all windows together.
+pub(super) const SUMS: [u64; 4] = [24 << 10, 48 << 10, 96 << 10, 192 << 10];
 /// The last is not judged, but shown.
-const WINDOWS: [u64; 4] = [12 << 10, 24 << 10, 48 << 10, 6 << 10];
-const SPLITS: [(usize, u64); 3] = [(16, 12 << 10), (8, 24 << 10), (4, 48 << 10)];
+pub(super) const WINDOWS: [u64; 4] = [12 << 10, 24 << 10, 48 << 10, 6 << 10];
+/// 192 KB as so many windows.
+pub(super) const SPLITS: [(usize, u64); 3] = [(16, 12 << 10), (8, 24 << 10), (4, 48 << 10)];
 const ERRORS: [f64; 4] = [1e-7, 1e-6, 3e-6, 1e-5];
 
 /// The paper's path. Real hosts take their time, a little more or less for each packet: without
 /// that, who loses at a full queue would be a matter of phases (Floyd and Jacobson, 1992).
-fn satellite() -> PathConfig {
+pub(super) fn satellite() -> PathConfig {
     both(preset("xftp-t1"), |link| link.impairments.jitter = Jitter::Uniform(ms(1)))
 }
 
@@ -143,10 +151,10 @@ fn file(path: PathConfig, count: usize, window: u64) -> Study {
     study
 }
 
-/// This much in flight in such windows.
-fn split(sum: u64, window: u64) -> Option<Study> {
+/// How many such windows have this much in flight, with the window.
+pub(super) fn split(sum: u64, window: u64) -> Option<(usize, u64)> {
     let count = (sum / window) as usize;
-    (1..=16).contains(&count).then(|| file(satellite(), count, window))
+    (1..=16).contains(&count).then_some((count, window))
 }
 
 /// Byte/s of the file.
@@ -180,14 +188,19 @@ fn judge_counts(seen: &Seen<Outcome>) -> Judgement {
     judgement
 }
 
-fn judge_sums(seen: &Seen<Outcome>) -> Judgement {
+/// Judges runs by their byte/s: for each sum those windows that can make it up.
+pub(super) fn judge_sums<T>(
+    seen: &Seen<T>,
+    windows: &[u64],
+    rate: impl Fn(&T) -> f64 + Copy,
+) -> Judgement {
     let mut judgement = Judgement::new();
-    let mut plot = Plot::new("Paper 3, figure 2: a file of 5 MB", "N x W, KB", "byte/s");
-    let mut points = WINDOWS.map(|_| Vec::new());
+    let mut plot = Plot::new("Paper 3, figure 2", "N x W, KB", "byte/s");
+    let mut points = vec![Vec::new(); windows.len()];
     let mut at = 0;
     for sum in SUMS {
         let mut judged = Vec::new();
-        for (index, &window) in WINDOWS.iter().enumerate() {
+        for (index, &window) in windows.iter().enumerate() {
             if split(sum, window).is_none() {
                 continue;
             }
@@ -209,7 +222,7 @@ fn judge_sums(seen: &Seen<Outcome>) -> Judgement {
         let figure = format!("{} KB in flight: {least:.0} to {most:.0} byte/s", sum >> 10);
         judgement.ask(most / least <= 1.05, figure);
     }
-    for (window, points) in WINDOWS.iter().zip(points) {
+    for (window, points) in windows.iter().zip(points) {
         plot = plot.curve(format!("windows of {} KB", window >> 10), points);
     }
     judgement.plot(plot);
@@ -297,12 +310,17 @@ fn steady(stands: &[Stand]) -> f64 {
     (at(STEADY.1) - at(STEADY.0)) as f64 / (STEADY.1 - STEADY.0) as f64
 }
 
-fn judge_adaptive(seen: &Seen<Vec<Stand>>) -> Judgement {
+/// Judges runs with at most so many connections by their byte/s.
+pub(super) fn judge_adaptive<T>(
+    seen: &Seen<T>,
+    most: &[usize],
+    rate: impl Fn(&T) -> f64,
+) -> Judgement {
     let mut judgement = Judgement::new();
-    let rates = seen.medians(0..MOST.len(), |stands| steady(stands));
+    let rates = seen.medians(0..most.len(), rate);
     let limit = 192_000.0 * MSS as f64 / (MSS + 40) as f64;
     let mut best = 0.0_f64;
-    for (most, &rate) in MOST.iter().zip(&rates) {
+    for (most, &rate) in most.iter().zip(&rates) {
         let holds = *most < 8 || rate >= 0.9 * limit && rate >= 0.95 * best;
         best = best.max(rate);
         let share = 100.0 * rate / limit;
@@ -310,7 +328,7 @@ fn judge_adaptive(seen: &Seen<Vec<Stand>>) -> Judgement {
             .ask(holds, format!("at most {most:2}: {rate:.0} byte/s, {share:.1} % of {limit:.0}"));
     }
     let plot = Plot::new("Paper 3, figure 4: the adaptive count", "most connections", "byte/s");
-    judgement.plot(plot.curve("ours", MOST.iter().map(|&most| most as f64).zip(rates)));
+    judgement.plot(plot.curve("ours", most.iter().map(|&most| most as f64).zip(rates)));
     judgement
 }
 
@@ -325,10 +343,15 @@ fn erring() -> Vec<Study> {
     ERRORS.iter().flat_map(|&error| SPLITS.map(|split| run(error, split))).collect()
 }
 
-fn judge_errors(seen: &Seen<Outcome>) -> Judgement {
+/// Judges runs by their byte/s: for each error rate the three splits.
+pub(super) fn judge_errors<T>(
+    seen: &Seen<T>,
+    errors: &[f64],
+    rate: impl Fn(&T) -> f64 + Copy,
+) -> Judgement {
     let mut judgement = Judgement::new();
-    for (at, error) in ERRORS.iter().enumerate() {
-        let rates = seen.medians(3 * at..3 * at + 3, |outcome| outcome.goodput("") / 8.0);
+    for (at, error) in errors.iter().enumerate() {
+        let rates = seen.medians(3 * at..3 * at + 3, rate);
         let holds = *error < 1e-6 || rates.is_sorted_by(|more, fewer| more > fewer);
         let shown: Vec<_> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
         judgement.ask(holds, format!("{error:e}: {} byte/s with 16, 8, 4", shown.join(", ")));
@@ -336,9 +359,8 @@ fn judge_errors(seen: &Seen<Outcome>) -> Judgement {
     let plot = Plot::new("Paper 3, figure 5: 192 KB in flight", "bit errors", "byte/s");
     let plot =
         SPLITS.iter().enumerate().fold(plot.logarithmic(), |plot, (split, (count, window))| {
-            let found =
-                |at: usize| seen.median(3 * at + split, |outcome| outcome.goodput("") / 8.0);
-            let points = ERRORS.iter().enumerate().map(|(at, &error)| (error, found(at)));
+            let found = |at: usize| seen.median(3 * at + split, rate);
+            let points = errors.iter().enumerate().map(|(at, &error)| (error, found(at)));
             plot.curve(format!("{count} x {} KB", window >> 10), points)
         });
     judgement.plot(plot);

@@ -1,0 +1,221 @@
+//! `longhaul reproduce`: the papers' experiments, judged.
+//!
+//! `sim::papers` has the rows and judges them. Here they are run and told: simulated ones at once, the
+//! others by `emulated`, across labs with real programs. `page` writes the report.
+
+mod emulated;
+mod page;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use serde_json::json;
+use sim::papers::{self, Crossing, Judgement, Row};
+
+use crate::args::{Half, Reproduce};
+use crate::progress::emit;
+use crate::simulate::bar;
+use emulated::Bench;
+
+/// Rows across the emulator that run side by side: most wait for their paths most of the time.
+const SIDE_BY_SIDE: usize = 2;
+
+/// `longhaul reproduce`.
+pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
+    let rows: Vec<&Row> = papers::rows().filter(|row| is_wanted(row, options)).collect();
+    if let Some(id) = options.ids.iter().find(|id| !rows.iter().any(|row| row.id.starts_with(*id)))
+    {
+        bail!("no row is called {id}; longhaul reproduce --list shows them");
+    }
+    if options.list {
+        let half = |row: &Row| if row.is_emulated() { "emulated" } else { "simulated" };
+        rows.iter().for_each(|row| say!("{:16} {:9}  {}", row.id, half(row), row.experiment));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(folder) = &options.report {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    // Before any thread: only a process of one thread can enter a user namespace.
+    let bench = rows.iter().any(|row| row.is_emulated()).then(|| Bench::open(options.quick));
+    let (emulated, simulated): (Vec<_>, Vec<_>) =
+        rows.iter().copied().partition(|row| row.is_emulated());
+    let mut done = run_all(&simulated, 1, options, None);
+    let workers = if options.jobs.is_some() { 1 } else { SIDE_BY_SIDE };
+    done.extend(run_all(&emulated, workers, options, bench.as_ref()));
+    done.sort_by_key(|one| rows.iter().position(|&row| std::ptr::eq(row, one.row)));
+    if let Some(folder) = &options.report {
+        page::write(folder, &done)?;
+    }
+    Ok(close(&done))
+}
+
+fn is_wanted(row: &Row, options: &Reproduce) -> bool {
+    let half = if row.is_emulated() { Half::Emulated } else { Half::Simulated };
+    let named = |id: &String| row.id.starts_with(id.as_str());
+    options.only.is_none_or(|only| only == half)
+        && (options.ids.is_empty() || options.ids.iter().any(named))
+}
+
+/// Runs rows, so many at a time, and tells of each when it is done.
+fn run_all(
+    rows: &[&'static Row],
+    workers: usize,
+    options: &Reproduce,
+    bench: Option<&Result<Bench, String>>,
+) -> Vec<Done> {
+    let runs: usize = rows.iter().map(|row| row.runs() * seeds(row, options) as usize).sum();
+    let bar = bar(runs as u64, "");
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(&row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            bar.set_message(row.id);
+            let one = Done::of(row, options, bench, &bar);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            bar.suspend(|| if options.json { emit(&one.object()) } else { one.show() });
+            done.push(one);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..workers.min(rows.len()) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn seeds(row: &Row, options: &Reproduce) -> u32 {
+    if options.quick { 1 } else { options.seeds.unwrap_or(row.seeds) }
+}
+
+/// Says what is missing. The exit code, which is bad when nothing could be run as well.
+fn close(done: &[Done]) -> ExitCode {
+    let missing = |words: &str, verdict: Verdict| {
+        let rows = done.iter().filter(|one| one.verdict() == verdict);
+        let names: Vec<_> = rows.map(|one| one.name()).collect();
+        if !names.is_empty() {
+            tell!("longhaul: {words}: {}", names.join(", "));
+        }
+        names.is_empty()
+    };
+    missing("NOT RUN, for what is told above", Verdict::NotRun);
+    let all = missing("not reproduced", Verdict::Missed);
+    let any = done.iter().any(|one| one.verdict() != Verdict::NotRun);
+    if all && any { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A row, and what came of it.
+struct Done {
+    row: &'static Row,
+    seeds: u32,
+    took: Duration,
+    /// Or why it could not be run here.
+    judged: Result<Judgement, String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Reproduced,
+    Missed,
+    NotRun,
+}
+
+impl Done {
+    /// Runs a row with all seeds.
+    fn of(
+        row: &'static Row,
+        options: &Reproduce,
+        bench: Option<&Result<Bench, String>>,
+        bar: &ProgressBar,
+    ) -> Self {
+        let seeds = seeds(row, options);
+        let start = net::clock::now();
+        let judged = match bench {
+            None => Ok(None),
+            Some(Ok(bench)) => bench.check(row).map(|()| Some(bench)),
+            Some(Err(reason)) => Err(reason.clone()),
+        };
+        let judged = judged.map(|bench| {
+            let cross = |crossing: &Crossing, seed: u64| match bench {
+                Some(bench) => bench.cross(crossing, seed),
+                None => Err("there is nothing to cross".to_owned()),
+            };
+            let jobs = options.jobs.map(usize::from);
+            row.reproduce(seeds, jobs, cross, || bar.inc(1))
+        });
+        Self { row, seeds, took: net::clock::now().since(start), judged }
+    }
+
+    fn verdict(&self) -> Verdict {
+        match &self.judged {
+            Ok(judgement) if judgement.passed => Verdict::Reproduced,
+            Ok(_) => Verdict::Missed,
+            Err(_) => Verdict::NotRun,
+        }
+    }
+
+    /// What both halves of a row of the papers' table are told apart by.
+    fn name(&self) -> String {
+        let half = if self.row.is_emulated() { " emulated" } else { "" };
+        format!("{}{half}", self.row.id)
+    }
+
+    fn figures(&self) -> &[String] {
+        match &self.judged {
+            Ok(judgement) => &judgement.figures,
+            Err(_) => &[],
+        }
+    }
+
+    /// Why it was not reproduced, or not run.
+    fn reason(&self) -> Option<&String> {
+        self.judged.as_ref().map_or_else(Some, |judgement| judgement.reason.as_ref())
+    }
+
+    fn show(&self) {
+        let row = self.row;
+        say!("{}: {} ({:.0} s)", self.name(), self.verdict().words(), self.took.as_secs_f64());
+        say!("  experiment  {}", row.experiment);
+        say!("  paper       {}", row.paper);
+        say!("  criterion   {}", row.criterion);
+        row.assumptions.iter().for_each(|assumption| say!("  assumed     {assumption}"));
+        self.figures().iter().for_each(|figure| say!("  ours        {figure}"));
+        self.reason().iter().for_each(|reason| say!("  why         {reason}"));
+        say!("");
+    }
+
+    fn object(&self) -> serde_json::Value {
+        let row = self.row;
+        json!({
+            "event": "row",
+            "id": row.id,
+            "emulated": row.is_emulated(),
+            "experiment": row.experiment,
+            "paper": row.paper,
+            "criterion": row.criterion,
+            "assumptions": row.assumptions,
+            "figures": self.figures(),
+            "run": self.judged.is_ok(),
+            "reproduced": self.verdict() == Verdict::Reproduced,
+            "reason": self.reason(),
+            "seeds": self.seeds,
+            "seconds": self.took.as_secs_f64(),
+        })
+    }
+}
+
+impl Verdict {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Missed => "NOT REPRODUCED",
+            Self::NotRun => "NOT RUN",
+        }
+    }
+}

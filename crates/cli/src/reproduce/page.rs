@@ -1,0 +1,71 @@
+//! The report: one page with every row.
+
+use std::path::Path;
+
+use maud::{Markup, html};
+
+use super::{Done, Verdict};
+use crate::report;
+
+/// Writes it to `index.html` in a folder.
+pub fn write(folder: &Path, done: &[Done]) -> anyhow::Result<()> {
+    let sections = done.iter().map(section).collect::<anyhow::Result<Vec<_>>>()?;
+    let body = html! {
+        p {
+            "The experiments of five papers, repeated in Longhaul's simulator, and across its emulator with real \
+             programs, judged by criteria that were set beforehand. Where a paper leaves a parameter open, what was \
+             chosen stands among the assumptions. The papers' own figures are told in the words of their text."
+        }
+        table {
+            @for one in done {
+                tr {
+                    td { a href={ "#" (anchor(one)) } { (one.name()) } }
+                    td { (verdict(one)) }
+                    td { (one.row.experiment) }
+                }
+            }
+        }
+        @for section in sections { (section) }
+    };
+    report::write(&folder.join("index.html"), "The papers, reproduced", &body)
+}
+
+fn anchor(one: &Done) -> String {
+    one.name().replace(' ', "-")
+}
+
+fn verdict(one: &Done) -> Markup {
+    let verdict = one.verdict();
+    let class = if verdict == Verdict::Reproduced { "good" } else { "bad" };
+    html! { span class=(class) { (verdict.words()) } }
+}
+
+fn section(one: &Done) -> anyhow::Result<Markup> {
+    let Done { row, seeds, took, judged } = one;
+    let charts = match judged {
+        Ok(judgement) => report::charts(&judgement.plots)?,
+        Err(_) => html! {},
+    };
+    let only = if row.is_emulated() { "emulated" } else { "simulated" };
+    Ok(html! {
+        h2 id=(anchor(one)) { (one.name()) ": " (verdict(one)) }
+        p { (row.experiment) }
+        dl {
+            dt { "The paper" } dd { (row.paper) }
+            dt { "Criterion" } dd { (row.criterion) }
+            @if !row.assumptions.is_empty() {
+                dt { "Assumed" } dd { ul { @for line in row.assumptions { li { (line) } } } }
+            }
+            @if !one.figures().is_empty() {
+                dt { "Ours, medians of " (seeds) " seed" @if *seeds > 1 { "s" } }
+                dd { pre { @for line in one.figures() { (line) "\n" } } }
+            }
+            @if let Some(reason) = one.reason() { dt { "Why" } dd { (reason) } }
+        }
+        (charts)
+        p {
+            "It took " (format!("{:.0} s", took.as_secs_f64())) ". Again: "
+            code { "longhaul reproduce " (row.id) " --only " (only) }
+        }
+    })
+}

@@ -1,0 +1,86 @@
+//! Papers 4 and 5 across the emulator: `longhaul cp` by UDP.
+
+use core::mem::swap;
+
+use path::{LossConfig, PathConfig};
+use units::Rate;
+
+use super::state::{LOSSES, judge_losses};
+use super::{Crossed, Crossing, Judgement, Row, SEEDS, Seen, both, crossings, preset};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "udtg-emu",
+        experiment: "five files at a time by UDT and by UDT-g, with drop-tail and with RED-i",
+        paper: "-",
+        criterion: "UDT-g loses fewer packets at no less than 95% of UDT's throughput",
+        assumptions: &[
+            "the paper's five volume flows alone, on 100 Mbit/s and 100 ms, which two cores carry without being late",
+            "20 s of steady state; lost is the share of all packets of the run",
+        ],
+        seeds: SEEDS,
+        work: crossings(udt, judge_udt, TOGETHER),
+    },
+    Row {
+        id: "state-loss",
+        experiment: "control packets lost beside the others: the receiver's reports, or its acknowledgements",
+        paper: "harmless: the next one says everything",
+        criterion: "throughput falls < 5% at 10% loss of control packets",
+        assumptions: &[
+            "the product's transport and its default congestion control, 102.4 Mbit/s, 10 ms, 1e-3 of all packets \
+             lost as well",
+            "15 s of steady state; packets of 1 KB are counted",
+        ],
+        seeds: SEEDS,
+        work: crossings(
+            control_losses,
+            |seen| judge_losses(seen, |crossed| crossed.bytes() / 1024.0),
+            TOGETHER,
+        ),
+    },
+];
+
+/// Labs at a time: each has 100 Mbit/s.
+const TOGETHER: usize = 2;
+
+/// The data of a file that is fetched goes back.
+fn fetched(mut path: PathConfig) -> PathConfig {
+    swap(&mut path.forward, &mut path.back);
+    path
+}
+
+/// With each queue by UDT, then by UDT-g.
+fn udt() -> Vec<Crossing> {
+    let run = |queue: &str, law: &str| {
+        let rate = Rate::from_bits_per_sec(100_000_000);
+        let path = both(preset(queue), |link| link.rate = rate);
+        Crossing::by_udp(fetched(path), ["", &format!("--cc {law}")], (10, 20))
+            .changed(|fetch| fetch.beside = 4)
+    };
+    let queues = ["udtg-droptail", "udtg-red-i"];
+    queues.into_iter().flat_map(|queue| ["udt", "udt-g"].map(|law| run(queue, law))).collect()
+}
+
+fn judge_udt(seen: &Seen<Crossed>) -> Judgement {
+    let mut judgement = Judgement::new();
+    for (first, queue) in [(0, "drop-tail"), (2, "RED-i")] {
+        let rates = seen.medians(first..first + 2, Crossed::mbps);
+        let lost = seen.medians(first..first + 2, |crossed| 100.0 * crossed.lost);
+        let of = |at: usize| format!("{:.1} Mbit/s, {:.3} % lost", rates[at], lost[at]);
+        judgement.tell(format!("{queue}, UDT: {}", of(0)));
+        let holds = lost[1] < lost[0] && rates[1] >= 0.95 * rates[0];
+        judgement.ask(holds, format!("{queue}, UDT-g: {}", of(1)));
+    }
+    judgement
+}
+
+/// By periodic exchange with each loss, then by positive acknowledgement.
+fn control_losses() -> Vec<Crossing> {
+    let run = |feedback: &str, loss: f64| {
+        let mut path = preset("state-exchange");
+        path.forward.loss = LossConfig::Bernoulli(1e-3 + loss);
+        Crossing::by_udp(path, [&format!("--feedback {feedback}"), ""], (3, 15))
+    };
+    let methods = ["periodic", "positive-ack"];
+    methods.into_iter().flat_map(|method| LOSSES.map(|loss| run(method, loss))).collect()
+}
