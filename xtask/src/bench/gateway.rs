@@ -1,4 +1,4 @@
-//! Gateways on a long fat path: ours beside none, HAProxy and sing-box; and on the path of paper 2.
+//! Gateways on a long fat path: ours beside none, HAProxy and sing-box.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::conformance::pair;
 #[derive(clap::Args)]
 pub struct Args {
     /// The gateways, by turns (longhaul, none, haproxy, sing-box), and --seconds, --rate, --rtt,
-    /// --loss, --new, --only; for paper 2 --only.
+    /// --loss, --new, --only.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     options: Vec<String>,
 }
@@ -16,9 +16,4 @@ pub struct Args {
 /// Prints figures for each; false when ours missed a goal.
 pub fn run(args: &Args) -> Result<bool> {
     Ok(pair()?.arg("bench").args(&args.options).status()?.success())
-}
-
-/// Paper 2's experiments; false when one was not reproduced.
-pub fn paper2(args: &Args) -> Result<bool> {
-    Ok(pair()?.arg("paper").args(&args.options).status()?.success())
 }

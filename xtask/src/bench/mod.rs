@@ -39,8 +39,6 @@ pub enum Bench {
     Flood(flood::Args),
     /// Gateways on a long fat path: ours, none, HAProxy, sing-box.
     Gateway(gateway::Args),
-    /// Paper 2's experiments over its emulated trunk, with curl, nginx, vsftpd and iperf3.
-    Paper2(gateway::Args),
     /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
     Loopback(loopback::Args),
     /// Sides, ssh and power cut at random moments: is every copy right, and how much goes twice?
@@ -75,7 +73,6 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Flood(args) => flood::run(args),
         Bench::Gateway(args) => gateway::run(args),
-        Bench::Paper2(args) => gateway::paper2(args),
         Bench::Loopback(args) => loopback::run(args),
         Bench::Kills(args) => kills::run(args),
         Bench::Memory(args) => memory::run(args),

@@ -84,7 +84,7 @@ impl Way {
             false => path.with_loss(self.loss / 100.0),
         };
         let path = path.with_seed(1);
-        let (lab, world) = between(&path, &LabOptions::default())?;
+        let (lab, world) = between(&path)?;
         for host in [CLIENT, SERVER] {
             world.congestion_control(host, "cubic");
             world.set(host, "ipv4/tcp_rmem", "4096 131072 256000000");
@@ -98,11 +98,8 @@ impl Way {
 }
 
 /// Hosts whose gateways are joined by a path.
-///
-/// # Errors
-/// No right to make them.
-pub fn between(path: &PathConfig, options: &LabOptions) -> io::Result<(Lab, World)> {
-    let lab = Lab::start(path, options).map_err(io::Error::other)?;
+fn between(path: &PathConfig) -> io::Result<(Lab, World)> {
+    let lab = Lab::start(path, &LabOptions::default()).map_err(io::Error::other)?;
     let name = |host| {
         let prefix = lab.shell_prefix(host);
         prefix.strip_prefix("ip netns exec ").map(str::to_owned).ok_or_else(no_world)

@@ -1,7 +1,6 @@
 //! A pair of gateways, of any make, between a client and a server: whether TCP's promises hold
-//! (`conformance`), and what the gateways are worth on a long fat path (`bench`) or on that of the
-//! paper (`paper`). `cargo xtask conformance` and `cargo xtask bench gateway` and `paper2` run this,
-//! as root.
+//! (`conformance`), and what the gateways are worth on a long fat path (`bench`). `cargo xtask
+//! conformance` and `cargo xtask bench gateway` run this, as root.
 
 mod bench;
 mod cases;
@@ -10,7 +9,6 @@ mod contender;
 mod failures;
 mod load;
 mod page;
-mod paper;
 mod world;
 
 use std::path::PathBuf;
@@ -35,8 +33,6 @@ enum Task {
     Conformance(conformance::Options),
     /// Rates, fairness, isolation and cost.
     Bench(bench::Options),
-    /// Paper 2's experiments with stock programs.
-    Paper(paper::Options),
 }
 
 fn main() -> ExitCode {
@@ -44,7 +40,6 @@ fn main() -> ExitCode {
     let passed = match &arguments.task {
         Task::Conformance(options) => conformance::run(&arguments.program, options),
         Task::Bench(options) => bench::run(&arguments.program, options),
-        Task::Paper(options) => paper::run(&arguments.program, options),
     };
     match passed {
         Ok(true) => ExitCode::SUCCESS,

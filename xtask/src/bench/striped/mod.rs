@@ -1,7 +1,7 @@
 //! Striped TCP over emulated paths, by the product's own commands.
 //!
-//! `counts` compares `auto` with fixed counts and with other programs, `papers` repeats the set-ups of
-//! papers 1 and 3, `deaths` kills and throttles connections, `forward` carries HTTP. `ride` runs one
+//! `counts` compares `auto` with fixed counts and with other programs, `papers` tries it on
+//! the satellite of paper 3, `deaths` kills and throttles connections, `forward` carries HTTP. `ride` runs one
 //! copy and reads what it told.
 
 mod counts;
@@ -34,7 +34,7 @@ enum Part {
     Counts,
     /// At most four connections on a clean path of 100 Mbit/s and 20 ms.
     Clean,
-    /// The satellite of paper 3, and equation 2 of paper 1.
+    /// `auto` on the satellite of paper 3.
     Papers,
     /// Connections that are killed at random, or throttled.
     Deaths,
