@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Worlds at a time: each has up to 27 Mbit/s of all a gateway does.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 2;
 const GATEWAYS: [bool; 2] = [false, true];
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const SEVERAL: [usize; 3] = [2, 4, 8];

@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Labs at a time: each has 100 Mbit/s.
-const TOGETHER: usize = 2;
+const TOGETHER: usize = 1;
 
 /// The data of a file that is fetched goes back.
 fn fetched(mut path: PathConfig) -> PathConfig {
