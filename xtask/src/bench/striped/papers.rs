@@ -1,4 +1,4 @@
-//! `auto` on paper 3's satellite, with its windows and segments; and on a path that needs no stripes.
+//! Paper 3's satellite, with its windows and segments, by striped TCP and by FTP; and a path that needs no stripes.
 //!
 //! The satellite needs little of a machine, so several runs go side by side, each over a path of its own.
 //! What the papers themselves measured, `longhaul reproduce` repeats.
