@@ -30,10 +30,12 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut tally = cargo_test(chosen)?;
     let has_filter = chosen.iter().any(|argument| argument == "--");
     if (1..=MAX_UNSTABLE).contains(&tally.failures.len()) && !has_filter {
-        println!("once more: {}", tally.failures.join(", "));
-        let filter = ["--".to_owned(), "--exact".to_owned()];
-        let again = cargo_test(&[chosen, &filter, &tally.failures].concat())?;
-        tally.tried_again(&again);
+        for name in tally.failures.clone() {
+            println!("once more: {name}");
+            let filter = ["--", "--exact", &name].map(str::to_owned);
+            let again = cargo_test(&[chosen, &filter].concat())?;
+            tally.tried_again(&name, &again);
+        }
     }
     for tool in missing {
         println!("NOT INSTALLED: {} (package {}), {}", tool.program, tool.package, tool.wanted_by);
@@ -71,7 +73,8 @@ struct Tally {
     skipped: usize,
     /// Test programs that have begun, less those that told how they ended.
     unfinished: usize,
-    /// The names of the tests that failed.
+    /// The names of the tests that passed, and of those that failed.
+    passes: Vec<String>,
     failures: Vec<String>,
     /// What to tell about single tests, in order.
     remarks: Vec<String>,
@@ -93,6 +96,7 @@ impl Tally {
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
         {
             match verdict.split_once(", ").unwrap_or((verdict, "no reason given")) {
+                ("ok", _) => self.passes.push(name.to_owned()),
                 ("FAILED", _) => self.failures.push(name.to_owned()),
                 ("ignored", reason) => self.remarks.push(format!("SKIPPED: {name}: {reason}")),
                 _ => {}
@@ -109,11 +113,11 @@ impl Tally {
         }
     }
 
-    /// What came of running the failures by themselves. One that passes now is told of and counts as
+    /// What came of running one of the failures by itself. If it passes now it is told of and counts as
     /// passed: a defect, in the test or in what it tests, but none that holds everything else up.
-    fn tried_again(&mut self, again: &Self) {
-        let passes = |name: &String| again.passed > 0 && !again.failures.contains(name);
-        for name in self.failures.extract_if(.., |name| passes(name)) {
+    fn tried_again(&mut self, name: &str, again: &Self) {
+        if again.failed == 0 && again.passes.iter().any(|it| it == name) {
+            self.failures.retain(|it| it != name);
             self.remarks.push(format!("UNSTABLE: {name} failed, and passed by itself: mend it"));
             self.failed -= 1;
             self.passed += 1;
@@ -200,14 +204,15 @@ test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
         let mut first = read(
             "test a ... FAILED\ntest b ... FAILED\ntest result: FAILED. 5 passed; 2 failed; 0 ignored",
         );
-        let again = read(
-            "test a ... ok\ntest b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored",
+        first.tried_again(
+            "a",
+            &read("test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored"),
         );
-        first.tried_again(&again);
+        first.tried_again("b", &read("test result: ok. 0 passed; 0 failed; 0 ignored"));
         let unstable = "UNSTABLE: a failed, and passed by itself: mend it";
         let expected = format!("FAILED: b\n{unstable}\n6 passed, 1 failed, 0 skipped\n");
         assert_eq!(first.to_string(), expected);
-        first.tried_again(&read("error: could not compile"));
+        first.tried_again("b", &read("error: could not compile"));
         assert_eq!(first.failed, 1);
     }
 

@@ -97,7 +97,7 @@ fn striped_ftp_uses_as_many_connections_as_its_sender_wants() {
     );
     let copy = format!("{longhaul} cp -q --ftp-no-tls --ftp-streams 8");
     let script = format!(
-        "for i in 1 2 3 4 5 6 7 8 9; do grep -q '^FTP on' log && break; sleep 0.1; done; \
+        "for i in $(seq 200); do grep -q '^FTP on' log && break; sleep 0.1; done; \
          {copy} ftp://ann@10.77.0.2:2121/file got && \
          {copy} --ftp-policy rtt-bounded:10s,20s got ftp://ann@10.77.0.2:2121/put"
     );

@@ -85,10 +85,12 @@ pub const MODERN: Versions = ALL_VERSIONS;
 /// A session of TLS 1.2 is resumed again and again.
 pub const RESUMABLE: Versions = &[&TLS12];
 
-/// Whether a server refused a handshake, as one does that has none of the versions.
+/// Whether a server refused a handshake, as one does that has none of the versions: some say so, some only leave.
 pub fn is_refusal(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     matches!(inner, Some(Error::AlertReceived(_)))
+        || matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// A client's side; what the server showed can be asked for when it was refused.

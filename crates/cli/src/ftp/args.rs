@@ -12,7 +12,7 @@ use units::Rate;
 use crate::args::Streams;
 
 /// The most connections of one striped transfer.
-const STREAMS_MAX: i64 = 64;
+const STREAMS_MAX: i64 = ftp::client::MAX_STREAMS as i64;
 
 /// How `serve` speaks FTP.
 #[derive(Args)]

@@ -47,6 +47,9 @@ pub enum Security {
     Clear,
 }
 
+/// The most connections of a transfer, whatever a server allows.
+pub const MAX_STREAMS: usize = 64;
+
 /// As many connections as the server allows, unless the round-trip time, which the first question about
 /// them shows, is so short that one is enough.
 pub const AUTO: usize = 0;
@@ -299,10 +302,11 @@ impl Client {
             let reply = self.ask("MULT").await?;
             if streams == AUTO {
                 let is_short = suitable(net::clock::now().since(asked)) == 1;
-                self.options.streams = if is_short { 1 } else { usize::MAX };
+                self.options.streams = if is_short { 1 } else { MAX_STREAMS };
             }
             let most = reply.text().split(' ').next().and_then(|number| number.parse().ok());
-            self.streams_there = most.filter(|_| reply.class() == 2).unwrap_or(1);
+            let most = most.filter(|_| reply.class() == 2).unwrap_or(1);
+            self.streams_there = most.clamp(1, MAX_STREAMS);
         }
         Ok(())
     }

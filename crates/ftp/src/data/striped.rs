@@ -121,6 +121,8 @@ async fn send_lane<R: AsyncRead + Send + Unpin>(
             moved.add_connection();
         }
         channel.write_all(&record[..]).await?;
+        // TLS may hold on to it, and the receiver waits for each, however long this one rests now.
+        channel.flush().await?;
         moved.add(data);
     }
     // Those that are not in use have their closing records to send, too.

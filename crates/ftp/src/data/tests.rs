@@ -1,7 +1,10 @@
 //! Every encoding there and back, over connections that are cut anywhere.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use proptest::prelude::*;
-use tokio::io::duplex;
+use tokio::io::{ReadBuf, duplex};
 use tokio::sync::watch;
 
 use super::*;
@@ -168,4 +171,70 @@ async fn restart_markers_are_passed_over() {
         .await
         .unwrap();
     assert_eq!(sink, b"abc");
+}
+
+/// Keeps what is written until it is flushed, as TLS may.
+struct Holding {
+    inner: DuplexStream,
+    held: Vec<u8>,
+}
+
+impl AsyncRead for Holding {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Holding {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.held.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while !this.held.is_empty() {
+            let len = ready!(Pin::new(&mut this.inner).poll_write(context, &this.held))?;
+            this.held.drain(..len);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(context))?;
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+impl Connection for Holding {
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_record_goes_out_though_nothing_follows_it() {
+    // The first takes a record and is stuck with it; the other one gets the last there is for now.
+    let (stuck, _unread) = duplex(1000);
+    let (inner, mut far) = duplex(100_000);
+    let holding = Holding { inner, held: Vec::new() };
+    let mut near: Vec<Channel> = vec![Box::new(stuck), Box::new(holding)];
+    let (mut writer, source) = duplex(100_000);
+    writer.write_all(&bytes(2 * RECORD_LEN)).await.unwrap();
+    let (used, moved) = (watch::Sender::new(2), Moved::default());
+    let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
+    tokio::select! {
+        sent = striped::spread(source, &mut near, &used, &moved) => panic!("{sent:?}"),
+        read = far.read_exact(&mut record) => assert_eq!(read.unwrap(), record.len()),
+        () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the record is held back"),
+    }
+    assert_eq!(record[NUMBER_LEN..], bytes(2 * RECORD_LEN)[RECORD_LEN..]);
 }

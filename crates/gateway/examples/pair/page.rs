@@ -88,7 +88,11 @@ pub fn web_server(world: &World, folder: &Path) -> io::Result<Process> {
     let settings = format!(
         "daemon off; master_process off; user root; pid {0}/nginx.pid; error_log stderr crit;\n\
          events {{ worker_connections 1024; }}\n\
-         http {{ access_log off; types {{ text/html html; image/gif gif; }}\n\
+         http {{ access_log off; \
+         client_body_temp_path {0}/nginx-client_body; \
+         proxy_temp_path {0}/nginx-proxy; fastcgi_temp_path {0}/nginx-fastcgi; \
+         uwsgi_temp_path {0}/nginx-uwsgi; scgi_temp_path {0}/nginx-scgi; \
+         types {{ text/html html; image/gif gif; }}\n\
          server {{ listen 10.2.0.2:80; root {0}; }} }}\n",
         folder.display()
     );

@@ -2,6 +2,7 @@
 //! striped FTP transfer.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use socket2::SockRef;
 use stripe::count::{Controller, Policy, Sample};
@@ -21,13 +22,16 @@ pub struct Choice {
     controller: Box<dyn Controller>,
     used: usize,
     delivered: Bytes,
+    /// For how long the kernel's send buffers have held connections back.
+    held_back: Duration,
 }
 
 impl Choice {
     /// Among these, which are open to the end of this at least.
     pub fn new(policy: Policy, sockets: Vec<OwnedFd>) -> Self {
         let used = policy.first().clamp(1, sockets.len().max(1));
-        Self { sockets, controller: policy.controller(), used, delivered: Bytes(0) }
+        let (delivered, held_back) = (Bytes(0), Duration::ZERO);
+        Self { sockets, controller: policy.controller(), used, delivered, held_back }
     }
 
     /// How many to use from now on, 1 at least. To be called at once, and then every
@@ -38,10 +42,20 @@ impl Choice {
         others.iter().for_each(|socket| totals.add(socket));
         if let Some(sample) = totals.sample(now, used, None) {
             self.limit_unsent(sample.delivered);
-            let sample = Sample { most: self.sockets.len(), ..sample };
+            // Where the send buffer is too small, all that was written is on its way, and there is more.
+            let held_back = self.held_back();
+            let idle = sample.idle && held_back <= self.held_back;
+            self.held_back = held_back;
+            let sample = Sample { most: self.sockets.len(), idle, ..sample };
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used
+    }
+
+    fn held_back(&self) -> Duration {
+        let mut totals = Totals::default();
+        self.sockets.iter().for_each(|socket| totals.add(socket));
+        totals.buffer_limited()
     }
 
     /// Lets no more wait than each sends until the next time.

@@ -108,6 +108,11 @@ impl Totals {
         })
     }
 
+    /// For how long the kernel's send buffers were too small.
+    pub fn buffer_limited(&self) -> Duration {
+        self.buffer_limited
+    }
+
     /// Adds one. A connection of which the kernel says nothing counts as idle.
     pub fn add(&mut self, socket: &impl AsFd) {
         if let Ok(info) = tcp_info(socket.as_fd()) {

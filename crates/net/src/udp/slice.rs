@@ -13,7 +13,8 @@ pub(super) fn shorten() -> io::Result<()> {
     // SAFETY: all zeros is a valid set of attributes.
     let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
     attributes.size = mem::size_of::<libc::sched_attr>() as u32;
-    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    // Whoever runs in real time, or only when nobody else does, was told to.
+    attributes.sched_flags = libc::SCHED_FLAG_KEEP_POLICY as u64;
     // Asked for again, or it would be reset.
     attributes.sched_nice = rustix::process::getpriority_process(None)?;
     attributes.sched_runtime = SLICE.as_nanos() as u64;

@@ -185,7 +185,7 @@ fn judge_automatic(seen: &Seen<Crossed>) -> Judgement {
         };
         let [early, most, stored] = [streams(0, 0), streams(0, 1), streams(1, 0)];
         judgement.ask(
-            stored >= most,
+            most > 0.0 && stored >= most,
             format!(
                 "connections after a second: {early} at first, which came to {most}; then {stored}"
             ),

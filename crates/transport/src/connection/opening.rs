@@ -96,8 +96,7 @@ impl Opening {
     pub(super) fn renew(&mut self, now: Instant) {
         if self.first_at.is_some_and(|first| now >= first + HELLO_TIME) {
             (self.initiator, self.hello) = self.greeting.hello(self.version);
-            self.first_at = None;
-            self.hellos = 0;
+            (self.first_at, self.hellos, self.retries) = (None, 0, 0);
         }
     }
 

@@ -151,7 +151,7 @@ impl Fetching {
         let mut command = bound(lab.command(Host::Near, "timeout"));
         // Some more for the beginning, which comes before the first second that is told.
         let limit = (most + Duration::from_secs(2)).as_secs_f64().to_string();
-        command.args(["-s", "INT", &limit]).arg(&bench.program);
+        command.args(["-k", "10", "-s", "INT", &limit]).arg(&bench.program);
         command.args(["cp", "--json", "--until-eof", "--key"]).arg(bench.key());
         command.args(fetch.cp.split_whitespace()).env("LONGHAUL_HOME", home);
         if !fetch.twice {

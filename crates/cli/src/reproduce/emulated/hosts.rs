@@ -5,10 +5,11 @@
 //! 10.1.0.2   10.1.0.1 10.77.0.1   10.77.0.2 10.2.0.1   10.2.0.2
 //! ```
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use super::{Bench, Running, fault, ip, set, succeed};
 
 /// The server's address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+/// Gateways find each other within this.
+const MEETING: Duration = Duration::from_secs(30);
 /// A port for some bytes that nobody counts.
 const PORT: u16 = 5200;
 
@@ -96,14 +99,15 @@ impl Hosts {
             gateway.check().context("longhaul gateway run")?;
         }
         let near = self.gateways.last_mut().and_then(|near| near.0.stdout.take());
-        let mut output = BufReader::new(near.context("a gateway has no output")?);
-        let mut line = String::new();
-        while !line.contains("trunk: up") {
-            line.clear();
-            ensure!(output.read_line(&mut line)? > 0, "the gateways did not find each other");
-        }
-        // What it says later is not to block it.
-        thread::spawn(move || io::copy(&mut output, &mut io::sink()));
+        let output = BufReader::new(near.context("a gateway has no output")?);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut lines = output.lines().map_while(Result::ok);
+            let _ = tell.send(lines.any(|line| line.contains("trunk: up")));
+            // What it says later is not to block it.
+            lines.for_each(drop);
+        });
+        ensure!(told.recv_timeout(MEETING) == Ok(true), "the gateways did not find each other");
         Ok(())
     }
 

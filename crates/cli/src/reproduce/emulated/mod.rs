@@ -12,11 +12,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use emulator::{Lab, LabOptions, end_with_this_thread};
 use path::PathConfig;
+use rustix::process::{Pid, Signal, kill_process};
 use sim::papers::{Crossed, Crossing, Load, Row};
 use units::{Bytes, Rate};
 
@@ -177,6 +179,16 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A gateway puts back what it has changed.
+        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        for _ in 0..100 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -18,6 +18,8 @@ use super::{Bench, Running, succeed};
 
 /// What a server takes until it listens.
 const SETTLE: Duration = Duration::from_millis(500);
+/// No program takes longer, in seconds.
+const PATIENCE: &str = "600";
 /// The first port of iperf3.
 const PORT: u16 = 5201;
 
@@ -87,7 +89,7 @@ fn iperf(
     let mut serve = server.command("iperf3");
     serve.args(["-s", "-J", "-p", &port.to_string()]);
     let _server = settled(serve)?;
-    let mut client = client.command("iperf3");
+    let mut client = limited(client, "iperf3");
     client.args(["-c", &SERVER.to_string(), "-J", "--get-server-output", "-p", &port.to_string()]);
     let time = seconds.before + seconds.counted;
     client.args(["-P", &connections.to_string(), "-t", &time.to_string()]);
@@ -110,9 +112,16 @@ fn mean(rates: &[f64], counted: usize) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
+/// A program that is ended when it takes far too long.
+fn limited(host: &Namespace, program: &str) -> Command {
+    let mut command = host.command("timeout");
+    command.args(["-k", "5", PATIENCE, program]);
+    command
+}
+
 /// What curl needs to fetch so much.
 fn fetched(client: &Namespace, url: &str, size: u64) -> anyhow::Result<Crossed> {
-    let mut curl = client.command("curl");
+    let mut curl = limited(client, "curl");
     curl.args(["-s", "-S", "-o", "/dev/null", "-w", "%{time_total} %{size_download}", url]);
     let text = String::from_utf8(succeed(curl)?)?;
     let (seconds, got) = text.split_once(' ').context("curl told nothing")?;
@@ -135,7 +144,11 @@ fn web_server(host: &Namespace, root: &Path) -> anyhow::Result<Running> {
     let text = format!(
         "daemon off; master_process off; user root; pid {shown}/nginx.pid; error_log stderr crit;\n\
          events {{ worker_connections 1024; }}\n\
-         http {{ access_log off; server {{ listen {SERVER}:80; root {shown}; }} }}\n"
+         http {{ access_log off; \
+         client_body_temp_path {shown}/nginx-client_body; \
+         proxy_temp_path {shown}/nginx-proxy; fastcgi_temp_path {shown}/nginx-fastcgi; \
+         uwsgi_temp_path {shown}/nginx-uwsgi; scgi_temp_path {shown}/nginx-scgi; \
+         server {{ listen {SERVER}:80; root {shown}; }} }}\n"
     );
     let settings = root.join("nginx.conf");
     fs::write(&settings, text)?;

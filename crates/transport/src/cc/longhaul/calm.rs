@@ -42,7 +42,7 @@ const DRAIN: f64 = 0.7;
 const LEAST_DRAIN: f64 = 0.5;
 /// Who drained alone takes back so much of what he had.
 const RESTORED: f64 = 0.95;
-/// Rounds until a drain shows: one to act, one to hear of it.
+/// Rounds until another pace shows: one to act, one to hear of it.
 const BLIND_ROUNDS: u32 = 2;
 /// When all drain, the queue shrinks in a round by 1 - [`DRAIN`] of it. Less than this share of
 /// a round, for [`STUCK_ROUNDS`], and somebody does not.
@@ -83,8 +83,8 @@ pub(super) struct Calm {
     drain: Option<Drain>,
     /// The rounds whose loss has not been judged yet.
     trial: Trial,
-    /// Our share, and the loss, when too much was lost for the first of several times in a row.
-    overrun: Option<(f64, f64)>,
+    /// The round, our share, and the loss, when too much was lost for the first of several times in a row.
+    overrun: Option<(u32, f64, f64)>,
     /// The round in which the last drain ended before the queue was gone, and how often one came
     /// back soon after that.
     drained: Option<u32>,
@@ -230,8 +230,11 @@ impl Calm {
             self.overrun = None;
             return;
         }
-        let (share, loss) = *self.overrun.get_or_insert((model.share, tried.loss));
-        if model.share < share * FALLS && tried.loss > loss * STAYS {
+        let first = (self.rounds, model.share, tried.loss);
+        let (round, share, loss) = *self.overrun.get_or_insert(first);
+        // Before that, what is reported was sent at the old rate.
+        let has_acted = self.rounds > round + BLIND_ROUNDS;
+        if has_acted && model.share < share * FALLS && tried.loss > loss * STAYS {
             model.own_loss.is(tried.loss);
             self.overrun = None;
             return;
