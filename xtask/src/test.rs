@@ -96,8 +96,8 @@ impl Tally {
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
         {
             match verdict.split_once(", ").unwrap_or((verdict, "no reason given")) {
-                ("ok", _) => self.passes.push(name.to_owned()),
-                ("FAILED", _) => self.failures.push(name.to_owned()),
+                ("ok", _) => self.passes.push(name.trim_end().to_owned()),
+                ("FAILED", _) => self.failures.push(name.trim_end().to_owned()),
                 ("ignored", reason) => self.remarks.push(format!("SKIPPED: {name}: {reason}")),
                 _ => {}
             }
@@ -202,7 +202,7 @@ test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
             tally
         };
         let mut first = read(
-            "test a ... FAILED\ntest b ... FAILED\ntest result: FAILED. 5 passed; 2 failed; 0 ignored",
+            "test a   ... FAILED\ntest b ... FAILED\ntest result: FAILED. 5 passed; 2 failed; 0 ignored",
         );
         first.tried_again(
             "a",

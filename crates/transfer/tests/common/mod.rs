@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::timeout;
 use transfer::{Options, Outcome, Progress, ServeOptions, Summary, TransferError, get, put, serve};
 
 /// Repeatable chance.
@@ -161,6 +162,9 @@ pub enum Fault {
     Cut(u64),
 }
 
+/// After damage, so long a silence ends a stream.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Two joined streams; what the first writes reaches the second with a fault.
 pub fn faulty(fault: Fault) -> (DuplexStream, DuplexStream) {
     let (first, first_end) = duplex(10_000);
@@ -184,14 +188,21 @@ async fn pump(
 ) -> io::Result<()> {
     let mut passed = 0;
     let mut buffer = [0; 1500];
+    let mut is_damaged = false;
     loop {
-        let read = from.read(&mut buffer).await? as u64;
+        let reading = from.read(&mut buffer);
+        // Two ends that misunderstand each other may both wait; what carries them really ends at damage.
+        let read = if is_damaged { timeout(SILENCE, reading).await?? } else { reading.await? };
+        let read = read as u64;
         if read == 0 {
             return to.shutdown().await;
         }
         let inside = |place: u64| (passed..passed + read).contains(&place);
         match fault {
-            Some(Fault::Flip(place)) if inside(place) => buffer[(place - passed) as usize] ^= 0x10,
+            Some(Fault::Flip(place)) if inside(place) => {
+                buffer[(place - passed) as usize] ^= 0x10;
+                is_damaged = true;
+            }
             Some(Fault::Cut(place)) if inside(place) => {
                 to.write_all(&buffer[..(place - passed) as usize]).await?;
                 return Err(io::ErrorKind::ConnectionReset.into());
