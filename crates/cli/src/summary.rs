@@ -43,6 +43,9 @@ pub struct Figures {
     pub other: (Option<f64>, Option<Rate>),
 }
 
+/// A pace is the rate limit's down to this share of it.
+const DIPPED: f64 = 0.9;
+
 /// A share that is none when there is no whole.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -77,10 +80,13 @@ impl Figures {
         let longest = Limit::ALL.into_iter().max_by_key(|&limit| stats.limits.of(limit));
         let longest = longest.unwrap_or_default();
         let rate = stats.pacing_rate;
+        // Now and then the pace dips, to see whether something queues.
+        let by_limit =
+            |limit: Rate| rate.as_bits_per_sec() as f64 >= limit.as_bits_per_sec() as f64 * DIPPED;
         let held = match longest {
             Limit::Application => Held::Idle,
             Limit::Credit => Held::Window,
-            Limit::Pacing if rate_limit.is_some_and(|limit| limit <= rate) => Held::RateLimit(rate),
+            Limit::Pacing if rate_limit.is_some_and(by_limit) => Held::RateLimit(rate),
             Limit::Congestion | Limit::Pacing => Held::Path,
             Limit::Cpu => Held::Cpu,
             Limit::SocketBuffer => Held::Buffer,
