@@ -30,6 +30,9 @@ pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
     let rows: Vec<&Row> = papers::rows().filter(|row| is_wanted(row, options)).collect();
     if let Some(id) = options.ids.iter().find(|id| !rows.iter().any(|row| row.id.starts_with(*id)))
     {
+        if papers::rows().any(|row| row.id.starts_with(id)) {
+            bail!("{id} has no such half: leave --only out");
+        }
         bail!("no row is called {id}; longhaul reproduce --list shows them");
     }
     if options.list {
