@@ -3,8 +3,8 @@
 //! A [`World`] keeps the clock, the two directions of one path, and what happens beside loss and
 //! delay ([`Faults`]). Its hosts are [`Node`]s in pairs: with several they share the path as a
 //! dumbbell's bottleneck. [`Host`] is the node that most tests want, a [`Socket`] with a simple
-//! application; [`Endless`] always has more to send, and [`Bbr`] is a rival for it. Others build
-//! their own on a [`Socket`], or on a protocol of their own.
+//! application; [`Endless`] always has more to send, and [`Bbr`] is a rival for it; [`Busy`] makes
+//! any of them late. Others build their own on a [`Socket`], or on a protocol of their own.
 //!
 //! Whatever is random comes from the path's seed, and what happens at one time happens in a
 //! fixed order: arrivals forward, arrivals back, datagrams that were held back, then the hosts by
@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod bbr;
+mod busy;
 mod endless;
 mod exchange;
 mod host;
@@ -38,6 +39,7 @@ pub mod tcp;
 mod world;
 
 pub use bbr::Bbr;
+pub use busy::{Absence, Busy};
 pub use endless::Endless;
 pub use exchange::{Exchange, Exchanged, Method};
 pub use host::Host;

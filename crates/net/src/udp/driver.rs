@@ -109,8 +109,8 @@ impl Driver {
     /// Hands the datagrams of `count` batches to their connections, each of which is locked once
     /// for all that follow one another.
     fn take_in(&mut self, count: usize) {
-        let now = clock::now();
-        let mut datagrams = self.buffers.datagrams(now, count).peekable();
+        let (now, wall) = clock::both();
+        let mut datagrams = self.buffers.datagrams((now, wall), count).peekable();
         while let Some(first) = datagrams.next() {
             let known = number(&first).and_then(|of| Some((of, self.roster.find(of)?.clone())));
             let taken = match known {

@@ -12,7 +12,6 @@ use transport::{Received, Transmit};
 use units::Instant;
 
 use super::errors;
-use crate::clock;
 
 /// Room for a batch that GRO has joined.
 const BUFFER: usize = 64 << 10;
@@ -151,14 +150,13 @@ impl Buffers {
         Self { bytes: vec![0; BUFFER * BATCH_SIZE], metas: [RecvMeta::default(); BATCH_SIZE] }
     }
 
-    /// The datagrams of the first `count` batches, which were received at `now`.
+    /// The datagrams of the first `count` batches; `now` and `wall` are the time on both clocks.
     pub(super) fn datagrams(
         &mut self,
-        now: Instant,
+        (now, wall): (Instant, Duration),
         count: usize,
     ) -> impl Iterator<Item = Received<'_>> {
         let batches = self.bytes.chunks_exact_mut(BUFFER).zip(&self.metas).take(count);
-        let wall = clock::wall();
         batches.flat_map(move |(bytes, meta)| {
             // The kernel's stamp is of the wall clock; the same time ago on ours.
             let waited = meta.timestamp.map(|stamp| wall.saturating_sub(stamp));

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use path::{PathConfig, QueueConfig};
+use sim::Absence;
 use transport::cc::{Algorithm, Remembered};
 use units::Rate;
 
@@ -61,16 +62,26 @@ fn seconds(time: f64) -> Duration {
 
 const OURS: Kind = Kind::Ours(Algorithm::Longhaul);
 
+/// Hosts with more threads than processors.
+const BUSY: Absence = Absence {
+    every: Duration::from_millis(30),
+    length: Duration::from_millis(4),
+    most: Duration::from_millis(40),
+};
+
 /// All cases; `rate` in Mbit/s is that of the grid.
 pub fn all(rate: u64) -> Vec<Case> {
     let mut cases = start();
     cases.extend(grid(rate));
     for (rate, rtt) in [(50, 50), (100, 50), (200, 200)] {
-        cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count)));
+        cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
     }
+    cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
     for queue in [25, 50, 100] {
-        cases.push(rival("cubic", Kind::Ours(Algorithm::Cubic), queue, 0.4));
-        cases.push(rival("bbr", Kind::Bbr, queue, 0.35));
+        for absence in [None, Some(BUSY)] {
+            cases.push(rival("cubic", Kind::Ours(Algorithm::Cubic), queue, absence));
+            cases.push(rival("bbr", Kind::Bbr, queue, absence));
+        }
     }
     cases.extend([25, 50, 100].map(background));
     cases.extend([0.0, 0.04].map(short_queue));
@@ -101,6 +112,7 @@ fn grid(rate: u64) -> Vec<Case> {
             setup: Box::new(move |seed| Setup {
                 path: path(rate, rtt, 50, seed).with_loss(loss),
                 flows: vec![Flow::new(OURS, 0)],
+                absence: None,
                 time: seconds(TIME),
             }),
             judge: Box::new(move |seen| {
@@ -118,14 +130,15 @@ fn grid(rate: u64) -> Vec<Case> {
 }
 
 /// Flows of ours, half of them late.
-fn ours(rate: u64, rtt: u64, count: u64) -> Case {
+fn ours(rate: u64, rtt: u64, count: u64, absence: Option<Absence>) -> Case {
     let late = 5.0;
+    let busy = if absence.is_some() { ", busy" } else { "" };
     // 20 round trips or 5 s.
     let converged = late + (rtt as f64 * 0.02).max(5.0);
     let end = converged + 20.0;
     Case {
         part: "ours",
-        name: format!("{count} on {rate} Mbit/s, {rtt} ms"),
+        name: format!("{count} on {rate} Mbit/s, {rtt} ms{busy}"),
         figures: vec![
             at_least("Jain", 0.97),
             at_least("worst 5 s", 0.9),
@@ -144,6 +157,7 @@ fn ours(rate: u64, rtt: u64, count: u64) -> Case {
                 flows: (0..count)
                     .map(|flow| Flow { asks: true, ..Flow::new(OURS, start(flow)) })
                     .collect(),
+                absence,
                 time: seconds(end),
             }
         }),
@@ -162,11 +176,13 @@ fn ours(rate: u64, rtt: u64, count: u64) -> Case {
 }
 
 /// One of ours beside one of another kind.
-fn rival(part: &'static str, kind: Kind, queue: u64, least: f64) -> Case {
+fn rival(part: &'static str, kind: Kind, queue: u64, absence: Option<Absence>) -> Case {
+    let least = if part == "cubic" { 0.4 } else { 0.35 };
+    let busy = if absence.is_some() { ", busy" } else { "" };
     const END: f64 = 60.0;
     Case {
         part,
-        name: format!("beside {part}, queue {queue} ms"),
+        name: format!("beside {part}, queue {queue} ms{busy}"),
         figures: vec![
             Figure { name: "our share", least, most: 0.65 },
             shown("10 s, least"),
@@ -181,6 +197,7 @@ fn rival(part: &'static str, kind: Kind, queue: u64, least: f64) -> Case {
                 Flow::new(OURS, if seed % 2 == 0 { 1000 + seed * 37 } else { 0 }),
                 Flow::new(kind, if seed % 2 == 0 { 0 } else { 61 * seed }),
             ],
+            absence,
             time: seconds(END),
         }),
         judge: Box::new(move |seen| {
@@ -213,6 +230,7 @@ fn background(queue: u64) -> Case {
                 Flow::new(Kind::Ours(Algorithm::Background), 0),
                 Flow::new(Kind::Ours(Algorithm::Cubic), 500 * seed),
             ],
+            absence: None,
             time: seconds(40.0),
         }),
         judge: Box::new(|seen| vec![seen.rate(1, 10.0, 40.0) / 1e8, seen.used(10.0, 40.0)]),
@@ -228,6 +246,7 @@ fn short_queue(loss: f64) -> Case {
         setup: Box::new(move |seed| Setup {
             path: path(2, 460, 10, seed).with_loss(loss),
             flows: vec![Flow::new(OURS, 0)],
+            absence: None,
             time: seconds(60.0),
         }),
         judge: Box::new(|seen| {
@@ -259,6 +278,7 @@ fn start() -> Vec<Case> {
             setup: Box::new(move |seed| Setup {
                 path: path(1000, 200, 50, seed).with_loss(loss),
                 flows: vec![Flow::new(kind, 0)],
+                absence: None,
                 time: seconds(3.0),
             }),
             judge: Box::new(|seen| {
@@ -275,6 +295,7 @@ fn start() -> Vec<Case> {
             setup: Box::new(move |seed| Setup {
                 path: path(250, 600, 600, seed),
                 flows: vec![Flow { bytes: 100_000_000, ..Flow::new(kind, 0) }],
+                absence: None,
                 time: seconds(8.0),
             }),
             judge: Box::new(|seen| {
@@ -289,6 +310,7 @@ fn start() -> Vec<Case> {
         setup: Box::new(move |seed| Setup {
             path: path(100, 200, 50, seed),
             flows: vec![Flow::new(Kind::Remembering(long), 0)],
+            absence: None,
             time: seconds(5.0),
         }),
         judge: Box::new(|seen| vec![seen.used(2.0, 5.0), seen.drop_share(0.0, 5.0) * 100.0]),

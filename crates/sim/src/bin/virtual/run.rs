@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use path::PathConfig;
-use sim::{Bbr, Datagram, Endless, Faults, Node, World};
+use sim::{Absence, Bbr, Busy, Datagram, Endless, Faults, Node, World};
 use transport::Config;
 use transport::cc::{Algorithm, Remembered};
 use units::Instant;
@@ -19,7 +19,7 @@ const PACKET: f64 = 1500.0;
 const HEADERS: f64 = 28.0;
 
 /// Who sends.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     Ours(Algorithm),
     Remembering(Remembered),
@@ -111,6 +111,8 @@ pub struct Setup {
     pub path: PathConfig,
     pub flows: Vec<Flow>,
     pub time: Duration,
+    /// How the hosts of our flows are away.
+    pub absence: Option<Absence>,
 }
 
 /// What was seen after each [`STEP`].
@@ -146,6 +148,13 @@ impl Setup {
             let pair = if flow.asks { pair.map(Endless::asking) } else { pair };
             ends.extend(pair.map(|end| End::Ours(Box::new(end))));
         }
+        let busy = |(number, end): (usize, End)| {
+            // The rivals are a kernel's.
+            let rival = [Kind::Bbr, Kind::Ours(Algorithm::Cubic)].contains(&self.flows[number / 2].kind);
+            let seed = self.path.seed * 1000 + number as u64;
+            Busy::new(end, self.absence.filter(|_| !rival), seed)
+        };
+        let ends = ends.into_iter().enumerate().map(busy).collect();
         let mut world = World::of(&self.path, Faults::default(), ends);
         let rate = self.path.forward.rate.as_bits_per_sec() as f64;
         let mut seen = Seen { arrived: vec![], read: vec![], queue: vec![], drops: vec![], rate };
@@ -154,8 +163,8 @@ impl Setup {
         for look in 1..=looks {
             world.run_until(STEP, |_| false);
             let far = world.hosts.iter_mut().skip(1).step_by(2);
-            seen.arrived.push(far.map(End::arrived).collect());
-            seen.read.push(world.hosts[1].read());
+            seen.arrived.push(far.map(|end: &mut Busy<End>| end.node.arrived()).collect());
+            seen.read.push(world.hosts[1].node.read());
             seen.queue.push(world.queued().0 as f64 * 8.0 / rate);
             seen.drops.push(world.queue_drops());
             if look % every == 0 {
@@ -167,12 +176,12 @@ impl Setup {
 }
 
 impl Seen {
-    fn tell(&self, look: usize, every: usize, hosts: &mut [End]) {
+    fn tell(&self, look: usize, every: usize, hosts: &mut [Busy<End>]) {
         let (to, from) = (look as f64 * 0.01, (look - every) as f64 * 0.01);
         let (queue, drops) = (self.queue[look - 1] * 1e3, self.dropped(from, to));
         eprint!("{to:7.2} queue {queue:6.2} ms, {drops:4} dropped");
         for (flow, host) in hosts.iter_mut().step_by(2).enumerate() {
-            eprint!(" | {:7.2} {}", self.rate(flow, from, to) / 1e6, host.said());
+            eprint!(" | {:7.2} {}", self.rate(flow, from, to) / 1e6, host.node.said());
         }
         eprintln!();
     }

@@ -49,11 +49,15 @@ const BLIND_ROUNDS: u32 = 2;
 const SHRINKS: f64 = 0.1;
 /// See [`SHRINKS`].
 const STUCK_ROUNDS: u32 = 3;
+/// A queue that grows so many times while it is drained is filled by somebody who starts.
+const SURGE: f64 = 1.25;
 /// A queue that is long again so few rounds after it fell, without having been gone, and so often
 /// in a row, is filled by somebody.
 const RELAPSE_ROUNDS: u32 = 8;
 /// See [`RELAPSE_ROUNDS`].
 const RELAPSES: u32 = 3;
+/// This part of a queue that is drained is taken for none.
+const NEARLY_GONE: u32 = 3;
 /// The share of what we have that we give others at once, at most.
 const MOST_GIVEN: f64 = 0.2;
 /// Rounds over which the usual queue is taken.
@@ -106,6 +110,8 @@ struct Drain {
     rounds: u32,
     stuck: u32,
     queue: Duration,
+    /// The longest queue since it began.
+    peak: Duration,
 }
 
 /// What rounds in a row, none of which was held back, have settled, and in which time.
@@ -183,13 +189,18 @@ impl Calm {
         if self.drain.is_none() && long && model.queued > 1 {
             let soon = self.drained.is_some_and(|at| self.rounds < at + RELAPSE_ROUNDS);
             self.relapses = if soon { self.relapses + 1 } else { 0 };
-            self.drain = Some(Drain { share: model.share, rounds: 0, stuck: 0, queue });
+            let share = model.share;
+            self.drain = Some(Drain { share, rounds: 0, stuck: 0, queue, peak: queue });
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
         }
         if self.drain.is_some() && queue < model.path.target() / 2 {
             (self.drain, self.drained) = (None, None);
+        }
+        // Whose host is busy seldom sees the queue when it is shortest.
+        if queue < self.most_queue(model) / NEARLY_GONE {
+            self.drained = None;
         }
         round.is_some_and(|round| self.end_round(model, round))
     }
@@ -276,6 +287,11 @@ impl Calm {
         drain.rounds += 1;
         if drain.rounds > BLIND_ROUNDS && queue < most / 2 {
             self.give_up_drain(model);
+            return false;
+        }
+        if queue > drain.peak.mul_f64(SURGE) {
+            // Somebody has come, and his start fills the queue: what he sees now, he drains too.
+            (drain.rounds, drain.stuck, drain.peak, drain.queue) = (0, 0, queue, queue);
             return false;
         }
         let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);

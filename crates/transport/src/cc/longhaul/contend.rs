@@ -18,6 +18,8 @@ use super::model::{Model, Round};
 const MIN_WINDOW: f64 = 4.0;
 /// The pace, in windows a round trip.
 const PACING_GAIN: f64 = 1.1;
+/// Who was pushed out comes back with this part of the link.
+pub(super) const COME_BACK: f64 = 0.5;
 /// How long the window rests.
 const WATCH: Duration = Duration::from_secs(1);
 /// Who gets so much of the link, for so many rounds, is alone.
@@ -40,6 +42,8 @@ pub(super) struct Contend {
     soon: u32,
     watch: Option<Watch>,
     alone: u32,
+    /// The queue has not been full yet since we contend.
+    first: bool,
 }
 
 #[derive(Debug)]
@@ -68,6 +72,7 @@ impl Contend {
             soon: 0,
             watch: None,
             alone: 0,
+            first: true,
         }
     }
 
@@ -116,6 +121,11 @@ impl Contend {
         self.reduced_at = now;
         // Without fast convergence, which is for flows that stay here: ours converge when calm.
         self.curve = Curve::default();
+        if core::mem::take(&mut self.first) {
+            // Only now is it known how much the path holds.
+            let owed = model.link() * COME_BACK / 8.0 * rtt / model.packet.0 as f64;
+            self.window = self.window.max(owed);
+        }
         self.window = self.curve.reduced(self.window).max(MIN_WINDOW);
         // CUBIC comes back to where it was after the cube root of 0.75 W seconds, Reno with
         // CUBIC's factor after 0.57 W round trips.

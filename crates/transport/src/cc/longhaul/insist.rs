@@ -13,10 +13,12 @@ use super::model::{Model, Round};
 const ROUNDS: usize = 10;
 /// Factors of the pace, each for a round.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// The most of the link that we insist on: somewhat more than half, for some of it is lost.
+const OWED: f64 = 0.55;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
-/// Others who leave us so much of the link, for so many rounds, do heed loss.
-const GIVE_WAY: (f64, u32) = (0.72, 8);
+/// After so many rounds without a queue the others have given way, or left.
+const GIVE_WAY: u32 = 8;
 /// After so long, look again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -52,22 +54,24 @@ impl Insist {
             self.best.pop_front();
         }
         self.best.push_back(core::mem::take(&mut self.rate));
-        let (share, rounds) = GIVE_WAY;
-        self.gave_way = if model.share > share * model.link() { self.gave_way + 1 } else { 0 };
-        self.gave_way >= rounds || now >= self.until
+        let short = model.path.queue < model.path.target();
+        self.gave_way = if short { self.gave_way + 1 } else { 0 };
+        self.gave_way >= GIVE_WAY || now >= self.until
     }
 
-    fn best(&self) -> f64 {
-        self.best.iter().copied().fold(self.rate, f64::max)
+    /// No more than we are owed: who pushes harder pushes others out.
+    fn best(&self, model: &Model) -> f64 {
+        let best = self.best.iter().copied().fold(self.rate, f64::max);
+        best.min(model.link() * OWED)
     }
 
     /// The window in bytes.
     pub(super) fn window(&self, model: &Model) -> f64 {
-        IN_FLIGHT * self.best() / 8.0 * model.path.shortest().as_secs_f64()
+        IN_FLIGHT * self.best(model) / 8.0 * model.path.shortest().as_secs_f64()
     }
 
     /// The pace, in bits a second.
     pub(super) fn pace(&self, model: &Model) -> f64 {
-        model.compensated(self.best() * CYCLE[self.phase])
+        model.compensated(self.best(model) * CYCLE[self.phase])
     }
 }

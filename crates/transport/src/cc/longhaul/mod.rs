@@ -23,7 +23,7 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 use self::calm::Calm;
-use self::contend::{Contend, Finding};
+use self::contend::{COME_BACK, Contend, Finding};
 use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
@@ -40,8 +40,6 @@ const MIN_WINDOW: Bytes = Bytes::kib(16);
 const UNREPORTED: Bytes = Bytes::kib(32);
 /// The pace never falls below this.
 const MIN_RATE: Rate = Rate::from_bits_per_sec(64_000);
-/// Who was pushed out comes back with this part of the link.
-const COME_BACK: f64 = 0.5;
 
 /// How a flow stands to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
