@@ -77,6 +77,7 @@ pub fn all(rate: u64) -> Vec<Case> {
         cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
     }
     cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
+    cases.extend([25, 50, 100].map(after_cubic));
     for queue in [25, 50, 100] {
         for absence in [None, Some(BUSY)] {
             cases.push(rival("cubic", Kind::Ours(Algorithm::Cubic), queue, absence));
@@ -170,6 +171,41 @@ fn ours(rate: u64, rtt: u64, count: u64, absence: Option<Absence>) -> Case {
                 seen.used(converged, end),
                 seen.queue(0.5, converged, end) * 1e3,
                 seen.drop_share(converged, end) * 100.0,
+            ]
+        }),
+    }
+}
+
+/// Flows of ours that contended with one of CUBIC's until it ended, after some 15 s.
+fn after_cubic(queue: u64) -> Case {
+    Case {
+        part: "ours",
+        name: format!("4 after cubic, queue {queue} ms"),
+        figures: vec![
+            at_least("Jain", 0.9),
+            shown("later"),
+            at_least("used", 0.93),
+            shown("queue ms"),
+            at_most("drops %", 0.1),
+        ],
+        setup: Box::new(move |seed| {
+            let ours = (0..4).map(|flow| Flow { asks: true, ..Flow::new(OURS, flow * 100 * seed) });
+            let cubic = Flow { bytes: 40_000_000, ..Flow::new(Kind::Ours(Algorithm::Cubic), 50) };
+            Setup {
+                path: path(100, 50, queue, seed),
+                flows: ours.chain([cubic]).collect(),
+                absence: Some(BUSY),
+                time: seconds(60.0),
+            }
+        }),
+        judge: Box::new(|seen| {
+            let index = |from, to| jain(&seen.rates(from, to)[..4]);
+            vec![
+                index(30.0, 60.0),
+                index(50.0, 60.0),
+                seen.used(30.0, 60.0),
+                seen.queue(0.5, 30.0, 60.0) * 1e3,
+                seen.drop_share(30.0, 60.0) * 100.0,
             ]
         }),
     }

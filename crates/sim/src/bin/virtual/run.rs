@@ -150,7 +150,8 @@ impl Setup {
         }
         let busy = |(number, end): (usize, End)| {
             // The rivals are a kernel's.
-            let rival = [Kind::Bbr, Kind::Ours(Algorithm::Cubic)].contains(&self.flows[number / 2].kind);
+            let rival =
+                [Kind::Bbr, Kind::Ours(Algorithm::Cubic)].contains(&self.flows[number / 2].kind);
             let seed = self.path.seed * 1000 + number as u64;
             Busy::new(end, self.absence.filter(|_| !rival), seed)
         };

@@ -21,13 +21,13 @@ const PACING_GAIN: f64 = 1.1;
 /// Who was pushed out comes back with this part of the link.
 pub(super) const COME_BACK: f64 = 0.5;
 /// How long the window rests.
-const WATCH: Duration = Duration::from_secs(1);
+const WATCH: Duration = Duration::from_millis(3000);
 /// Who gets so much of the link, for so many rounds, is alone.
 const ALONE: (f64, u32) = (0.93, 6);
 /// Losses that come so many times faster than CUBIC's law makes them ...
 const TOO_SOON: f64 = 3.0;
 /// ... so often in a row are made by somebody who does not heed them.
-const TOO_OFTEN: u32 = 3;
+const TOO_OFTEN: u32 = 6;
 
 /// See the module.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ const ROUNDS: usize = 10;
 /// Factors of the pace, each for a round.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 /// The most of the link that we insist on: somewhat more than half, for some of it is lost.
-const OWED: f64 = 0.55;
+const OWED: f64 = 0.6;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
 /// After so many rounds without a queue the others have given way, or left.
 const GIVE_WAY: u32 = 8;
 /// After so long, look again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// See the module.
 #[derive(Debug)]
