@@ -27,7 +27,7 @@ const ALONE: (f64, u32) = (0.93, 6);
 /// Losses that come so many times faster than CUBIC's law makes them ...
 const TOO_SOON: f64 = 3.0;
 /// ... so often in a row are made by somebody who does not heed them.
-const TOO_OFTEN: u32 = 6;
+const TOO_OFTEN: u32 = 5;
 
 /// See the module.
 #[derive(Debug)]
@@ -113,11 +113,7 @@ impl Contend {
 
     fn reduce(&mut self, model: &Model, now: Instant) {
         let rtt = model.path.rtt().as_secs_f64();
-        if now < self.next_loss {
-            self.soon += 1
-        } else {
-            self.soon = 0
-        };
+        self.soon = if now < self.next_loss { self.soon + 1 } else { self.soon.saturating_sub(1) };
         self.reduced_at = now;
         // Without fast convergence, which is for flows that stay here: ours converge when calm.
         self.curve = Curve::default();
