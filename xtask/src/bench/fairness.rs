@@ -49,8 +49,9 @@ pub struct Args {
     /// Against whom: ours, cubic, bbr.
     #[arg(long, value_delimiter = ',', default_value = "ours,cubic,bbr")]
     rivals: Vec<String>,
-    /// Runs at a time, each over an emulator of its own: 100 Mbit/s need little of a machine.
-    #[arg(long, default_value_t = 2)]
+    /// Runs at a time, each over an emulator of its own. Sixteen ends of eight flows are busy threads:
+    /// with two runs on two processors they measure the scheduler too.
+    #[arg(long, default_value_t = 1)]
     together: usize,
     /// Where runs are recorded; what is there already is not run again.
     #[arg(long, default_value = "target/bench-fairness.jsonl")]

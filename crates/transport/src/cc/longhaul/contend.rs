@@ -24,10 +24,14 @@ pub(super) const COME_BACK: f64 = 0.5;
 const WATCH: Duration = Duration::from_millis(3000);
 /// Who gets so much of the link, for so many rounds, is alone.
 const ALONE: (f64, u32) = (0.93, 6);
-/// Losses that come so many times faster than CUBIC's law makes them ...
-const TOO_SOON: f64 = 3.0;
+/// Losses that come so many times sooner than CUBIC's law makes them ...
+const TOO_SOON: f64 = 2.0;
 /// ... so often in a row are made by somebody who does not heed them.
 const TOO_OFTEN: u32 = 5;
+
+/// Who is left with less than this part of the link, for so long, is not among flows that heed loss: so many
+/// of CUBIC's that each had less would be another matter, and rare.
+const STARVED: (f64, Duration) = (0.1, Duration::from_secs(4));
 
 /// See the module.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(super) struct Contend {
     alone: u32,
     /// The queue has not been full yet since we contend.
     first: bool,
+    /// Since then we have had too little.
+    starved: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -73,6 +79,7 @@ impl Contend {
             watch: None,
             alone: 0,
             first: true,
+            starved: None,
         }
     }
 
@@ -92,6 +99,9 @@ impl Contend {
                 return Some(Finding::Heedless);
             }
         }
+        if self.is_starved(model, sample.now) {
+            return Some(Finding::Heedless);
+        }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
         if ((before * 2) as f64) < self.window(model) {
             self.curve.on_idle(sample.now);
@@ -109,6 +119,15 @@ impl Contend {
         self.alone = if alone { self.alone + 1 } else { 0 };
         let watched = self.watch(model, sample.now, round);
         (watched || self.alone >= rounds).then_some(Finding::Calm)
+    }
+
+    fn is_starved(&mut self, model: &Model, now: Instant) -> bool {
+        let (part, patience) = STARVED;
+        if model.share >= part * model.link() {
+            self.starved = None;
+            return false;
+        }
+        now.since(*self.starved.get_or_insert(now)) >= patience
     }
 
     fn reduce(&mut self, model: &Model, now: Instant) {
