@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
+use serde::Serialize;
 use serde_json::json;
 use sim::papers::{self, Crossing, Judgement, Row};
 
@@ -100,7 +101,7 @@ fn seeds(row: &Row, options: &Reproduce) -> u32 {
 /// Says what is missing. The exit code, which is bad when nothing could be run as well.
 fn close(done: &[Done]) -> ExitCode {
     let missing = |words: &str, verdict: Verdict| {
-        let rows = done.iter().filter(|one| one.verdict() == verdict);
+        let rows = done.iter().filter(|one| one.verdict == verdict);
         let names: Vec<_> = rows.map(|one| one.name()).collect();
         if !names.is_empty() {
             tell!("longhaul: {words}: {}", names.join(", "));
@@ -108,9 +109,10 @@ fn close(done: &[Done]) -> ExitCode {
         names.is_empty()
     };
     missing("NOT RUN, for what is told above", Verdict::NotRun);
+    let whole = missing("BROKE, for what is told above", Verdict::Broke);
     let all = missing("not reproduced", Verdict::Missed);
-    let any = done.iter().any(|one| one.verdict() != Verdict::NotRun);
-    if all && any { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let any = done.iter().any(|one| one.verdict != Verdict::NotRun);
+    if whole && all && any { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A row, and what came of it.
@@ -118,14 +120,19 @@ struct Done {
     row: &'static Row,
     seeds: u32,
     took: Duration,
-    /// Or why it could not be run here.
-    judged: Result<Judgement, String>,
+    verdict: Verdict,
+    /// Of a row that was not run to its end: nothing but the reason.
+    judgement: Judgement,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 enum Verdict {
     Reproduced,
     Missed,
+    /// A run of it failed: nothing is known of the row.
+    Broke,
+    /// This machine lacks something that it needs.
     NotRun,
 }
 
@@ -139,28 +146,28 @@ impl Done {
     ) -> Self {
         let seeds = seeds(row, options);
         let start = net::clock::now();
-        let judged = match bench {
+        let bench = match bench {
             None => Ok(None),
             Some(Ok(bench)) => bench.check(row).map(|()| Some(bench)),
             Some(Err(reason)) => Err(reason.clone()),
         };
-        let judged = judged.map(|bench| {
+        let judged = bench.map_err(|reason| (Verdict::NotRun, reason)).and_then(|bench| {
             let cross = |crossing: &Crossing, seed: u64| match bench {
                 Some(bench) => bench.cross(crossing, seed),
                 None => Err("there is nothing to cross".to_owned()),
             };
             let jobs = options.jobs.map(usize::from);
-            row.reproduce(seeds, jobs, cross, || bar.inc(1))
+            let judged = row.reproduce(seeds, jobs, cross, || bar.inc(1));
+            judged.map_err(|reason| (Verdict::Broke, reason))
         });
-        Self { row, seeds, took: net::clock::now().since(start), judged }
-    }
-
-    fn verdict(&self) -> Verdict {
-        match &self.judged {
-            Ok(judgement) if judgement.passed => Verdict::Reproduced,
-            Ok(_) => Verdict::Missed,
-            Err(_) => Verdict::NotRun,
-        }
+        let (verdict, judgement) = match judged {
+            Ok(judgement) if judgement.passed => (Verdict::Reproduced, judgement),
+            Ok(judgement) => (Verdict::Missed, judgement),
+            Err((verdict, reason)) => {
+                (verdict, Judgement { reason: Some(reason), ..Judgement::default() })
+            }
+        };
+        Self { row, seeds, took: net::clock::now().since(start), verdict, judgement }
     }
 
     /// What both halves of a row of the papers' table are told apart by.
@@ -169,32 +176,20 @@ impl Done {
         format!("{}{half}", self.row.id)
     }
 
-    fn figures(&self) -> &[String] {
-        match &self.judged {
-            Ok(judgement) => &judgement.figures,
-            Err(_) => &[],
-        }
-    }
-
-    /// Why it was not reproduced, or not run.
-    fn reason(&self) -> Option<&String> {
-        self.judged.as_ref().map_or_else(Some, |judgement| judgement.reason.as_ref())
-    }
-
     fn show(&self) {
-        let row = self.row;
-        say!("{}: {} ({:.0} s)", self.name(), self.verdict().words(), self.took.as_secs_f64());
+        let Self { row, judgement, .. } = self;
+        say!("{}: {} ({:.0} s)", self.name(), self.verdict.words(), self.took.as_secs_f64());
         say!("  experiment  {}", row.experiment);
         say!("  paper       {}", row.paper);
         say!("  criterion   {}", row.criterion);
         row.assumptions.iter().for_each(|assumption| say!("  assumed     {assumption}"));
-        self.figures().iter().for_each(|figure| say!("  ours        {figure}"));
-        self.reason().iter().for_each(|reason| say!("  why         {reason}"));
+        judgement.figures.iter().for_each(|figure| say!("  ours        {figure}"));
+        judgement.reason.iter().for_each(|reason| say!("  why         {reason}"));
         say!("");
     }
 
     fn object(&self) -> serde_json::Value {
-        let row = self.row;
+        let Self { row, verdict, judgement, .. } = self;
         json!({
             "event": "row",
             "id": row.id,
@@ -203,10 +198,11 @@ impl Done {
             "paper": row.paper,
             "criterion": row.criterion,
             "assumptions": row.assumptions,
-            "figures": self.figures(),
-            "run": self.judged.is_ok(),
-            "reproduced": self.verdict() == Verdict::Reproduced,
-            "reason": self.reason(),
+            "figures": judgement.figures,
+            "verdict": verdict,
+            "run": *verdict != Verdict::NotRun,
+            "reproduced": *verdict == Verdict::Reproduced,
+            "reason": judgement.reason,
             "seeds": self.seeds,
             "seconds": self.took.as_secs_f64(),
         })
@@ -218,6 +214,7 @@ impl Verdict {
         match self {
             Self::Reproduced => "reproduced",
             Self::Missed => "NOT REPRODUCED",
+            Self::Broke => "BROKE",
             Self::NotRun => "NOT RUN",
         }
     }

@@ -35,17 +35,13 @@ fn anchor(one: &Done) -> String {
 }
 
 fn verdict(one: &Done) -> Markup {
-    let verdict = one.verdict();
-    let class = if verdict == Verdict::Reproduced { "good" } else { "bad" };
-    html! { span class=(class) { (verdict.words()) } }
+    let class = if one.verdict == Verdict::Reproduced { "good" } else { "bad" };
+    html! { span class=(class) { (one.verdict.words()) } }
 }
 
 fn section(one: &Done) -> anyhow::Result<Markup> {
-    let Done { row, seeds, took, judged } = one;
-    let charts = match judged {
-        Ok(judgement) => report::charts(&judgement.plots)?,
-        Err(_) => html! {},
-    };
+    let Done { row, seeds, took, judgement, .. } = one;
+    let charts = report::charts(&judgement.plots)?;
     let only = if row.is_emulated() { "emulated" } else { "simulated" };
     Ok(html! {
         h2 id=(anchor(one)) { (one.name()) ": " (verdict(one)) }
@@ -56,11 +52,11 @@ fn section(one: &Done) -> anyhow::Result<Markup> {
             @if !row.assumptions.is_empty() {
                 dt { "Assumed" } dd { ul { @for line in row.assumptions { li { (line) } } } }
             }
-            @if !one.figures().is_empty() {
+            @if !judgement.figures.is_empty() {
                 dt { "Ours, medians of " (seeds) " seed" @if *seeds > 1 { "s" } }
-                dd { pre { @for line in one.figures() { (line) "\n" } } }
+                dd { pre { @for line in &judgement.figures { (line) "\n" } } }
             }
-            @if let Some(reason) = one.reason() { dt { "Why" } dd { (reason) } }
+            @if let Some(reason) = &judgement.reason { dt { "Why" } dd { (reason) } }
         }
         (charts)
         p {

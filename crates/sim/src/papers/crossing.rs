@@ -130,9 +130,9 @@ impl Crossing {
             Load::Fetch(Fetch { slow: Some(_), .. }) => &["ip", "timeout", "tc", "ss", "awk"],
             Load::Fetch(_) => &["ip", "timeout"],
             Load::Pair(Pair { task, .. }) => match task {
-                Task::Send(..) => &["ip", "tc", "nft", "iperf3"],
-                Task::Web(_) => &["ip", "tc", "nft", "curl", "nginx"],
-                Task::Ftp(_) => &["ip", "tc", "nft", "curl", "vsftpd"],
+                Task::Send(..) => &["ip", "tc", "nft", "timeout", "setpriv", "iperf3"],
+                Task::Web(_) => &["ip", "tc", "nft", "timeout", "setpriv", "curl", "nginx"],
+                Task::Ftp(_) => &["ip", "tc", "nft", "timeout", "setpriv", "curl", "vsftpd"],
             },
         }
     }

@@ -104,11 +104,6 @@ impl Judgement {
         Self { passed: true, ..Self::default() }
     }
 
-    /// One of a row that could not be run to its end.
-    pub(super) fn failed(reason: String) -> Self {
-        Self { reason: Some(reason), ..Self::default() }
-    }
-
     /// Shows a figure that the criterion does not ask about.
     pub(super) fn tell(&mut self, figure: String) {
         self.figures.push(figure);

@@ -1,10 +1,11 @@
 //! Rows across the emulator: each run has a lab of its own, and real programs in it.
 //!
 //! `fetch` is a file that `longhaul cp` fetches, `hosts` two networks with a path between them,
-//! `programs` what their hosts run.
+//! `programs` what their hosts run, and `leftovers` sees that nothing stays when this is interrupted.
 
 mod fetch;
 mod hosts;
+mod leftovers;
 mod programs;
 
 use std::fs::{self, File};
@@ -24,6 +25,7 @@ use units::{Bytes, Rate};
 
 use crate::demo::Folder;
 use crate::keys;
+use leftovers::Leftovers;
 
 /// What is fetched for as long as it is measured; few paths carry it whole.
 const LARGE: (&str, Bytes) = ("large", Bytes::mib(256));
@@ -37,6 +39,7 @@ const LOOK: u32 = 3;
 /// Where rows are run.
 pub struct Bench {
     folder: Folder,
+    _leftovers: Leftovers,
     program: PathBuf,
     quick: bool,
 }
@@ -52,8 +55,10 @@ impl Bench {
         emulator::init()?;
         let path = PathConfig::new(Rate::from_bits_per_sec(1_000_000), Duration::ZERO);
         Lab::start(&path, &LabOptions::default())?;
-        let bench =
-            Self { folder: Folder::with_room(ROOM)?, program: std::env::current_exe()?, quick };
+        let folder = Folder::with_room(ROOM)?;
+        let leftovers = Leftovers::of(folder.path()).context("cannot start sh")?;
+        let program = std::env::current_exe()?;
+        let bench = Self { folder, _leftovers: leftovers, program, quick };
         keys::write_shared(&bench.key())?;
         // Servers that are nobody read in it.
         fs::set_permissions(bench.folder.path(), fs::Permissions::from_mode(0o755))?;

@@ -112,10 +112,10 @@ fn mean(rates: &[f64], counted: usize) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// A program that is ended when it takes far too long.
+/// A program that is ended when it takes far too long, or `timeout` is gone, which ends with us.
 fn limited(host: &Namespace, program: &str) -> Command {
     let mut command = host.command("timeout");
-    command.args(["-k", "5", PATIENCE, program]);
+    command.args(["-k", "5", PATIENCE, "setpriv", "--pdeathsig", "KILL", program]);
     command
 }
 
