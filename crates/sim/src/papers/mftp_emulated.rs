@@ -113,6 +113,8 @@ const ERROR_RTTS: [u64; 3] = [50, 200, 500];
 const SLOW: u64 = WINDOW.0 * 8;
 /// Mbit/s of payload that are asked for.
 const TARGETS: [u64; 2] = [5, 12];
+/// How far from it they may be.
+const WITHIN: f64 = 0.1;
 
 fn striped(rtt: u64, count: usize, window: (u64, u64), times: (u64, u64)) -> Crossing {
     Crossing::striped(with_rtt(preset("mftp-atm"), ms(rtt)), count, window, times)
@@ -165,7 +167,7 @@ fn judge_assigned(seen: &Seen<Crossed>) -> Judgement {
 
 fn automatic() -> Vec<Crossing> {
     let run = |target: u64| {
-        striped(200, 1, WINDOW, (4, 60)).changed(|fetch| {
+        striped(RTTS[0], 1, WINDOW, (4, 60)).changed(|fetch| {
             fetch.cp = format!("--transport tcp --streams equation --target-rate {target}mbit");
             fetch.twice = true;
         })
@@ -174,16 +176,20 @@ fn automatic() -> Vec<Crossing> {
 }
 
 fn judge_automatic(seen: &Seen<Crossed>) -> Judgement {
-    let mut judgement = Judgement::new();
+    let (mut judgement, mut reasons) = (Judgement::new(), Vec::new());
     for (at, target) in TARGETS.into_iter().enumerate() {
-        for (time, when) in ["at first", "then"].into_iter().enumerate() {
-            let rate = seen.spread(at, |crossed| crossed.rates[time] / 1e6);
-            judgement.near(&format!("{when}, Mbit/s"), rate, target as f64, 0.1);
-        }
         let streams = |time: usize, when: usize| {
             seen.median(at, |crossed| crossed.streams[time][when] as f64)
         };
+        for (time, when) in ["at first", "then"].into_iter().enumerate() {
+            let rate = seen.spread(at, |crossed| crossed.rates[time] / 1e6);
+            judgement.near(&format!("{when}, Mbit/s"), rate, target as f64, WITHIN);
+            reasons.extend(why_off(rate.median, target as f64, streams(time, 1)));
+        }
         let [early, most, stored] = [streams(0, 0), streams(0, 1), streams(1, 0)];
+        if stored < most {
+            reasons.push(format!("the second run had {stored} connections at first, not {most}"));
+        }
         judgement.ask(
             most > 0.0 && stored >= most,
             format!(
@@ -191,9 +197,64 @@ fn judge_automatic(seen: &Seen<Crossed>) -> Judgement {
             ),
         );
     }
-    judgement.because(
-        "The side that fetches decides on the number, and goes by what its own kernel may send: ten segments \
-         at first, 14,600 bytes, where the sender's windows are of 23,360. Of the correction k it learns \
-         nothing above 1, so more connections are opened than the target needs.",
-    )
+    judgement.because(&reasons.join("; "))
+}
+
+/// Why so many connections at most missed a target, if they did; rates in Mbit/s.
+fn why_off(rate: f64, target: f64, connections: f64) -> Option<String> {
+    let (window, segment) = WINDOW;
+    let one = (window / segment * segment) as f64 * 8.0 / (RTTS[0] as f64 * 1e3);
+    let (needed, share) = ((target / one).ceil(), 100.0 * rate / (connections * one));
+    let of = format!("{rate:.1} Mbit/s of {target} by {connections} connections");
+    match rate / target - 1.0 {
+        off if off > WITHIN && connections > needed => {
+            Some(format!("{of}, which are more than the {needed} of equation 2"))
+        }
+        off if off < -WITHIN && connections < needed => {
+            Some(format!("{of}, which are fewer than the {needed} of equation 2"))
+        }
+        off if off.abs() > WITHIN => {
+            Some(format!("{of}, which reached {share:.0}% of what their windows allow"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_what_was_measured() {
+        let judged = |rates: [f64; 2], streams: u64| {
+            let crossed = |rate: f64, most: u64, stored: u64| Crossed {
+                rates: vec![rate * 1e6; 2],
+                streams: vec![[1, most], [stored, most]],
+                ..Crossed::default()
+            };
+            let crossed = vec![crossed(rates[0], streams, streams), crossed(rates[1], 13, 13)];
+            judge_automatic(&Seen::new(crossed, 2))
+        };
+        assert_eq!(judged([5.2, 12.1], 6).reason, None);
+        for (rates, streams, words) in [
+            ([6.3, 12.0], 7, "6.3 Mbit/s of 5 by 7 connections, which are more than the 6"),
+            ([3.5, 12.0], 4, "by 4 connections, which are fewer than the 6"),
+            ([3.5, 12.0], 6, "which reached 62% of what their windows allow"),
+            ([5.2, 9.0], 6, "9.0 Mbit/s of 12 by 13 connections, which reached 74%"),
+        ] {
+            let judgement = judged(rates, streams);
+            let reason = judgement.reason.unwrap();
+            assert!(!judgement.passed && reason.contains(words), "{reason}");
+        }
+        let forgotten =
+            Crossed { rates: vec![5e6, 5e6], streams: vec![[1, 6], [1, 6]], ..Crossed::default() };
+        let whole = Crossed {
+            rates: vec![12e6, 12e6],
+            streams: vec![[1, 13], [13, 13]],
+            ..Crossed::default()
+        };
+        let judgement = judge_automatic(&Seen::new(vec![forgotten, whole], 2));
+        let reason = judgement.reason.unwrap();
+        assert_eq!(reason, "the second run had 1 connections at first, not 6");
+    }
 }
