@@ -13,6 +13,8 @@
 
 use units::SeqNo;
 
+use crate::count::System;
+
 /// Bytes in front of each payload.
 pub const HEADER_LEN: usize = 16;
 
@@ -21,7 +23,7 @@ pub const HEADER_LEN: usize = 16;
 pub const MAX_PAYLOAD: usize = 32 << 10;
 
 /// Bytes of an [`Ack`].
-pub const ACK_LEN: usize = 36;
+pub const ACK_LEN: usize = 60;
 
 const DATA: u8 = 0;
 const ACK: u8 = 1;
@@ -130,6 +132,8 @@ pub struct Ack {
     /// The round-trip time that this end sees by echoes, and the least of it, in microseconds; 0 when
     /// it asks for none.
     pub echoed: [u32; 2],
+    /// What this end, as the one that sends, has learnt of the way to the other; zeros for nothing.
+    pub system: Option<System>,
 }
 
 impl Ack {
@@ -143,19 +147,23 @@ impl Ack {
         for (place, number) in [self.wish, smoothed, least].into_iter().enumerate() {
             bytes[24 + 4 * place..][..4].copy_from_slice(&number.to_be_bytes());
         }
+        let system = self.system.map_or([0; 3], System::numbers);
+        for (place, number) in system.into_iter().enumerate() {
+            bytes[36 + 8 * place..][..8].copy_from_slice(&number.to_be_bytes());
+        }
         bytes
     }
 
     /// Reads it; anything means something.
     pub fn decode(bytes: &[u8; ACK_LEN]) -> Self {
-        let number = |place: usize| {
-            u64::from_be_bytes(*bytes[8 * place..].first_chunk().expect("three fit"))
-        };
+        let large = |at: usize| u64::from_be_bytes(*bytes[at..].first_chunk().expect("it fits"));
         let small = |place: usize| {
             u32::from_be_bytes(*bytes[24 + 4 * place..].first_chunk().expect("three fit"))
         };
-        let [received, through, limit] = [0, 1, 2].map(number);
-        Self { received, through, limit, wish: small(0), echoed: [1, 2].map(small) }
+        let [received, through, limit] = [0, 8, 16].map(large);
+        let (wish, echoed) = (small(0), [1, 2].map(small));
+        let system = System::from_numbers([36, 44, 52].map(large));
+        Self { received, through, limit, wish, echoed, system }
     }
 }
 
@@ -198,12 +206,15 @@ mod tests {
         fn headers_and_acknowledgements_survive_the_wire(
             number in 0..u64::MAX, length in 0..=MAX_PAYLOAD,
             received: u64, through: u64, limit: u64, wish: u32, echoed: [u32; 2],
+            known: bool, k in 1..u16::MAX, window: u64, rtt: u32,
         ) {
             let data = Header::Data { number: SeqNo(number), length };
             for header in [data, Header::Ack, Header::Leave, Header::Reset] {
                 prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             }
-            let ack = Ack { received, through, limit, wish, echoed };
+            let rtt = core::time::Duration::from_micros(rtt.into());
+            let system = known.then_some(System { k, window: units::Bytes(window), rtt });
+            let ack = Ack { received, through, limit, wish, echoed, system };
             prop_assert_eq!(Ack::decode(&ack.encode()), ack);
         }
     }

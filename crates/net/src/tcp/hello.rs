@@ -29,7 +29,7 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(8);
 /// Names the protocol in clear, so that a peer of another kind is told from one with another key.
 const MAGIC: [u8; 3] = *b"LHT";
 /// The one version there is.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Stands in the place of the pattern.
 const WHO: u8 = 0;
 /// Binds the handshake to TCP: one recorded on UDP is worth nothing here, nor the other way.

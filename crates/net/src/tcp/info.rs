@@ -28,7 +28,7 @@ pub struct Stats {
     pub connected: usize,
     /// How many it should have, as its policy and the other side's saw it last.
     pub target: usize,
-    /// What its policy learnt of the destination, if that is one that does and this side sends.
+    /// What the policy of the side that sends learnt of the destination, if it is one that does.
     pub system: Option<System>,
     /// The smallest round-trip time any connection saw; `None` before the first sample.
     pub rtt_min: Option<Duration>,

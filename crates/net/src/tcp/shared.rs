@@ -58,6 +58,7 @@ impl Shared {
             most: 0,
             target: 0,
             system: None,
+            their_system: None,
             heard: false,
             settled: false,
             begun: 0,
@@ -180,7 +181,7 @@ impl Shared {
             connections: state.most,
             connected: state.lanes.len(),
             target: state.target,
-            system: state.system,
+            system: state.system.or(state.their_system),
             ..Stats::collect(&sockets, gone)
         }
     }
@@ -354,6 +355,7 @@ impl Shared {
         let state = &mut *self.lock();
         state.scatter.confirm(clock::now(), id, ack)?;
         (state.their_wish, state.their_echoed) = (ack.wish, ack.echoed);
+        state.their_system = ack.system.or(state.their_system);
         if state.scatter.queued() <= MAX_QUEUED / 2 || state.scatter.is_confirmed() {
             wake(&mut state.writer);
         }

@@ -31,8 +31,9 @@ pub(super) struct State {
     /// The most lanes there were at a time, and how many there should be.
     pub(super) most: usize,
     pub(super) target: usize,
-    /// What the policy learnt.
+    /// What the policy learnt, and the other side's.
     pub(super) system: Option<System>,
+    pub(super) their_system: Option<System>,
     /// Whether the other side left a lane although this side has everything: then it has, too.
     pub(super) heard: bool,
     /// Whether the other side certainly has: it closed a lane over which it was told the last.
@@ -109,11 +110,12 @@ impl State {
         let news = lane.received > lane.told.received
             || limit - lane.told.limit >= step
             || self.wish != lane.told.wish
+            || self.system != lane.told.system
             || (over && lane.told.through < self.gather.through());
         if news && !(lane.left && lane.peer_left) {
             let (received, through) = (lane.received, self.gather.through());
-            let (wish, echoed) = (self.wish, self.echoed);
-            lane.told = Ack { received, through, limit, wish, echoed };
+            let (wish, echoed, system) = (self.wish, self.echoed, self.system);
+            lane.told = Ack { received, through, limit, wish, echoed, system };
             return Some(Next::Ack(lane.told));
         }
         if over {

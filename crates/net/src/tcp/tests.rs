@@ -610,6 +610,32 @@ async fn a_choice_goes_by_its_policy_and_keeps_to_what_there_is() {
     assert_eq!([2, 3, 4, 5].map(|seconds| bounded.decide(at(seconds))), [2, 3, 4, 4]);
 }
 
+/// Who fetches has no window of its own that matters: it hears of the sender's.
+#[tokio::test]
+async fn what_a_sender_learns_who_fetches_can_store() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let socket = Arc::new(TcpStream::connect(address).await.unwrap());
+    let [sender, fetcher] = [(); 2].map(|()| shared::Shared::new(address, Bytes::mib(4)));
+    let lanes = [&sender, &fetcher].map(|shared| shared.join(&socket).unwrap());
+    let system = System { k: 970, window: Bytes(23_360), rtt: Duration::from_millis(200) };
+    let cx = Context::from_waker(Waker::noop());
+    let mut tell = |learnt| {
+        sender.learn(learnt);
+        while let Poll::Ready(next) = sender.poll_next(&cx, lanes[0]) {
+            let Next::Ack(ack) = next else { panic!("there is nothing else to say") };
+            fetcher.confirm(lanes[1], &Ack::decode(&ack.encode())).unwrap();
+        }
+        fetcher.stats(Duration::ZERO).system
+    };
+    assert_eq!(tell(None), None);
+    assert_eq!(tell(Some(system)), Some(system));
+    let other = System { k: 1000, ..system };
+    assert_eq!([tell(Some(other)), tell(None)], [Some(other); 2], "it stays known");
+    fetcher.learn(Some(system));
+    assert_eq!(fetcher.stats(Duration::ZERO).system, Some(system), "it sends itself, too");
+}
+
 /// Whichever side sends, its controller goes by them.
 #[tokio::test]
 async fn what_echoes_tell_a_client_its_server_knows() {

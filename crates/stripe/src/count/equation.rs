@@ -10,8 +10,14 @@ use super::{Controller, Sample};
 const GAIN: f64 = 0.25;
 /// What k can be: 1 is all that the windows allow.
 const RANGE: core::ops::RangeInclusive<f64> = 0.05..=1.0;
-/// A measurement of k covers so many round trips.
+/// What one measurement of it may show: whole records are confirmed, not bytes, so that it comes out too
+/// high as often as too low. Held to 1, all of them together would be too low.
+const MEASURED: core::ops::RangeInclusive<f64> = 0.05..=2.0;
+/// So many round trips pass before the windows of new connections have opened, and what they send is
+/// confirmed; so many a measurement of k covers as well,
 const ROUND_TRIPS: u32 = 2;
+/// which takes so long at least.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// As many connections as a target rate needs, by what each may have on its way (W'), the round-trip
 /// time (D) and the *system parameter* k: the share of N W' / D that is reached. The paper measured
@@ -21,9 +27,23 @@ const ROUND_TRIPS: u32 = 2;
 pub struct Equation {
     target: Rate,
     k: f64,
-    since: Option<(Instant, Bytes)>,
+    /// What was asked for last.
+    count: usize,
+    period: Option<Period>,
     /// The window and round-trip time of the last measurement of k.
     measured: Option<(Bytes, Duration)>,
+}
+
+/// A measurement of k.
+#[derive(Debug)]
+struct Period {
+    /// That may be yet to come.
+    start: Instant,
+    last: Instant,
+    delivered: Bytes,
+    connections: usize,
+    /// Bits that all windows that there were allowed by now.
+    ideal: f64,
 }
 
 /// What the equation needs to know of a destination: the paper stores it for the next time.
@@ -43,15 +63,29 @@ impl System {
         let one = by_window(self.window, self.rtt) * f64::from(self.k) / THOUSAND;
         count(target, one).unwrap_or(1)
     }
+
+    /// The wire form: k, bytes and microseconds.
+    pub(crate) fn numbers(self) -> [u64; 3] {
+        let rtt = u64::try_from(self.rtt.as_micros()).unwrap_or(u64::MAX);
+        [self.k.into(), self.window.0, rtt]
+    }
+
+    /// Reads it; `None` where k is none.
+    pub(crate) fn from_numbers([k, window, rtt]: [u64; 3]) -> Option<Self> {
+        let k = u16::try_from(k).ok().filter(|&k| k > 0)?;
+        Some(Self { k, window: Bytes(window), rtt: Duration::from_micros(rtt) })
+    }
 }
 
 const THOUSAND: f64 = 1000.0;
 
 impl Equation {
-    /// For this rate of payload, with what is known of k in thousandths; 0 for nothing.
-    pub fn new(target: Rate, k: u16) -> Self {
+    /// For this rate of payload, with so many connections at first, and what is known of k in
+    /// thousandths; 0 for nothing.
+    pub fn new(target: Rate, first: u16, k: u16) -> Self {
         let k = if k > 0 { f64::from(k) / THOUSAND } else { 1.0 };
-        Self { target, k: k.clamp(*RANGE.start(), *RANGE.end()), since: None, measured: None }
+        let (k, count) = (k.clamp(*RANGE.start(), *RANGE.end()), usize::from(first.max(1)));
+        Self { target, k, count, period: None, measured: None }
     }
 
     /// The system parameter as it is known now.
@@ -59,25 +93,42 @@ impl Equation {
         self.k
     }
 
-    /// Measures k, unless the writer was the slower.
-    fn learn(&mut self, sample: &Sample) {
-        let (start, delivered) = *self.since.get_or_insert((sample.now, sample.delivered));
-        if sample.idle {
-            self.since = None;
-            return;
+    /// Measures k. `None` while the windows say nothing: the writer is the slower, or this is not the
+    /// side that sends, or connections are new.
+    fn learn(&mut self, sample: &Sample) -> Option<()> {
+        let Sample { now, delivered, connections, .. } = *sample;
+        let pause = sample.rtt * ROUND_TRIPS;
+        let after = |time: Duration| Period {
+            start: now + time,
+            last: now,
+            delivered,
+            connections,
+            ideal: 0.0,
+        };
+        let goes_on = |period: &Period| !sample.idle && connections <= period.connections;
+        let Some(period) = self.period.as_mut().filter(|period| goes_on(period)) else {
+            self.period = (!sample.idle).then(|| after(pause));
+            return None;
+        };
+        if now < period.start {
+            let start = period.start;
+            *period = Period { start, ..after(pause) };
+            return None;
         }
-        let time = sample.now.since(start);
-        if time < sample.rtt * ROUND_TRIPS {
-            return;
+        let allowed = connections as f64 * by_window(sample.window, sample.rtt);
+        period.ideal += allowed * now.since(period.last).as_secs_f64();
+        (period.last, period.connections) = (now, connections);
+        if now.since(period.start) < LEAST.max(pause) {
+            return Some(());
         }
-        self.since = Some((sample.now, sample.delivered));
-        let Some(rate) = Rate::of(sample.delivered - delivered, time) else { return };
-        let ideal = sample.connections as f64 * by_window(sample.window, sample.rtt);
+        let (bits, ideal) = ((delivered - period.delivered).0 as f64 * 8.0, period.ideal);
+        *period = after(Duration::ZERO);
         if ideal > 0.0 {
-            let k = (rate.as_bits_per_sec() as f64 / ideal).clamp(*RANGE.start(), *RANGE.end());
-            self.k += GAIN * (k - self.k);
+            let k = (bits / ideal).clamp(*MEASURED.start(), *MEASURED.end());
+            self.k = (self.k + GAIN * (k - self.k)).clamp(*RANGE.start(), *RANGE.end());
             self.measured = Some((sample.window, sample.rtt));
         }
+        Some(())
     }
 }
 
@@ -94,9 +145,11 @@ fn count(target: Rate, one: f64) -> Option<usize> {
 
 impl Controller for Equation {
     fn connections(&mut self, sample: &Sample) -> usize {
-        self.learn(sample);
-        let one = by_window(sample.window, sample.rtt) * self.k;
-        count(self.target, one).unwrap_or(sample.connections.max(1))
+        if self.learn(sample).is_some() {
+            let one = by_window(sample.window, sample.rtt) * self.k;
+            self.count = count(self.target, one).unwrap_or(sample.connections.max(1));
+        }
+        self.count
     }
 
     fn learnt(&self) -> Option<System> {

@@ -117,7 +117,7 @@ impl Policy {
     pub fn controller(self) -> Box<dyn Controller> {
         match self {
             Self::Fixed(count) => Box::new(Fixed(count.into())),
-            Self::Equation { target, k, .. } => Box::new(Equation::new(target, k)),
+            Self::Equation { target, first, k } => Box::new(Equation::new(target, first, k)),
             Self::RttBounded { alpha, beta } => Box::new(RttBounded::new(alpha, beta)),
             Self::Auto { first } => Box::new(Auto::new(first.into())),
         }
