@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -139,7 +139,10 @@ fn an_interrupted_row_leaves_no_folder() {
             let folder = lock.parent()?.to_owned();
             fs::read_dir(&folder).is_ok_and(|entries| entries.count() > 4).then_some(folder)
         };
+        let begun = Instant::now();
+        let in_time = || assert!(begun.elapsed() < Duration::from_secs(60), "took too long");
         let folder = loop {
+            in_time();
             if let Some(folder) = folder() {
                 break folder;
             }
@@ -153,6 +156,7 @@ fn an_interrupted_row_leaves_no_folder() {
         send(&child, signal);
         assert!(!child.wait().unwrap().success());
         while folder.exists() {
+            in_time();
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -259,10 +259,10 @@ async fn over(
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);
             match (paths, stats.system) {
-                (Some(paths), Some(system)) => paths.learn_system(address.ip(), system),
-                (Some(paths), None) if job.options.striping.learns() => {
+                (Some(paths), _) if job.options.striping.learns() => {
                     paths.learn_streams(address.ip(), stats.target as u16);
                 }
+                (Some(paths), Some(system)) => paths.learn_system(address.ip(), system),
                 _ => {}
             }
             let figures = Figures::of_tcp(&stats).held_by(held).known(sends);

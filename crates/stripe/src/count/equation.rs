@@ -10,13 +10,13 @@ use super::{Controller, Sample};
 const GAIN: f64 = 0.25;
 /// What k can be: 1 is all that the windows allow.
 const RANGE: core::ops::RangeInclusive<f64> = 0.05..=1.0;
-/// What one measurement of it may show: whole records are confirmed, not bytes, so that it comes out too
+/// What one measurement of k may show: whole records are confirmed, not bytes, so that it comes out too
 /// high as often as too low. Held to 1, all of them together would be too low.
 const MEASURED: core::ops::RangeInclusive<f64> = 0.05..=2.0;
 /// So many round trips pass before the windows of new connections have opened, and what they send is
-/// confirmed; so many a measurement of k covers as well,
+/// confirmed. A measurement of k covers as many.
 const ROUND_TRIPS: u32 = 2;
-/// which takes so long at least.
+/// A measurement of k takes so long at least.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// As many connections as a target rate needs, by what each may have on its way (W'), the round-trip

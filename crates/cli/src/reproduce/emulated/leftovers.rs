@@ -26,8 +26,9 @@ impl Leftovers {
 }
 
 impl Drop for Leftovers {
-    /// The folder has gone in order.
+    /// Removes what is left of it now.
     fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }

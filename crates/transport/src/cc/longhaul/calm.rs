@@ -110,7 +110,7 @@ struct Drain {
     rounds: u32,
     stuck: u32,
     queue: Duration,
-    /// The longest queue since it began.
+    /// The queue when it began, or when somebody last surged.
     peak: Duration,
 }
 

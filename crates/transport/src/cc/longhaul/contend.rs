@@ -3,7 +3,8 @@
 //!
 //! Only loss behind a long queue counts as congestion; what is lost behind a short one is the
 //! path's own. After each reduction the window rests while we watch the queue: when it stays
-//! short and does not grow, nobody fills it any more.
+//! short and does not grow, nobody fills it any more. Losses that come too soon, or next to nothing that
+//! is left to us, show that the others do not heed loss.
 
 use core::time::Duration;
 
@@ -20,18 +21,19 @@ const MIN_WINDOW: f64 = 4.0;
 const PACING_GAIN: f64 = 1.1;
 /// Who was pushed out comes back with this part of the link.
 pub(super) const COME_BACK: f64 = 0.5;
-/// How long the window rests.
+/// How long the window rests, beyond two round trips.
 const WATCH: Duration = Duration::from_millis(3000);
 /// Who gets so much of the link, for so many rounds, is alone.
 const ALONE: (f64, u32) = (0.93, 6);
 /// Losses that come so many times sooner than CUBIC's law makes them ...
 const TOO_SOON: f64 = 2.0;
-/// ... so often in a row are made by somebody who does not heed them.
+/// ... so many times more often than others do are made by somebody who does not heed them.
 const TOO_OFTEN: u32 = 5;
-
-/// Who is left with less than this part of the link, for so long, is not among flows that heed loss: so many
-/// of CUBIC's that each had less would be another matter, and rare.
+/// Who is left with less than this part of the link, for so long, is not among flows that heed
+/// loss; or among more than ten.
 const STARVED: (f64, Duration) = (0.1, Duration::from_secs(4));
+/// So many round trips at least.
+const STARVED_ROUNDS: u32 = 40;
 
 /// See the module.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Contend {
                 return Some(Finding::Heedless);
             }
         }
-        if self.is_starved(model, sample.now) {
+        if self.is_starved(model, sample) {
             return Some(Finding::Heedless);
         }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
@@ -121,13 +123,14 @@ impl Contend {
         (watched || self.alone >= rounds).then_some(Finding::Calm)
     }
 
-    fn is_starved(&mut self, model: &Model, now: Instant) -> bool {
-        let (part, patience) = STARVED;
-        if model.share >= part * model.link() {
+    fn is_starved(&mut self, model: &Model, sample: &AckSample) -> bool {
+        let ((part, patience), now) = (STARVED, sample.now);
+        if sample.limited || model.share >= part * model.link() {
             self.starved = None;
             return false;
         }
-        now.since(*self.starved.get_or_insert(now)) >= patience
+        now.since(*self.starved.get_or_insert(now))
+            >= patience.max(model.path.rtt() * STARVED_ROUNDS)
     }
 
     fn reduce(&mut self, model: &Model, now: Instant) {

@@ -1,5 +1,5 @@
-//! Among flows that fill the queue and do not heed loss: what they do (BBR's law): the best rate
-//! of the last rounds, a quarter more in one round of eight, and two round trips of it in flight.
+//! Among flows that fill the queue and do not heed loss: what they do (BBR's law), as far as we are owed it: the
+//! best rate of the last rounds, a quarter more in one round of eight, and two round trips of it in flight.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use super::model::{Model, Round};
 const ROUNDS: usize = 10;
 /// Factors of the pace, each for a round.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// The most of the link that we insist on: somewhat more than half, for some of it is lost.
+/// The best rate counts up to this part of the link: somewhat more than half, for some of it is lost.
 const OWED: f64 = 0.6;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
-/// After so many rounds without a queue the others have given way, or left.
+/// After so many rounds that ended with less than the target queue the others have given way, or left.
 const GIVE_WAY: u32 = 8;
 /// After so long, look again.
 const PATIENCE: Duration = Duration::from_secs(30);
