@@ -70,9 +70,9 @@ impl System {
         [self.k.into(), self.window.0, rtt]
     }
 
-    /// Reads it; `None` where k is none.
+    /// Reads it; `None` where k is none: a part of a thousand.
     pub(crate) fn from_numbers([k, window, rtt]: [u64; 3]) -> Option<Self> {
-        let k = u16::try_from(k).ok().filter(|&k| k > 0)?;
+        let k = u16::try_from(k).ok().filter(|k| (1..=1000).contains(k))?;
         Some(Self { k, window: Bytes(window), rtt: Duration::from_micros(rtt) })
     }
 }
@@ -93,9 +93,9 @@ impl Equation {
         self.k
     }
 
-    /// Measures k. `None` while the windows say nothing: the writer is the slower, or this is not the
+    /// Measures k. False while the windows say nothing: the writer is the slower, or this is not the
     /// side that sends, or connections are new.
-    fn learn(&mut self, sample: &Sample) -> Option<()> {
+    fn learn(&mut self, sample: &Sample) -> bool {
         let Sample { now, delivered, connections, .. } = *sample;
         let pause = sample.rtt * ROUND_TRIPS;
         let after = |time: Duration| Period {
@@ -108,18 +108,18 @@ impl Equation {
         let goes_on = |period: &Period| !sample.idle && connections <= period.connections;
         let Some(period) = self.period.as_mut().filter(|period| goes_on(period)) else {
             self.period = (!sample.idle).then(|| after(pause));
-            return None;
+            return false;
         };
         if now < period.start {
             let start = period.start;
             *period = Period { start, ..after(pause) };
-            return None;
+            return false;
         }
         let allowed = connections as f64 * by_window(sample.window, sample.rtt);
         period.ideal += allowed * now.since(period.last).as_secs_f64();
         (period.last, period.connections) = (now, connections);
         if now.since(period.start) < LEAST.max(pause) {
-            return Some(());
+            return true;
         }
         let (bits, ideal) = ((delivered - period.delivered).0 as f64 * 8.0, period.ideal);
         *period = after(Duration::ZERO);
@@ -128,7 +128,7 @@ impl Equation {
             self.k = (self.k + GAIN * (k - self.k)).clamp(*RANGE.start(), *RANGE.end());
             self.measured = Some((sample.window, sample.rtt));
         }
-        Some(())
+        true
     }
 }
 
@@ -145,7 +145,7 @@ fn count(target: Rate, one: f64) -> Option<usize> {
 
 impl Controller for Equation {
     fn connections(&mut self, sample: &Sample) -> usize {
-        if self.learn(sample).is_some() {
+        if self.learn(sample) {
             let one = by_window(sample.window, sample.rtt) * self.k;
             self.count = count(self.target, one).unwrap_or(sample.connections.max(1));
         }

@@ -185,8 +185,8 @@ impl Calm {
     /// A report came; true when others fill the queue.
     pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> bool {
         let queue = model.path.queue;
-        let long = queue > self.most_queue(model);
-        if self.drain.is_none() && long && model.queued > 1 {
+        let most = self.most_queue(model);
+        if self.drain.is_none() && queue > most && model.queued > 1 {
             let soon = self.drained.is_some_and(|at| self.rounds < at + RELAPSE_ROUNDS);
             self.relapses = if soon { self.relapses + 1 } else { 0 };
             let share = model.share;
@@ -199,7 +199,7 @@ impl Calm {
             (self.drain, self.drained) = (None, None);
         }
         // Whose host is busy seldom sees the queue when it is shortest.
-        if queue < self.most_queue(model) / NEARLY_GONE {
+        if queue < most / NEARLY_GONE {
             self.drained = None;
         }
         round.is_some_and(|round| self.end_round(model, round))
