@@ -9,9 +9,11 @@ use stripe::Ack;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, copy_bidirectional, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use units::Bytes;
 
 use super::*;
+use crate::NetError;
 use crate::tcp::state::Next;
 
 /// Stands between a client and `to`. Of the first connection it loses what one of them says, `to` or
@@ -57,17 +59,31 @@ async fn deaf_relay(
     address
 }
 
-#[tokio::test]
-async fn who_did_not_hear_the_last_word_is_told_again() {
+/// Two ends with such a relay between them.
+struct Relayed {
+    client: StripedStream,
+    server: StripedStream,
+    /// Lets further connections in.
+    accepting: JoinHandle<Result<(), NetError>>,
+    deaf: Arc<AtomicBool>,
+    cut: Arc<Notify>,
+}
+
+async fn relayed(to_server: bool) -> Relayed {
     let (mut listener, address) = listener(Options::default());
     let (deaf, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let relay = deaf_relay(address, true, deaf.clone(), cut.clone()).await;
-    let key = key(1);
-    let options = Options::default();
+    let relay = deaf_relay(address, to_server, deaf.clone(), cut.clone()).await;
+    let (key, options) = (key(1), Options::default());
     let connecting = connect(relay, &key, Policy::Fixed(1), &options);
     let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
-    let (mut client, mut server) = (client.unwrap(), accepted.unwrap().0);
+    let (client, server) = (client.unwrap(), accepted.unwrap().0);
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    Relayed { client, server, accepting, deaf, cut }
+}
+
+#[tokio::test]
+async fn who_did_not_hear_the_last_word_is_told_again() {
+    let Relayed { mut client, mut server, accepting, deaf, cut } = relayed(true).await;
     within(client.shutdown()).await.unwrap();
     assert_eq!(within(server.read(&mut [0])).await.unwrap(), 0);
     deaf.store(true, Ordering::SeqCst);
@@ -85,15 +101,7 @@ async fn who_did_not_hear_the_last_word_is_told_again() {
 
 #[tokio::test]
 async fn who_lost_the_last_word_can_ask_again() {
-    let (mut listener, address) = listener(Options::default());
-    let (deaf, cut) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let relay = deaf_relay(address, false, deaf.clone(), cut.clone()).await;
-    let key = key(1);
-    let options = Options::default();
-    let connecting = connect(relay, &key, Policy::Fixed(1), &options);
-    let (client, accepted) = within(async { tokio::join!(connecting, listener.accept()) }).await;
-    let (mut client, mut server) = (client.unwrap(), accepted.unwrap().0);
-    let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
+    let Relayed { mut client, mut server, accepting, deaf, cut } = relayed(false).await;
     // The server has said all it has to say.
     within(server.shutdown()).await.unwrap();
     assert_eq!(within(client.read(&mut [0])).await.unwrap(), 0);
