@@ -81,9 +81,10 @@ impl AsyncRead for UdpStream {
         }
         let handle = self.handle.clone();
         let mut inner = handle.lock();
-        match inner.connection.read(clock::now(), self.id, buffer.initialize_unfilled()) {
-            ReadOutcome::Read(len) => {
-                buffer.advance(len);
+        let most = buffer.remaining();
+        let take = |bytes: &[u8]| buffer.put_slice(bytes);
+        match inner.connection.read_with(clock::now(), self.id, most, take) {
+            ReadOutcome::Read(_) => {
                 inner.ring_if_due(handle.alarm());
                 Poll::Ready(Ok(()))
             }

@@ -6,13 +6,14 @@
 //! [`Connection::poll_timeout`] tells when to come again.
 //!
 //! `opening` is its beginning; then `receive` takes datagrams in, `transmit` makes them, `timers`
-//! says when, and `path` sees to it when the other end moves.
+//! says when, and `path` sees to it when the other end moves. `application` is what uses the streams.
 //!
 //! ```text
 //! Opening --reply--> Established --close, lost, violation--> Closing --answered or late--> Closed
 //!    +------refused, no answer----------------------------------------------------------> Closed
 //! ```
 
+mod application;
 mod opening;
 mod path;
 mod receive;
@@ -37,7 +38,7 @@ use crate::pacer::Pacer;
 use crate::recovery::{Content, SentLog, Settled};
 use crate::rtt::Rtt;
 use crate::stats::{Limit, LimitTimes, Stats};
-use crate::streams::{Delivery, OpenError, Piece, Priority, ReadOutcome, Streams, WriteOutcome};
+use crate::streams::{Piece, Streams};
 use crate::trace::{Record, Step, Trace};
 use crate::wire::{Challenge, Close, Parameters, Refusal};
 
@@ -336,87 +337,6 @@ impl Connection {
     /// Whether everything has ended and the connection can be forgotten.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
-    }
-
-    /// Opens a stream in both directions; the other end learns of it with the first bytes.
-    ///
-    /// # Errors
-    /// [`OpenError`] when the other end takes no more for now, or too much waits to be sent.
-    pub fn open(&mut self) -> Result<u64, OpenError> {
-        self.streams.open()
-    }
-
-    /// Nobody waits any longer for a stream that [`OpenError::Blocked`] refused: the other end is not
-    /// asked for more of them.
-    pub fn give_up_opening(&mut self) {
-        self.streams.give_up_opening();
-    }
-
-    /// Sets when the stream's bytes are sent, compared with those of others.
-    pub fn set_priority(&mut self, stream: u64, priority: Priority) {
-        self.streams.set_priority(stream, priority);
-    }
-
-    /// Bytes that wait to be sent: here, and at the other end by its last word.
-    pub fn queued(&self) -> (Bytes, Bytes) {
-        (Bytes(self.streams.queued()), Bytes(self.streams.remote_queued()))
-    }
-
-    /// Writes to a stream; takes what there is room for.
-    pub fn write(&mut self, stream: u64, bytes: &[u8]) -> WriteOutcome {
-        self.streams.write(stream, bytes)
-    }
-
-    /// No more will be written: the other end reads to the end of what was.
-    pub fn finish(&mut self, stream: u64) {
-        self.streams.finish(stream);
-    }
-
-    /// What became of all that was written to a stream.
-    pub fn delivery(&self, stream: u64) -> Delivery {
-        self.streams.delivery(stream)
-    }
-
-    /// Bytes that were written to a stream and are not known to have arrived.
-    pub fn undelivered(&self, stream: u64) -> u64 {
-        self.streams.undelivered(stream)
-    }
-
-    /// The application is through with the stream and will not name it again. What was written
-    /// and finished before still goes out.
-    pub fn release(&mut self, stream: u64) {
-        self.streams.release(stream);
-        self.ask_for_credit();
-    }
-
-    /// Gives up sending; the other end reads a reset with this code.
-    pub fn reset(&mut self, stream: u64, code: u64) {
-        if let Some(end) = self.streams.reset(stream) {
-            self.signals.push_back(Content::Reset { stream, code, end });
-        }
-    }
-
-    /// Gives up reading; the other end is told to stop.
-    pub fn stop(&mut self, stream: u64, code: u64) {
-        if self.streams.stop(stream) {
-            self.signals.push_back(Content::Stop { stream, code });
-        }
-        self.ask_for_credit();
-    }
-
-    /// Reads from a stream.
-    pub fn read(&mut self, now: Instant, stream: u64, out: &mut [u8]) -> ReadOutcome {
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
-        let outcome = self.streams.read(now, stream, out, rtt);
-        self.ask_for_credit();
-        outcome
-    }
-
-    /// Has the other end told of new credit, if there is enough of it.
-    fn ask_for_credit(&mut self) {
-        if self.streams.credit_is_due() {
-            self.feedback.ask();
-        }
     }
 
     /// The socket has no room for what was given out to be sent.

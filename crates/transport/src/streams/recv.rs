@@ -194,10 +194,12 @@ impl RecvHalf {
         self.abandon(Progress::default(), pool)
     }
 
+    /// Hands at most `most` bytes to `take`, in pieces.
     pub(super) fn read(
         &mut self,
         now: Instant,
-        out: &mut [u8],
+        most: usize,
+        take: impl FnMut(&[u8]),
         path: (Duration, u64),
         pool: &mut Pool,
     ) -> ReadOutcome {
@@ -205,7 +207,7 @@ impl RecvHalf {
             self.ended = true;
             return ReadOutcome::Reset(code);
         }
-        let len = (self.arrived - self.read).min(out.len() as u64) as usize;
+        let len = (self.arrived - self.read).min(most as u64) as usize;
         if len == 0 {
             if self.is_whole() && self.read == self.arrived {
                 self.ended = true;
@@ -213,11 +215,7 @@ impl RecvHalf {
             }
             return ReadOutcome::Blocked;
         }
-        let mut filled = 0;
-        self.store.read(self.read, len, |bytes| {
-            out[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-        });
+        self.store.read(self.read, len, take);
         self.read += len as u64;
         self.store.release(self.read, pool);
         self.window.on_consumed(now, len as u64, self.arrived, path);
@@ -237,10 +235,11 @@ mod tests {
 
     fn read_all(half: &mut RecvHalf) -> (Vec<u8>, ReadOutcome) {
         let mut all = Vec::new();
-        let mut buffer = [0; 100];
         loop {
-            match half.read(Instant::ZERO, &mut buffer, (Duration::ZERO, 0), &mut Pool::default()) {
-                ReadOutcome::Read(len) => all.extend_from_slice(&buffer[..len]),
+            let take = |bytes: &[u8]| all.extend_from_slice(bytes);
+            let path = (Duration::ZERO, 0);
+            match half.read(Instant::ZERO, 100, take, path, &mut Pool::default()) {
+                ReadOutcome::Read(_) => {}
                 other => return (all, other),
             }
         }

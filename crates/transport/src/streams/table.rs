@@ -198,14 +198,15 @@ impl Streams {
         &mut self,
         now: Instant,
         id: u64,
-        out: &mut [u8],
+        most: usize,
+        take: impl FnMut(&[u8]),
         rtt: Duration,
     ) -> ReadOutcome {
         let share = self.lender.share(self.table.len());
         let Some(stream) = self.table.get_mut(&id) else {
             return ReadOutcome::End;
         };
-        let outcome = stream.recv.read(now, out, (rtt, share), &mut self.pool);
+        let outcome = stream.recv.read(now, most, take, (rtt, share), &mut self.pool);
         match outcome {
             ReadOutcome::Read(len) => {
                 let consumed = len as u64;
