@@ -19,6 +19,9 @@ use crate::signals::{self, Signals};
 /// How long threads may take to leave their files in order.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long what is done may take to end in order once ssh has: the last word of a transfer goes beside ssh.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Requests at a time over each way: one transfer makes one after another.
 const MAX_REQUESTS: usize = 16;
 
@@ -41,7 +44,7 @@ async fn far() -> anyhow::Result<()> {
     let mut input = BufReader::new(tokio::io::stdin());
     let key = line_after(&mut input, NEAR).await?;
     let key: SharedKey = key.parse().map_err(|_| anyhow!("that is no key: let `cp` start this"))?;
-    let ports = ports(&key.into());
+    let mut ports = ports(&key.into());
     let port = ports.as_ref().map_or(0, |(endpoint, _)| endpoint.address().port());
     let address = own_address().map_or_else(|| "-".to_owned(), |address| address.to_string());
     let mut output = tokio::io::stdout();
@@ -58,16 +61,20 @@ async fn far() -> anyhow::Result<()> {
             }
         }
     };
+    let mut requests = JoinSet::new();
     tokio::select! {
-        () = over_ssh => Ok(()),
-        failed = beside(ports) => failed,
+        () = over_ssh => {}
+        failed = beside(ports.as_mut(), &mut requests) => return failed,
     }
+    let ending = async { while requests.join_next().await.is_some() {} };
+    // Who is not done is cut.
+    let _ = tokio::time::timeout(FAREWELL, ending).await;
+    Ok(())
 }
 
 /// Serves those who come with the key.
-async fn beside(ports: Option<(UdpEndpoint, tcp::Listener)>) -> anyhow::Result<()> {
-    let Some((endpoint, mut listener)) = ports else { return std::future::pending().await };
-    let mut requests = JoinSet::new();
+async fn beside(ports: Option<&mut Ports>, requests: &mut JoinSet<()>) -> anyhow::Result<()> {
+    let Some((endpoint, listener)) = ports else { return std::future::pending().await };
     loop {
         let has_room = requests.len() < MAX_REQUESTS;
         tokio::select! {
@@ -99,8 +106,10 @@ async fn request(stream: impl AsyncRead + AsyncWrite + Unpin + Send) {
     let _ = transfer::serve(stream, Root::User, &options).await;
 }
 
+type Ports = (UdpEndpoint, tcp::Listener);
+
 /// Ports of the same number, where there are any: without IPv6, those of IPv4.
-fn ports(credentials: &Credentials) -> Option<(UdpEndpoint, tcp::Listener)> {
+fn ports(credentials: &Credentials) -> Option<Ports> {
     let listen = |address: IpAddr| -> Result<_, NetError> {
         let address = SocketAddr::new(address, 0);
         let udp = (transport::Config::default(), NonZeroUsize::MIN);
