@@ -12,7 +12,8 @@ use serde_json::Value;
 use support::{Home, Server, bytes, fingerprint, plant, send, start, text};
 use walkdir::WalkDir;
 
-const LARGE: usize = 60_000_000;
+/// More than the four sittings carry before they are killed, of which each lasts a second or two.
+const LARGE: usize = 150_000_000;
 
 /// The names of ours below a folder: journals and what is not whole yet.
 fn ours(folder: &Path) -> usize {
@@ -33,6 +34,16 @@ fn nothing_wrong(sent: &Path, arrived: &Path) {
     }
 }
 
+/// An address that a server can have again and again: the kernel gives its port to nobody else.
+fn lasting_address(is_put: bool) -> String {
+    let first = 10_000 + std::process::id() as u16 % 10_000 * 2 + u16::from(is_put);
+    let addresses = (first..).step_by(2).map(|port| format!("127.0.0.1:{port}"));
+    let is_free = |address: &String| {
+        std::net::UdpSocket::bind(address).is_ok() && std::net::TcpListener::bind(address).is_ok()
+    };
+    addresses.into_iter().find(is_free).expect("a free port")
+}
+
 fn killed(is_put: bool) {
     let home = Home::new();
     plant(&home.folder("tree"));
@@ -41,8 +52,7 @@ fn killed(is_put: bool) {
     home.succeed(&["keygen", "--shared", "key"]);
     home.folder("root");
     // The same port each time, for another one would be another copy.
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listen = format!("127.0.0.1:{port}");
+    let listen = lasting_address(is_put);
     let slowly = &["--rate-limit", "150mbit"][..];
     let serve = |slowly: &[&str]| {
         let root = if is_put { "root" } else { "." };
