@@ -33,6 +33,8 @@ const UNSENT: u64 = 8 << 20;
 const AHEAD: u64 = 64 << 10;
 /// A packet that carries data.
 const PACKET_BITS: f64 = 1200.0 * 8.0;
+/// What the positive acknowledgement of one takes.
+const ACK_BITS: f64 = 130.0 * 8.0;
 
 /// How an application reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,6 +330,9 @@ impl Plan {
             }
             rate =
                 self.config.rate_limit.map_or(rate, |most| rate.min(most.as_bits_per_sec() as f64));
+            if self.config.feedback == FeedbackKind::PositiveAck {
+                rate = rate.min(other.rate.as_bits_per_sec() as f64 * PACKET_BITS / ACK_BITS);
+            }
             // A small window bounds the rate as well.
             rate = rate.min(self.config.receive_memory.0 as f64 * 8.0 / rtt);
             // Who waits for a report waits until a burst that strikes them is over.
