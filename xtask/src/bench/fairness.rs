@@ -123,7 +123,8 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
     let all = (1..=args.seeds).flat_map(|seed| contests.iter().map(move |one| (*one, seed)));
     let mut jobs: Vec<_> = all.filter(|(contest, seed)| !known(contest, *seed)).collect();
     jobs.reverse();
-    let file = OpenOptions::new().create(true).append(true).open(&args.record)?;
+    let file = OpenOptions::new().create(true).append(true).open(&args.record);
+    let file = file.with_context(|| args.record.display().to_string())?;
     let (jobs, done) = (Mutex::new(jobs), Mutex::new((rows, file)));
     thread::scope(|scope| {
         let worker = |place: usize| {

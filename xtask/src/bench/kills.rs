@@ -213,9 +213,15 @@ impl<'a> Job<'a> {
             _ => fs::create_dir(&destination)?,
         }
         let before = self.net.sent()?;
+        let mut victims = Vec::new();
         loop {
             let killed = self.sitting(by_ssh, kills > 0)?;
-            tally.wrong += self.wrong(&destination, killed.is_none())?;
+            let wrong = self.wrong(&destination, killed.is_none())?;
+            victims.extend(killed);
+            if wrong > 0 {
+                eprintln!("{wrong} after {victims:?}, by ssh: {by_ssh}");
+                tally.wrong += wrong;
+            }
             let Some(victim) = killed else { break };
             tally.kills[victim as usize] += 1;
             kills -= 1;
@@ -312,9 +318,11 @@ impl<'a> Job<'a> {
             let name = entry.file_name();
             if is_whole || !is_left(&name) {
                 let sent = self.bed.source().join("tree").join(&name);
-                match sent.is_file() && is_same(&sent, &entry.path())? {
-                    true => right += 1,
-                    false => wrong += 1,
+                if sent.is_file() && is_same(&sent, &entry.path())? {
+                    right += 1;
+                } else {
+                    eprintln!("wrong: {}, of {} bytes", name.display(), entry.metadata()?.len());
+                    wrong += 1;
                 }
             }
         }

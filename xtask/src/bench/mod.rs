@@ -9,6 +9,7 @@ mod flood;
 mod gateway;
 mod kills;
 mod lab;
+mod local;
 mod loopback;
 mod memory;
 mod mile;
@@ -39,6 +40,8 @@ pub enum Bench {
     Flood(flood::Args),
     /// Gateways on a long fat path: ours, none, HAProxy, sing-box.
     Gateway(gateway::Args),
+    /// Without a path: beside cp and b3sum, and what a sync sends of little that is new.
+    Local(local::Args),
     /// Loopback beside quinn: bits for each second of processor time, and growth with cores.
     Loopback(loopback::Args),
     /// Sides, ssh and power cut at random moments: is every copy right, and how much goes twice?
@@ -73,6 +76,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Flood(args) => flood::run(args),
         Bench::Gateway(args) => gateway::run(args),
+        Bench::Local(args) => local::run(args),
         Bench::Loopback(args) => loopback::run(args),
         Bench::Kills(args) => kills::run(args),
         Bench::Memory(args) => memory::run(args),
