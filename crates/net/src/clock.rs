@@ -5,13 +5,16 @@ use std::time::{self, Duration};
 
 use units::Instant;
 
-/// Time since this process first asked.
+/// Monotonic time, counted from 1970 as the wall clock told when this process first asked. So hosts whose
+/// clocks agreed then do at nearly the same time what they do at fixed times, which the congestion control
+/// makes use of.
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Instant {
-    static START: OnceLock<time::Instant> = OnceLock::new();
-    let elapsed = START.get_or_init(time::Instant::now).elapsed();
-    // Off zero, so that times before the first reading can be told.
-    Instant::from_nanos(1_000_000_000) + elapsed
+    /// Off zero, so that times before the first reading can be told.
+    const LEAST: Duration = Duration::from_secs(1);
+    static START: OnceLock<(time::Instant, Duration)> = OnceLock::new();
+    let (start, told) = START.get_or_init(|| (time::Instant::now(), wall().max(LEAST)));
+    Instant::ZERO + *told + start.elapsed()
 }
 
 /// Wall-clock time since 1970, in which the kernel stamps what it receives. It may jump.

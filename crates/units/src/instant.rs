@@ -5,7 +5,8 @@ use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
 /// Nanoseconds since the start of whichever clock the caller drives: a virtual clock in
-/// simulation, a monotonic one otherwise. Instants of two clocks must not be mixed.
+/// simulation, a monotonic one otherwise, whose start should be the same on all hosts, nearly: congestion control
+/// acts at fixed times together. Instants of two clocks must not be mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use path::{PathConfig, QueueConfig};
-use sim::{Endless, World};
+use sim::{Endless, Faults, World};
 use transport::Config;
 use transport::cc::{Algorithm, Remembered};
 use units::{Bytes, Rate};
@@ -51,6 +51,27 @@ fn a_cubic_flow_keeps_its_share_and_leaves_us_ours() {
         let rates = rates(&mut world, ms(60_000));
         let ours = rates[0] / (rates[0] + rates[1]);
         assert!((0.33..0.67).contains(&ours), "queue {queue} ms: {ours:.3}");
+    }
+}
+
+#[test]
+fn who_contended_is_calm_again_when_the_stranger_has_left() {
+    for queue in [50, 100] {
+        let flow = |number: usize, congestion, bytes| {
+            let config = Config { congestion, ..Config::default() };
+            Endless::pair(number, ms(number as u64 * 300), config, bytes)
+        };
+        let ours = (0..4).flat_map(|number| flow(number, Algorithm::Longhaul, u64::MAX));
+        let ends = ours.chain(flow(4, Algorithm::Cubic, 10_000_000));
+        let mut world = World::of(&shared_path(queue), Faults::default(), ends.collect());
+        world.run_until(ms(20_000), |_| false);
+        assert!(world.hosts[9].read == 10_000_000, "the stranger is still there");
+        // Two truces.
+        world.run_until(ms(41_000), |_| false);
+        let drops = world.queue_drops();
+        let rates = rates(&mut world, ms(10_000));
+        assert_eq!(world.queue_drops(), drops, "queue {queue} ms");
+        assert!(jain(&rates[..4]) > 0.9, "queue {queue} ms: {rates:?}");
     }
 }
 

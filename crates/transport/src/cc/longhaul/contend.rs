@@ -91,15 +91,8 @@ impl Contend {
         sample: &AckSample,
         round: Option<&Round>,
     ) -> Option<Finding> {
-        let long = model.path.queue * 2 > model.path.longest_queue();
-        let newest = sample.lost_sent.map_or(Instant::ZERO, |(_, newest)| newest);
-        let lost = long && newest > self.reduced_at;
-        let marked = sample.marked > 0 && sample.now > self.reduced_at + model.path.rtt();
-        if lost || marked {
-            self.reduce(model, sample.now);
-            if self.soon >= TOO_OFTEN {
-                return Some(Finding::Heedless);
-            }
+        if self.heed(model, sample) && self.soon >= TOO_OFTEN {
+            return Some(Finding::Heedless);
         }
         if self.is_starved(model, sample) {
             return Some(Finding::Heedless);
@@ -121,6 +114,25 @@ impl Contend {
         self.alone = if alone { self.alone + 1 } else { 0 };
         let watched = self.watch(model, sample.now, round);
         (watched || self.alone >= rounds).then_some(Finding::Calm)
+    }
+
+    /// A report during a truce, of which nothing is found out here: what was watched before it is void.
+    pub(super) fn on_truce(&mut self, model: &Model, sample: &AckSample) {
+        self.heed(model, sample);
+        self.curve.on_idle(sample.now);
+        (self.watch, self.alone, self.starved) = (None, 0, None);
+    }
+
+    /// Reduces the window where loss or marks tell of congestion; whether they do.
+    fn heed(&mut self, model: &Model, sample: &AckSample) -> bool {
+        let long = model.path.queue * 2 > model.path.longest_queue();
+        let newest = sample.lost_sent.map_or(Instant::ZERO, |(_, newest)| newest);
+        let lost = long && newest > self.reduced_at;
+        let marked = sample.marked > 0 && sample.now > self.reduced_at + model.path.rtt();
+        if lost || marked {
+            self.reduce(model, sample.now);
+        }
+        lost || marked
     }
 
     fn is_starved(&mut self, model: &Model, sample: &AckSample) -> bool {

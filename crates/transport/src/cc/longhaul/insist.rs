@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 
 use units::Instant;
 
-use core::time::Duration;
-
 use super::model::{Model, Round};
 
 /// Rounds whose best rate counts.
@@ -19,16 +17,12 @@ const OWED: f64 = 0.6;
 const IN_FLIGHT: f64 = 1.9;
 /// After so many rounds that ended with less than the target queue the others have given way, or left.
 const GIVE_WAY: u32 = 8;
-/// After so long, look again.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Insist {
     best: VecDeque<f64>,
     phase: usize,
     gave_way: u32,
-    until: Instant,
     rate: f64,
 }
 
@@ -38,13 +32,12 @@ impl Insist {
             best: VecDeque::from([rate]),
             phase: 2 + now.as_nanos() as usize / 1000 % 6,
             gave_way: 0,
-            until: now + PATIENCE,
             rate,
         }
     }
 
-    /// True when it is time to look whether the others heed loss.
-    pub(super) fn on_report(&mut self, now: Instant, model: &Model, round: Option<&Round>) -> bool {
+    /// True when the others have given way.
+    pub(super) fn on_report(&mut self, model: &Model, round: Option<&Round>) -> bool {
         self.rate = self.rate.max(model.share);
         if round.is_none() {
             return false;
@@ -56,7 +49,7 @@ impl Insist {
         self.best.push_back(core::mem::take(&mut self.rate));
         let short = model.path.queue < model.path.target();
         self.gave_way = if short { self.gave_way + 1 } else { 0 };
-        self.gave_way >= GIVE_WAY || now >= self.until
+        self.gave_way >= GIVE_WAY
     }
 
     /// No more than we are owed: who pushes harder pushes others out.

@@ -8,6 +8,8 @@
 //! Startup --capacity told, queue--> Calm --queue does not drain--> Contend --losses unheeded--> Insist
 //!                                    ^-------queue drains, alone------+ ^----heeded, looks again---+
 //! ```
+//!
+//! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm.
 
 mod arrivals;
 mod calm;
@@ -17,6 +19,7 @@ mod model;
 mod own_loss;
 mod path;
 mod startup;
+mod truce;
 
 use core::time::Duration;
 
@@ -28,6 +31,7 @@ use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
 use self::startup::{Ended, INITIAL_RATE, INITIAL_WINDOW, Startup};
+use self::truce::{Shown, Truce};
 use super::{AckSample, Controller, Remembered};
 
 /// Until the first round trip.
@@ -71,6 +75,7 @@ pub struct Longhaul {
     remembered: Option<Remembered>,
     model: Model,
     mode: Mode,
+    truce: Truce,
     rate: Rate,
     window: Bytes,
 }
@@ -83,6 +88,7 @@ impl Longhaul {
             remembered: None,
             model: Model::new(level.path(INITIAL_RTT)),
             mode: Mode::Startup(Startup::new(level == Level::Background)),
+            truce: Truce::new(Instant::ZERO),
             rate: INITIAL_RATE,
             window: INITIAL_WINDOW,
         }
@@ -101,6 +107,21 @@ impl Longhaul {
         let model = &mut self.model;
         let round = model.on_ack(sample);
         let round = round.as_ref();
+        if let Mode::Contend(_) | Mode::Insist(_) = self.mode {
+            let was_on = self.truce.pace().is_some();
+            match (self.truce.on_report(sample.now, model, round), &mut self.mode) {
+                (Some(Shown::Alone), _) => return Some(Mode::Calm(Calm::new(false, yields))),
+                (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
+                    return Some(look_again(insist, sample.now, model));
+                }
+                (_, Mode::Contend(contend)) if was_on => {
+                    contend.on_truce(model, sample);
+                    return None;
+                }
+                _ if was_on => return None,
+                _ => {}
+            }
+        }
         match &mut self.mode {
             Mode::Startup(startup) => {
                 let ended = startup.on_report(model, round)?;
@@ -111,7 +132,10 @@ impl Longhaul {
             }
             Mode::Calm(calm) => {
                 let contended = calm.on_report(model, round);
-                contended.then(|| self.contend(sample.now))
+                contended.then(|| {
+                    self.truce = Truce::new(sample.now);
+                    self.contend(sample.now)
+                })
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
@@ -121,11 +145,8 @@ impl Longhaul {
                 }
             },
             Mode::Insist(insist) => {
-                let ended = insist.on_report(sample.now, model, round);
-                ended.then(|| {
-                    let window = insist.window(model) / model.packet.0 as f64;
-                    Mode::Contend(Contend::new(sample.now, window))
-                })
+                let gave_way = insist.on_report(model, round);
+                gave_way.then(|| look_again(insist, sample.now, model))
             }
         }
     }
@@ -150,9 +171,16 @@ impl Longhaul {
             Mode::Contend(contend) => (contend.pace(model), contend.window(model), MIN_WINDOW),
             Mode::Insist(insist) => (insist.pace(model), insist.window(model), MIN_WINDOW),
         };
+        let pace = self.truce.pace().unwrap_or(pace);
         self.rate = Rate::from_bits_per_sec(pace as u64).max(MIN_RATE);
         self.window = Bytes(window as u64).max(least);
     }
+}
+
+/// Whether the others heed loss.
+fn look_again(insist: &Insist, now: Instant, model: &Model) -> Mode {
+    let window = insist.window(model) / model.packet.0 as f64;
+    Mode::Contend(Contend::new(now, window))
 }
 
 impl Default for Longhaul {
@@ -208,6 +236,7 @@ impl Controller for Longhaul {
         let mode = match &self.mode {
             Mode::Startup(_) => "startup",
             Mode::Calm(calm) => calm.name(),
+            _ if self.truce.pace().is_some() => "truce",
             Mode::Contend(_) => "contend",
             Mode::Insist(_) => "insist",
         };

@@ -1,0 +1,180 @@
+//! Flows of our own kind that learned to fill the queue from somebody else would go on when he has left: each
+//! sees the queue that the others keep. So at whole multiples of [`PERIOD`] on the clock, which hosts share
+//! nearly, all of them drain it together. It goes if nobody else fills it.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::model::{Model, Round};
+
+/// The time between truces.
+const PERIOD: Duration = Duration::from_secs(30);
+/// After every so many, by the clock, who insists looks whether the others heed loss.
+const LOOK: u64 = 2;
+/// The paces, as shares of what we had: until the queue is gone, and while it is watched whether it stays so.
+/// Who heeds loss alone takes what is left then, and fills it.
+const DRAIN: f64 = 0.7;
+const WATCH: f64 = 0.9;
+/// The queue shrinks in a round trip by what is not sent; so many times longer is waited for it ...
+const ALLOWANCE: f64 = 1.5;
+/// ... and so many round trips: one until the other pace acts, one to hear of it, three to watch.
+const ROUNDS: u32 = 5;
+/// The least time, for clocks that differ, and the most, for round trips that a host slept through.
+const LEAST: Duration = Duration::from_millis(300);
+const MOST: Duration = Duration::from_secs(6);
+/// Who drained takes back so much of what he had.
+const RESTORED: f64 = 0.95;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Truce {
+    next: Instant,
+    held: Option<Held>,
+}
+
+/// One that is on.
+#[derive(Debug)]
+struct Held {
+    /// What we had, in bits a second.
+    share: f64,
+    until: Instant,
+    /// The queue has gone.
+    gone: bool,
+}
+
+/// What a truce has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Nobody but our kind was there.
+    Alone,
+    /// Somebody fills the queue.
+    Others {
+        /// It is time to look whether they heed loss.
+        look: bool,
+    },
+}
+
+impl Truce {
+    /// The next one is at the next whole multiple of the period.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { next: after(now), held: None }
+    }
+
+    /// To be told of every report while the queue is contended for.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        model: &mut Model,
+        round: Option<&Round>,
+    ) -> Option<Shown> {
+        let Model { path, share, .. } = model;
+        let Some(held) = &mut self.held else {
+            if now >= self.next {
+                // Who had nothing to say at the time would drain alone.
+                let is_late = now.since(self.next) > LEAST + path.rtt();
+                self.next = after(now);
+                let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
+                let until = now + wait.clamp(LEAST, MOST);
+                self.held = (!is_late).then_some(Held { share: *share, until, gone: false });
+            }
+            return None;
+        };
+        held.gone |= path.queue < path.target() / 2;
+        let queue = round.filter(|_| now >= held.until)?.least_queue?;
+        let alone = held.gone && queue < path.target();
+        *share = share.max(held.share * RESTORED);
+        self.held = None;
+        let look = period(now).is_multiple_of(LOOK);
+        Some(if alone { Shown::Alone } else { Shown::Others { look } })
+    }
+
+    /// The pace while one is on, in bits a second.
+    pub(super) fn pace(&self) -> Option<f64> {
+        self.held.as_ref().map(|held| held.share * if held.gone { WATCH } else { DRAIN })
+    }
+}
+
+/// So many periods have ended.
+fn period(now: Instant) -> u64 {
+    now.as_nanos() / PERIOD.as_nanos() as u64
+}
+
+/// The beginning of the next one.
+fn after(now: Instant) -> Instant {
+    Instant::ZERO + PERIOD * (period(now) + 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::Path;
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+    const SHARE: f64 = 40e6;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    /// From one time to another there is a round every 50 ms, each with so many milliseconds of queue; when
+    /// something shows, and what.
+    fn watch(
+        truce: &mut Truce,
+        times: (u64, u64),
+        queue: impl Fn(u64) -> u64,
+    ) -> Option<(u64, Shown)> {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        model.share = SHARE;
+        (times.0..times.1).step_by(50).find_map(|millis| {
+            let long = Duration::from_millis(queue(millis));
+            model.path.on_rtt(at(millis), BASE + long, SHARE);
+            let round = Round { least_queue: Some(long), ..Round::default() };
+            let shown = truce.on_report(at(millis), &mut model, Some(&round));
+            shown.map(|shown| (millis, shown))
+        })
+    }
+
+    #[test]
+    fn a_queue_that_goes_is_our_own() {
+        let mut truce = Truce::new(at(1000));
+        let queue = |millis: u64| 40_u64.saturating_sub(millis.saturating_sub(30_000) / 5);
+        let (when, shown) = watch(&mut truce, (1000, 40_000), queue).expect("it ends");
+        assert_eq!(shown, Shown::Alone);
+        assert!((30_300..31_000).contains(&when), "{when}");
+        assert_eq!(truce.pace(), None);
+    }
+
+    #[test]
+    fn a_queue_that_stays_or_comes_back_is_somebody_elses() {
+        let stays = |_| 40_u64;
+        let back = |millis| if (30_100..30_300).contains(&millis) { 0 } else { 40 };
+        for queue in [&stays as &dyn Fn(u64) -> u64, &back] {
+            let mut truce = Truce::new(at(1000));
+            let (first, shown) = watch(&mut truce, (1000, 40_000), queue).expect("it ends");
+            assert_eq!(shown, Shown::Others { look: false });
+            // Every second one is the time to look.
+            let (second, shown) = watch(&mut truce, (first, 70_000), queue).expect("it ends");
+            assert_eq!(shown, Shown::Others { look: true });
+            assert!(second > 60_000, "{second}");
+        }
+    }
+
+    #[test]
+    fn it_slows_down_while_it_lasts_and_never_lasts_long() {
+        let mut truce = Truce::new(at(1000));
+        assert_eq!(watch(&mut truce, (29_900, 30_050), |_| 40), None);
+        assert_eq!(truce.pace(), Some(SHARE * DRAIN));
+        let mut truce = Truce::new(at(1000));
+        let (when, _) = watch(&mut truce, (29_900, 60_000), |_| 3_600_000).expect("it ends");
+        assert!(when <= 36_100, "{when}");
+    }
+
+    #[test]
+    fn who_was_silent_at_the_time_keeps_none() {
+        let mut truce = Truce::new(at(1000));
+        assert_eq!(watch(&mut truce, (31_000, 59_000), |_| 40), None);
+        assert_eq!(truce.pace(), None);
+        assert!(watch(&mut truce, (59_000, 70_000), |_| 40).is_some());
+    }
+}
