@@ -19,8 +19,10 @@ use crate::signals::{self, Signals};
 /// How long threads may take to leave their files in order.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long what is done may take to end in order once ssh has: the last word of a transfer goes beside ssh.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long what is done may take to end in order once ssh has: the last word of a transfer came beside ssh, and
+/// is only to be read. Longer, and who was cut in the middle would not have written down what it has before
+/// the next one asks for it.
+const FAREWELL: Duration = Duration::from_millis(250);
 
 /// Requests at a time over each way: one transfer makes one after another.
 const MAX_REQUESTS: usize = 16;
