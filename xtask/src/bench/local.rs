@@ -16,11 +16,11 @@ use crate::command;
 #[derive(clap::Args)]
 pub struct Args {
     /// Size of the large file in MiB.
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
     size: u64,
     /// Runs that count, of each.
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
     /// Files of 4 KiB in the tree.
     #[arg(long, default_value_t = 100_000)]
     files: u64,
@@ -42,12 +42,12 @@ pub fn run(args: &Args) -> Result<bool> {
     Ok(speed(&bed, args.runs)? & changed(&bed, args.size << 20)? & unchanged(&bed, args.files)?)
 }
 
-fn speed(bed: &Bed, runs: usize) -> Result<bool> {
+fn speed(bed: &Bed, runs: u64) -> Result<bool> {
     let ways = ["udp", "tcp"];
     let copies = ways.map(|way| format!("took copy --transport {way} $FROM/file lh://127.0.0.1/"));
     let round = copies.join("\n") + "\ntook sh -c 'cp $FROM/file $TO/file && b3sum $FROM/file'\n";
     // Memory that a virtual machine has never touched is slow: the first round does not count.
-    let told = inside(bed, &round.repeat(runs + 1))?;
+    let told = inside(bed, &round.repeat(runs as usize + 1))?;
     let times: Vec<f64> = told.lines().map(str::parse).collect::<Result<_, _>>()?;
     let of = |way: usize| {
         let times: Vec<f64> = times.chunks(3).skip(1).map(|round| round[way] / 1e9).collect();

@@ -109,16 +109,19 @@ impl Longhaul {
         let round = round.as_ref();
         if let Mode::Contend(_) | Mode::Insist(_) = self.mode {
             let was_on = self.truce.pace().is_some();
-            match (self.truce.on_report(sample.now, model, round), &mut self.mode) {
+            let shown = self.truce.on_report(sample.now, model, round);
+            // From the report that begins one to the one that ends it.
+            let is_on = was_on || self.truce.pace().is_some();
+            match (shown, &mut self.mode) {
                 (Some(Shown::Alone), _) => return Some(Mode::Calm(Calm::new(false, yields))),
                 (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
                     return Some(look_again(insist, sample.now, model));
                 }
-                (_, Mode::Contend(contend)) if was_on => {
+                (_, Mode::Contend(contend)) if is_on => {
                     contend.on_truce(model, sample);
                     return None;
                 }
-                _ if was_on => return None,
+                _ if is_on => return None,
                 _ => {}
             }
         }
@@ -171,6 +174,9 @@ impl Longhaul {
             Mode::Contend(contend) => (contend.pace(model), contend.window(model), MIN_WINDOW),
             Mode::Insist(insist) => (insist.pace(model), insist.window(model), MIN_WINDOW),
         };
+        // Another mode would never end it.
+        let contends = matches!(self.mode, Mode::Contend(_) | Mode::Insist(_));
+        debug_assert!(contends || self.truce.pace().is_none(), "a truce among the calm");
         let pace = self.truce.pace().unwrap_or(pace);
         self.rate = Rate::from_bits_per_sec(pace as u64).max(MIN_RATE);
         self.window = Bytes(window as u64).max(least);
