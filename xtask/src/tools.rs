@@ -104,12 +104,19 @@ fn missing() -> Vec<&'static Tool> {
     TOOLS.iter().filter(|tool| !on_path(tool.program)).collect()
 }
 
-/// Also looks where administration programs are: an ordinary user's search path leaves that out.
+/// Whether a program is here; see [`find`].
 pub fn on_path(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Where a program is. Also looks where administration programs are, which an ordinary user's search
+/// path leaves out, and among the unpacked ones.
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let unpacked = unpacked();
     let admin = ["/usr/sbin".into(), "/sbin".into(), unpacked.join("usr/sbin")];
-    std::env::split_paths(&path).chain(admin).any(|folder| folder.join(program).is_file())
+    let folders = std::env::split_paths(&path).chain(admin);
+    folders.map(|folder| folder.join(program)).find(|place| place.is_file())
 }
 
 /// Fetches packages and unpacks them without installing them.

@@ -1,5 +1,7 @@
 //! The mover beside its peers: the same trees fetched over the same paths.
 //!
+//! `cargo install --locked qcp sendme` brings the two that Debian has not.
+//!
 //! The far host has an sshd, which is a tool of the tests, and `longhaul serve` with its FTP. What has
 //! arrived when the time is up counts, whole files or not; so nobody may reserve room or throw away what was
 //! interrupted.
@@ -18,11 +20,11 @@ use crate::{command, tools};
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Who, of: udp, tcp, ssh (ours), scp, rsync, lftp, rclone, aria2, gridftp.
+    /// Who, of: udp, tcp, ssh (ours), scp, rsync, lftp, rclone, aria2, gridftp, qcp, sendme.
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "udp,tcp,ssh,scp,rsync,lftp,rclone,aria2,gridftp"
+        default_value = "udp,tcp,ssh,scp,rsync,lftp,rclone,aria2,gridftp,qcp,sendme"
     )]
     peers: Vec<String>,
     /// What, of: large, medium (a thousand of 1 MiB), small (a hundred thousand of 4 KiB), mixed.
@@ -51,55 +53,87 @@ const GOALS: [(&str, f64); 2] = [("large", 0.9), ("small", 0.45)];
 /// Ours come first: each is compared with the best of the others.
 const OURS: usize = 3;
 
-/// Names, programs, and shell commands that fetch `$TREE` from `$FROM` of the far host to `in`.
-const PEERS: [(&str, &str, &str); 9] = [
-    (
+/// Somebody who fetches trees.
+struct Peer {
+    name: &'static str,
+    /// What must be on the search path.
+    programs: &'static str,
+    /// Shell commands on the far host, beside its sshd and its FTP server; they end with `&`.
+    far: &'static str,
+    /// A shell command that fetches `$TREE` from `$FROM` of the far host to `in`.
+    fetch: &'static str,
+}
+
+impl Peer {
+    /// Of those that need nothing but an sshd or an FTP server.
+    const fn new(name: &'static str, programs: &'static str, fetch: &'static str) -> Self {
+        Self { name, programs, far: "", fetch }
+    }
+}
+
+const PEERS: [Peer; 11] = [
+    Peer::new(
         "udp",
         "true",
         "\"$LONGHAUL\" cp -q --no-remember --transport udp --key \"$KEY\" lh://$LONGHAUL_FAR/$TREE in/",
     ),
-    (
+    Peer::new(
         "tcp",
         "true",
         "\"$LONGHAUL\" cp -q --no-remember --transport tcp --key \"$KEY\" lh://$LONGHAUL_FAR/$TREE in/",
     ),
-    (
+    Peer::new(
         "ssh",
         "ssh",
         "\"$LONGHAUL\" cp -q --no-remember -e \"ssh -F $CONFIG\" --remote-path \"$LONGHAUL\" \
          root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/",
     ),
-    ("scp", "scp", "scp -q -r -F \"$CONFIG\" root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/"),
-    (
+    Peer::new("scp", "scp", "scp -q -r -F \"$CONFIG\" root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/"),
+    Peer::new(
         "rsync",
         "rsync",
         "rsync -a --inplace -e \"ssh -F $CONFIG\" root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/",
     ),
-    (
+    Peer::new(
         "lftp",
         "lftp",
         "lftp -c \"set file:use-fallocate no; set sftp:connect-program 'ssh -a -x -F $CONFIG'; open sftp://root:x@$LONGHAUL_FAR; \
          mirror --parallel=16 --use-pget-n=16 '$FROM/$TREE' in/$TREE\"",
     ),
-    (
+    Peer::new(
         "rclone",
         "rclone",
         "rclone copy --local-no-preallocate --transfers 16 --multi-thread-streams 4 --multi-thread-cutoff 1M \
          --sftp-host $LONGHAUL_FAR --sftp-user root --sftp-key-file \"$CONFIG.key\" \
          \":sftp:$FROM/$TREE\" in/$TREE",
     ),
-    (
+    Peer::new(
         "aria2",
         "aria2c",
         "(cd \"$FROM\" && find $TREE -type f -printf \"ftp://$LONGHAUL_FAR:2121/%p\\n  out=%p\\n\") >list; \
          aria2c -q -i list -j 16 -x 16 -s 16 -k 1M --file-allocation=none -d in",
     ),
-    (
-        "gridftp",
-        "globus-url-copy globus-gridftp-server",
-        "globus-url-copy -q -r -cd -fast -pp -cc 4 -p 16 -tcp-bs 33554432 \
+    Peer {
+        name: "gridftp",
+        programs: "globus-url-copy globus-gridftp-server",
+        far: GRIDFTP_SERVER,
+        fetch: "globus-url-copy -q -r -cd -fast -pp -cc 4 -p 16 -tcp-bs 33554432 \
          \"ftp://$LONGHAUL_FAR:2811$FROM/$TREE/\" \"file://$PWD/in/$TREE/\"",
-    ),
+    },
+    Peer {
+        // Told the path, which nobody else is.
+        name: "qcp",
+        programs: "qcp",
+        far: "",
+        fetch: "qcp -q -r -j 16 --rx 125M --rtt 200 --congestion bbr --ssh-subsystem true -S -F -S \"$CONFIG\" \
+         root@$LONGHAUL_FAR:\"$FROM\"/$TREE in/",
+    },
+    Peer {
+        name: "sendme",
+        programs: "sendme",
+        far: "sendme send --no-progress --relay disabled --ticket-type addresses \"$FROM/$TREE\" >ticket & ",
+        fetch: "cd in && sendme receive --no-progress --relay disabled $(grep -o 'blob[a-z0-9]*' ../ticket)",
+    },
 ];
 
 /// Prints a table for each tree and loss; false when a goal is missed.
@@ -129,16 +163,13 @@ struct Run {
 impl Site {
     fn new(args: &Args) -> Result<Self> {
         for peer in &args.peers {
-            let known = PEERS.iter().find(|(name, ..)| name == peer);
-            let (_, program, _) = known.with_context(|| format!("no peer is called {peer:?}"))?;
-            for program in program.split(' ') {
-                let found =
-                    Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
-                ensure!(found.status.success(), "there is no {program} here, for --peers {peer}");
+            let known = PEERS.iter().find(|known| known.name == peer);
+            let known = known.with_context(|| format!("no peer is called {peer:?}"))?;
+            for name in known.programs.split(' ') {
+                ensure!(tools::on_path(name), "there is no {name} here, for --peers {peer}");
             }
         }
-        let places = ["/".into(), tools::unpacked()].map(|place| place.join("usr/sbin/sshd"));
-        let sshd = places.into_iter().find(|place| place.is_file());
+        let sshd = tools::find("sshd");
         let sshd = sshd.context("there is no sshd here: `cargo xtask test` fetches one")?;
         let site = Self { bed: Bed::new()?, sshd };
         site.configure()?;
@@ -167,10 +198,13 @@ impl Site {
             ),
             (
                 "sshd",
+                // The far side's search path is not ours.
                 format!(
                     "ListenAddress 0.0.0.0\nHostKey {shown}/host.key\nPidFile none\nUsePAM no\n\
                      AuthorizedKeysFile {shown}/ssh.key.pub\nStrictModes no\nMaxSessions 64\n\
-                     MaxStartups 100\nSubsystem sftp internal-sftp\n"
+                     MaxStartups 100\nSubsystem sftp internal-sftp\n\
+                     Subsystem qcp {} --server\n",
+                    tools::find("qcp").unwrap_or_default().display()
                 ),
             ),
             (
@@ -212,18 +246,16 @@ impl Site {
         println!("| who | Mbit/s | least .. most | whole runs | times the best peer |");
         println!("|---|---|---|---|---|");
         let mut rows = Vec::new();
-        for (name, _, fetch) in
-            PEERS.iter().filter(|(name, ..)| args.peers.iter().any(|p| p == name))
-        {
+        for peer in PEERS.iter().filter(|peer| args.peers.iter().any(|name| name == peer.name)) {
             let mut runs = Vec::new();
             for seed in 1..=args.seeds {
-                let run = self.run(args, tree, loss, fetch, seed);
-                runs.push(run.with_context(|| format!("{name}, {tree}"))?);
+                let run = self.run(args, tree, loss, peer, seed);
+                runs.push(run.with_context(|| format!("{}, {tree}", peer.name))?);
             }
             let rates: Vec<_> = runs.iter().map(|run| run.mbps).collect();
-            rows.push((*name, spread(&rates), runs));
+            rows.push((peer.name, spread(&rates), runs));
         }
-        let is_ours = |name: &str| PEERS[..OURS].iter().any(|(ours, ..)| *ours == name);
+        let is_ours = |name: &str| PEERS[..OURS].iter().any(|ours| ours.name == name);
         let others = rows.iter().filter(|(name, ..)| !is_ours(name));
         let best = others.map(|(_, (median, ..), _)| *median).fold(0.0, f64::max);
         let goal = GOALS.iter().find(|(of, _)| *of == tree).map_or(0.0, |(_, share)| *share);
@@ -250,7 +282,7 @@ impl Site {
         Ok(reached)
     }
 
-    fn run(&self, args: &Args, tree: &str, loss: f64, fetch: &str, seed: u64) -> Result<Run> {
+    fn run(&self, args: &Args, tree: &str, loss: f64, peer: &Peer, seed: u64) -> Result<Run> {
         let folder = self.bed.folder().display();
         let (binary, key) = (self.bed.binary().display(), self.bed.key());
         let (from, loss) = (self.bed.source(), format!("{loss}%"));
@@ -258,25 +290,27 @@ impl Site {
         // The data comes from the far host.
         let path = ["--rate", "1gbit", "--rtt", "200ms", "--queue", "50ms", "--loss", "0"];
         let path = [&path[..], &["--loss-back", &loss]].concat();
-        let beside = if fetch.starts_with("globus") { GRIDFTP_SERVER } else { "" };
         let far = format!(
-            "{beside}unshare --mount sh -ec 'mount --bind {folder}/passwd /etc/passwd; \
+            "cd {folder}; export FROM={from} TREE={tree}; {}unshare --mount sh -ec 'mount --bind {folder}/passwd /etc/passwd; \
              mount --bind {folder}/shadow /etc/shadow; mount -t tmpfs none /run; mkdir /run/sshd; \
              exec {} -D -e -f {folder}/sshd' 2>/dev/null & \
              exec {binary} serve -q --no-remember --key {key} --root {from} --ftp 0.0.0.0:2121 \
              --ftp-anonymous",
+            peer.far,
             self.sshd.display(),
         );
         let near = format!(
             "export LONGHAUL={binary} KEY={key} CONFIG={folder}/ssh FROM={from} TREE={tree}; \
-             cd {folder}; rm -rf in; mkdir in; sleep 1; start=$(date +%s%N); \
+             cd {folder}; rm -rf in; mkdir in; sleep 1; \
+             until [ ! -e ticket ] || grep -q blob ticket; do sleep 0.1; done; start=$(date +%s%N); \
              timeout -s INT -k 5 {} sh -c '{}' >&2; code=$?; end=$(date +%s%N); \
              bytes=$(du -s --block-size=1 in | cut -f1); \
-             diff -rq {from}/{tree} in/{tree} >&2 && same=true || same=false; rm -rf in; \
+             diff -rq {from}/{tree} in/{tree} >&2 && same=true || same=false; \
+             rm -rf in ticket .sendme*; \
              echo \"{{\\\"ns\\\": $((end - start)), \\\"bytes\\\": $bytes, \\\"code\\\": $code, \
              \\\"same\\\": $same}}\"",
             args.seconds,
-            fetch.replace('\'', r"'\''"),
+            peer.fetch.replace('\'', r"'\''"),
         );
         let crossing = Crossing { path: &path, congestion_control: &args.cc, seed, far, near };
         let (told, report) = crossing.run(self.bed.build())?;
