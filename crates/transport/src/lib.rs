@@ -28,7 +28,7 @@ pub mod wire;
 
 pub use admission::{HALF_OPEN_TIME, MAX_HALF_OPEN};
 pub use config::{Config, FeedbackKind, UnknownFeedback};
-pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit};
+pub use connection::{CloseReason, Connection, Event, Received, Side, Transmit, Unreachable};
 pub use endpoint::{Endpoint, Routed};
 pub use rtt::Rtt;
 pub use stats::{Limit, LimitTimes, Refusals, Refused, Stats};

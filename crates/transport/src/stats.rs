@@ -200,4 +200,7 @@ pub struct Stats {
     pub datagram: u64,
     /// What held the sender back, and for how long.
     pub limits: LimitTimes,
+    /// What held the other end back, as far as its states tell: the application, a stream's credit, or else
+    /// congestion, which stands for all that it has to send and does not.
+    pub remote_limits: LimitTimes,
 }

@@ -48,7 +48,7 @@ pub async fn ask(address: SocketAddr) -> Result<PublicKey, NetError> {
                 return answer.map(Some);
             }
             let said = iter::from_fn(|| errors::next(socket.as_fd()));
-            refusals += said.flatten().filter(|&destination| destination == address).count();
+            refusals += said.flatten().filter(|&(destination, _)| destination == address).count();
             if refusals >= MAX_REFUSALS {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transport::wire::Opening;
-use transport::{Received, Transmit};
+use transport::{Received, Transmit, Unreachable};
 use units::Instant;
 
 use super::core::{Core, Taken};
@@ -144,15 +144,14 @@ impl Driver {
     /// Tells connections what the network said of their datagrams.
     fn take_errors(&mut self) {
         let errors = core::iter::from_fn(|| self.socket.next_error()).take(MAX_ERRORS);
-        let mut addresses: Vec<SocketAddr> = errors.flatten().collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        if addresses.is_empty() {
-            return;
-        }
+        let mut errors: Vec<(SocketAddr, Unreachable)> = errors.flatten().collect();
+        errors.sort_unstable();
+        errors.dedup();
         let now = clock::now();
-        for shared in self.roster.activate_at(&addresses) {
-            shared.lock().connection.on_unreachable(now);
+        for (address, what) in errors {
+            for shared in self.roster.activate_at(address) {
+                shared.lock().connection.on_unreachable(now, what);
+            }
         }
     }
 

@@ -1,17 +1,21 @@
 //! What the network reported about datagrams sent: the socket's error queue (ip(7), IP_RECVERR).
 
 use std::io;
+use std::iter;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::SockAddr;
+use transport::Unreachable;
 
+/// Errors that are looked at, at most.
+const MAX_ERRORS: usize = 16;
 /// Room for what the kernel says beside an error: the error itself, a time stamp, an interface.
 const CONTROL: usize = 512;
 
-/// Asks for errors; the kernel then keeps them with the datagram's destination.
-pub(super) fn enable(socket: &socket2::Socket, is_ipv6: bool) -> io::Result<()> {
+/// Asks for errors; the kernel then keeps them with the packet's destination.
+pub(crate) fn enable(socket: &socket2::Socket, is_ipv6: bool) -> io::Result<()> {
     set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR).or_else(|error| {
         // A socket for IPv6 alone has no IPv4 options.
         if is_ipv6 { Ok(()) } else { Err(error) }
@@ -28,9 +32,29 @@ fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Res
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Takes one error from the queue: `Some(Some(destination))` when it says that a datagram's
-/// destination cannot be reached, `Some(None)` when it says something else, `None` at the end.
-pub(super) fn next(socket: BorrowedFd<'_>) -> Option<Option<SocketAddr>> {
+/// Takes one error from the queue: `Some(Some(_))` when it says that a datagram's destination cannot
+/// be reached, and why; `Some(None)` when it says something else, `None` at the end.
+pub(super) fn next(socket: BorrowedFd<'_>) -> Option<Option<(SocketAddr, Unreachable)>> {
+    let (destination, error) = take(socket)?;
+    Some(destination.zip(error.and_then(unreachable)))
+}
+
+/// Whether one of the errors in the queue is an ICMP message that says that a firewall forbids it
+/// (RFC 792 and RFC 1812, 5.2.7.1), for which the kernel has no error number of its own.
+pub(crate) fn is_forbidden(socket: BorrowedFd<'_>) -> bool {
+    const DESTINATION_UNREACHABLE: u8 = 3;
+    /// Communication with the network, the host, or at all is administratively prohibited.
+    const PROHIBITED: [u8; 3] = [9, 10, 13];
+    let errors = iter::from_fn(|| take(socket)).filter_map(|(_, error)| error);
+    errors.take(MAX_ERRORS).any(|error| {
+        error.ee_origin == libc::SO_EE_ORIGIN_ICMP
+            && error.ee_type == DESTINATION_UNREACHABLE
+            && PROHIBITED.contains(&error.ee_code)
+    })
+}
+
+/// Takes one error from the queue, with the destination of the packet that met it.
+fn take(socket: BorrowedFd<'_>) -> Option<(Option<SocketAddr>, Option<libc::sock_extended_err>)> {
     #[repr(align(8))]
     struct Control([u8; CONTROL]);
     let mut control = Control([0; CONTROL]);
@@ -57,10 +81,19 @@ pub(super) fn next(socket: BorrowedFd<'_>) -> Option<Option<SocketAddr>> {
         })
     };
     let ((), destination) = received.ok()?;
-    Some(destination.as_socket().filter(|_| is_unreachable(&message)))
+    Some((destination.as_socket(), extended(&message)))
 }
 
-fn is_unreachable(message: &libc::msghdr) -> bool {
+fn unreachable(error: libc::sock_extended_err) -> Option<Unreachable> {
+    match error.ee_errno as i32 {
+        libc::ECONNREFUSED => Some(Unreachable::Port),
+        libc::EHOSTUNREACH | libc::ENETUNREACH => Some(Unreachable::Address),
+        _ => None,
+    }
+}
+
+/// What the kernel says of an error.
+fn extended(message: &libc::msghdr) -> Option<libc::sock_extended_err> {
     // SAFETY: the kernel filled the control buffer, which the header still points to; the macros
     // stay within the length that it stated, and data is read unaligned.
     unsafe {
@@ -71,14 +104,12 @@ fn is_unreachable(message: &libc::msghdr) -> bool {
                 [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
             if error.contains(&kind) {
                 let data = libc::CMSG_DATA(item).cast::<libc::sock_extended_err>();
-                let number = data.read_unaligned().ee_errno as i32;
-                return [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH]
-                    .contains(&number);
+                return Some(data.read_unaligned());
             }
             item = libc::CMSG_NXTHDR(message, item);
         }
     }
-    false
+    None
 }
 
 /// Datagrams that arrived and for which the socket's buffer had no room (SO_MEMINFO).

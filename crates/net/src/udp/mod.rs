@@ -10,7 +10,7 @@ mod ask;
 mod connection;
 mod core;
 mod driver;
-mod errors;
+pub(crate) mod errors;
 mod roster;
 mod shared;
 mod slice;

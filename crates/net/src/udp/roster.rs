@@ -60,9 +60,9 @@ impl Roster {
         }
     }
 
-    /// Those who send to one of `addresses` must be served; gives them.
-    pub(super) fn activate_at(&mut self, addresses: &[SocketAddr]) -> Vec<Shared> {
-        let at = |entry: &Entry| addresses.contains(&entry.address);
+    /// Those who send to `address` must be served; gives them.
+    pub(super) fn activate_at(&mut self, address: SocketAddr) -> Vec<Shared> {
+        let at = |entry: &Entry| entry.address == address;
         let found: Vec<u32> =
             self.entries.iter().filter(|(_, entry)| at(entry)).map(|(&number, _)| number).collect();
         found.iter().for_each(|&number| self.activate(number));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
-use transport::{Received, Transmit};
+use transport::{Received, Transmit, Unreachable};
 use units::Instant;
 
 use super::errors;
@@ -99,7 +99,7 @@ impl BatchSocket {
     }
 
     /// The next thing that the network said of datagrams sent: see [`errors::next`].
-    pub(super) fn next_error(&self) -> Option<Option<SocketAddr>> {
+    pub(super) fn next_error(&self) -> Option<Option<(SocketAddr, Unreachable)>> {
         errors::next(self.socket.as_fd())
     }
 

@@ -45,6 +45,16 @@ impl UdpStream {
         self.handle.lock().connection.undelivered(self.id)
     }
 
+    /// Bytes that have arrived and were not read.
+    pub fn unread(&self) -> u64 {
+        self.handle.lock().connection.unread(self.id)
+    }
+
+    /// Whether the connection that carried it is no more.
+    pub fn is_lost(&self) -> bool {
+        self.handle.lock().closed.is_some()
+    }
+
     /// Gives up writing; the other end reads an error with this code.
     pub fn reset(&mut self, code: u64) {
         self.finished = true;

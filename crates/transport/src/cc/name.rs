@@ -1,5 +1,6 @@
 //! How people name an [`Algorithm`].
 
+use core::fmt;
 use core::str::FromStr;
 
 use units::Rate;
@@ -36,9 +37,28 @@ impl FromStr for Algorithm {
     }
 }
 
+/// So that it is read as the same again.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Fixed(rate) = self {
+            return write!(f, "fixed:{}bit", rate.as_bits_per_sec());
+        }
+        let named = NAMES.iter().find(|(_, named)| named == self);
+        f.write_str(named.map_or("", |(name, _)| name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        let fixed = Algorithm::Fixed(Rate::from_bits_per_sec(1_234_567));
+        for algorithm in NAMES.iter().map(|&(_, named)| named).chain([fixed]) {
+            assert_eq!(algorithm.to_string().parse(), Ok(algorithm));
+        }
+    }
 
     #[test]
     fn names_are_read_and_an_unknown_one_is_answered_with_the_list() {

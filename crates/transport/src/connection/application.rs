@@ -53,6 +53,11 @@ impl Connection {
         self.streams.undelivered(stream)
     }
 
+    /// Bytes of a stream that have arrived and were not read.
+    pub fn unread(&self, stream: u64) -> u64 {
+        self.streams.unread(stream)
+    }
+
     /// The application is through with the stream and will not name it again. What was written
     /// and finished before still goes out.
     pub fn release(&mut self, stream: u64) {

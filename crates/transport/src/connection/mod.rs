@@ -45,6 +45,7 @@ use crate::wire::{Challenge, Close, Parameters, Refusal};
 pub(crate) use opening::{Greeting, prologue};
 pub use receive::Received;
 pub use transmit::Transmit;
+pub use unreachable::Unreachable;
 
 use opening::Opening;
 use path::{Candidate, Ecn};
@@ -272,7 +273,11 @@ impl Connection {
             progress_at: now,
             limited_at: None,
             events: VecDeque::new(),
-            stats: Stats { limits: LimitTimes::starting(now), ..Stats::default() },
+            stats: Stats {
+                limits: LimitTimes::starting(now),
+                remote_limits: LimitTimes::starting(now),
+                ..Stats::default()
+            },
             trace: config.trace.then(Box::default),
             config,
         }

@@ -11,6 +11,7 @@ use super::{CloseReason, Connection, Phase};
 use crate::cc::AckSample;
 use crate::feedback::Packet;
 use crate::recovery::{Content, NeverSent, Sent, Settled};
+use crate::stats::Limit;
 use crate::streams::StreamError;
 use crate::trace::{Metrics, Step};
 use crate::wire::{
@@ -82,6 +83,15 @@ impl Tally {
             let (oldest, newest) = self.sent.unwrap_or((sent.at, sent.at));
             self.sent = Some((oldest.min(sent.at), newest.max(sent.at)));
         }
+    }
+}
+
+/// What held the end back that sent this state.
+fn limit_told(state: &State) -> Limit {
+    match (state.blocked.is_empty(), state.queued) {
+        (false, _) => Limit::Credit,
+        (true, 0) => Limit::Application,
+        (true, _) => Limit::Congestion,
     }
 }
 
@@ -207,6 +217,7 @@ impl Connection {
             Kind::Report => self.on_report(now, &Report::decode(body)?)?,
             Kind::State => {
                 let state = State::decode(body)?;
+                self.stats.remote_limits.note(now, limit_told(&state));
                 self.feedback.on_state(&state);
                 self.streams.on_sender_state(state.queued, &state.blocked);
             }

@@ -15,19 +15,36 @@ const REPEAT: Duration = Duration::from_millis(100);
 const SILENCE: u32 = 4;
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
 
+/// What the network says it cannot reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unreachable {
+    /// The port: the host is there, and nobody listens.
+    Port,
+    /// The host or its network: there is no way to it just now, which an outage looks like too.
+    Address,
+}
+
 /// Hints since the last authentic packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hints {
+    /// The other end was asked whether it lives.
+    asked: bool,
     count: u32,
     first: Instant,
 }
 
 impl Connection {
-    /// The network says that the other end cannot be reached, or that nobody listens there.
-    pub fn on_unreachable(&mut self, now: Instant) {
+    /// The network says that the other end cannot be reached, or that nobody listens there. An
+    /// established connection outlives an outage on the way, as long as the idle time-out lets it.
+    pub fn on_unreachable(&mut self, now: Instant, what: Unreachable) {
+        let is_open = matches!(self.phase, Phase::Established);
+        self.ping_due |= !self.hints.asked && is_open && self.validated;
+        self.hints.asked = true;
+        if is_open && what == Unreachable::Address {
+            return;
+        }
         if self.hints.count == 0 {
             self.hints.first = now;
-            self.ping_due |= matches!(self.phase, Phase::Established) && self.validated;
         }
         self.hints.count += 1;
         if let Phase::Opening(opening) = &mut self.phase {

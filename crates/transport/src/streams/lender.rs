@@ -20,6 +20,8 @@ pub(super) struct Room {
     pub(super) loan: u64,
     /// The most that arrived on all streams within a round trip.
     pub(super) round: u64,
+    /// See [`Lender::most`].
+    pub(super) most: u64,
 }
 
 /// The connection's credit. It follows what arrives, not what is read: what waits for its reader
@@ -55,7 +57,14 @@ impl Lender {
 
     /// What a stream may count on beyond its own credit.
     pub(super) fn room(&self) -> Room {
-        Room { loan: self.first - self.sum.borrowed, round: self.arrivals.most() }
+        let loan = self.first - self.sum.borrowed;
+        Room { loan, round: self.arrivals.most(), most: self.most() }
+    }
+
+    /// The largest window that a stream may grow to: half of what does not wait for readers. However
+    /// many grow and then stall, one after another, something is left for who comes next.
+    pub(super) fn most(&self) -> u64 {
+        self.memory.saturating_sub(self.sum.arrived - self.sum.consumed) / 2
     }
 
     /// A stream's counters moved.
@@ -135,6 +144,17 @@ mod tests {
         assert_eq!(lender.grant(now, RTT), 10_000);
         let more = Progress { seen: 1, arrived: 1, ..Progress::default() };
         assert_eq!(lender.on_progress(more), Err(StreamError::CreditExceeded));
+    }
+
+    #[test]
+    fn streams_that_grow_and_stall_one_after_another_do_not_fill_the_memory() {
+        let mut lender = Lender::new(1000, 1 << 30);
+        for _ in 0..20 {
+            let most = lender.room().most;
+            assert!(most > 0);
+            lender.sum.arrived += most;
+        }
+        assert!(lender.sum.arrived < 1 << 30);
     }
 
     #[test]

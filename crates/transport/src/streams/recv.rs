@@ -6,14 +6,12 @@
 //!   +-------reset-------+---------------------+---read-----> Ended
 //! ```
 
-use core::time::Duration;
-
 use rangemap::RangeSet;
 use units::Instant;
 
 use super::lender::Room;
 use super::store::{ByteStore, Pool};
-use super::window::Window;
+use super::window::{Growth, Window};
 use super::{ReadOutcome, StreamError};
 
 /// Holes of a stream that are remembered: a second of 10 Gbit/s that lost each tenth packet.
@@ -130,13 +128,13 @@ impl RecvHalf {
         let start = offset.max(self.arrived);
         if start < end {
             self.store.write(start, &payload[(start - offset) as usize..], pool);
-            progress.arrived = self.note_arrived(start, end, room.round)?;
+            progress.arrived = self.note_arrived(start, end, room)?;
         }
         Ok(progress)
     }
 
     /// Notes what arrived; gives how far the first hole moved.
-    fn note_arrived(&mut self, start: u64, end: u64, round: u64) -> Result<u64, StreamError> {
+    fn note_arrived(&mut self, start: u64, end: u64, room: Room) -> Result<u64, StreamError> {
         if start > self.arrived {
             self.ahead.insert(start..end);
             if self.ahead.len() > MAX_HOLES {
@@ -144,7 +142,7 @@ impl RecvHalf {
             }
             // Out of order is the path's doing, and deserves room; unread is the reader's.
             if self.arrived - self.read < self.highest - self.arrived {
-                self.window.on_held(self.highest - self.read, round);
+                self.window.on_held(self.highest - self.read, room.round, room.most);
             }
             return Ok(0);
         }
@@ -187,6 +185,12 @@ impl RecvHalf {
         Progress { arrived, consumed, ..progress }
     }
 
+    /// Bytes that have arrived, behind holes too, and were not read.
+    pub(super) fn unread(&self) -> u64 {
+        let ahead: u64 = self.ahead.iter().map(|range| range.end - range.start).sum();
+        self.arrived - self.read + ahead
+    }
+
     /// The application wants no more; gives how far the counters moved.
     pub(super) fn stop(&mut self, pool: &mut Pool) -> Progress {
         // What is whole stays so; what is not is seen to its end or reset.
@@ -200,7 +204,7 @@ impl RecvHalf {
         now: Instant,
         most: usize,
         take: impl FnMut(&[u8]),
-        path: (Duration, u64),
+        growth: Growth,
         pool: &mut Pool,
     ) -> ReadOutcome {
         if let Some(code) = self.reset {
@@ -218,7 +222,7 @@ impl RecvHalf {
         self.store.read(self.read, len, take);
         self.read += len as u64;
         self.store.release(self.read, pool);
-        self.window.on_consumed(now, len as u64, self.arrived, path);
+        self.window.on_consumed(now, len as u64, self.arrived, growth);
         ReadOutcome::Read(len)
     }
 }
@@ -230,15 +234,14 @@ mod tests {
     use super::*;
 
     fn half(window: u64) -> RecvHalf {
-        RecvHalf::new(Window::new(window, window))
+        RecvHalf::new(Window::new(window))
     }
 
     fn read_all(half: &mut RecvHalf) -> (Vec<u8>, ReadOutcome) {
         let mut all = Vec::new();
         loop {
             let take = |bytes: &[u8]| all.extend_from_slice(bytes);
-            let path = (Duration::ZERO, 0);
-            match half.read(Instant::ZERO, 100, take, path, &mut Pool::default()) {
+            match half.read(Instant::ZERO, 100, take, Growth::default(), &mut Pool::default()) {
                 ReadOutcome::Read(_) => {}
                 other => return (all, other),
             }
@@ -297,7 +300,7 @@ mod tests {
         let mut data = |offset, len: usize, loan| {
             half.on_data(
                 (offset, &vec![0; len], false),
-                Room { loan, round: 0 },
+                Room { loan, ..Room::default() },
                 &mut Pool::default(),
             )
         };

@@ -12,7 +12,7 @@ use super::recv::Progress;
 use super::store::Pool;
 use super::stream::Stream;
 use super::turns::Priority;
-use super::window::Window;
+use super::window::{Growth, Window};
 use super::{Delivery, Grant, Limits, OpenError, Piece, ReadOutcome, StreamError, WriteOutcome};
 use crate::wire::{MAX_BLOCKED, MAX_CREDITS, StreamCredit};
 use crate::{Event, Side};
@@ -77,7 +77,7 @@ impl Streams {
     }
 
     fn insert(&mut self, id: u64) {
-        let window = Window::new(self.limits.stream_credit, self.limits.receive_memory);
+        let window = Window::new(self.limits.stream_credit.min(self.limits.receive_memory));
         self.table.insert(id, Stream::new(self.remote_stream_credit, window));
     }
 
@@ -162,6 +162,11 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.send.held())
     }
 
+    /// Bytes that have arrived and were not read.
+    pub(crate) fn unread(&self, id: u64) -> u64 {
+        self.table.get(&id).map_or(0, |stream| stream.recv.unread())
+    }
+
     /// The application lets go of the stream: it will not ask again.
     pub(crate) fn release(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id) {
@@ -203,10 +208,11 @@ impl Streams {
         rtt: Duration,
     ) -> ReadOutcome {
         let share = self.lender.share(self.table.len());
+        let growth = Growth { rtt, share, most: self.lender.most() };
         let Some(stream) = self.table.get_mut(&id) else {
             return ReadOutcome::End;
         };
-        let outcome = stream.recv.read(now, most, take, (rtt, share), &mut self.pool);
+        let outcome = stream.recv.read(now, most, take, growth, &mut self.pool);
         match outcome {
             ReadOutcome::Read(len) => {
                 let consumed = len as u64;

@@ -129,24 +129,29 @@ impl Node for End {
     }
 }
 
-/// The limits that held in the second half of 6 s at 50 Mbit/s and 40 ms, the longest first, and
-/// for how many of these 3 s.
-fn held(config: Config, near: Hindrance, far: Hindrance) -> Vec<(Limit, f64)> {
+/// The limits that held in the last third of 9 s at 50 Mbit/s and 40 ms, the longest first, and
+/// for how many of these 3 s: as the sender saw them, and as it told the receiver.
+fn held(config: Config, near: Hindrance, far: Hindrance) -> [Vec<(Limit, f64)>; 2] {
     let (mut near, far) = (End::new(0, config, near), End::new(1, config, far));
     near.connects = Some(far.address());
     let path = PathConfig::new(mbit(50), ms(40)).with_seed(1);
     let mut world = World::of(&path, Faults::default(), vec![near, far]);
-    world.run_until(ms(3000), |_| false);
+    world.run_until(ms(6000), |_| false);
     let limits = |world: &mut World<End>| {
-        world.hosts[0].socket.connection().expect("it has begun").stats().limits
+        let mut stats =
+            |host: usize| world.hosts[host].socket.connection().expect("it has begun").stats();
+        [stats(0).limits, stats(1).remote_limits]
     };
     let before = limits(&mut world);
     world.run_until(ms(3000), |_| false);
     let after = limits(&mut world);
-    let share = |limit| (limit, (after.of(limit) - before.of(limit)).as_secs_f64() / 3.0);
-    let mut held: Vec<_> = Limit::ALL.map(share).into();
-    held.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    held
+    [0, 1].map(|end| {
+        let time = |limit| after[end].of(limit) - before[end].of(limit);
+        let mut held: Vec<_> =
+            Limit::ALL.map(|limit| (limit, time(limit).as_secs_f64() / 3.0)).into();
+        held.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        held
+    })
 }
 
 fn with(congestion: Algorithm) -> Config {
@@ -171,7 +176,14 @@ fn each_reason_is_told_when_it_is_the_one() {
         (Limit::Cpu, fixed, Hindrance { sleep: ms(25), ..free }, free),
         (Limit::SocketBuffer, fixed, Hindrance { full: ms(10), ..free }, free),
     ] {
-        let held = held(config, near, far);
+        let [held, told] = held(config, near, far);
         assert!(held[0].0 == expected && held[0].1 > 0.5, "{expected:?}: {held:?}");
+        // Of the connection's credit, no state tells.
+        let expected = match expected {
+            Limit::Application => expected,
+            Limit::Credit if config.receive_memory == Config::default().receive_memory => expected,
+            _ => Limit::Congestion,
+        };
+        assert!(told[0].0 == expected && told[0].1 > 0.5, "told {expected:?}: {told:?}");
     }
 }

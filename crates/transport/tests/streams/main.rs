@@ -8,7 +8,7 @@ use std::time::Duration;
 use path::PathConfig;
 use sim::{Faults, World};
 use transport::cc::Algorithm;
-use transport::{Class, CloseReason, Config, OpenError, Priority};
+use transport::{Class, CloseReason, Config, OpenError, Priority, Unreachable};
 use units::{Bytes, Rate};
 
 use peer::Peer;
@@ -88,6 +88,19 @@ fn readers_that_stall_once_their_windows_have_grown_do_no_harm_either() {
     world.run_until(secs(5), |_| false);
     let rest: u64 = reads(&mut world, &ids[16..], secs(10)).iter().sum();
     assert!(rest as f64 > 0.98 * all as f64, "{:.3}", rest as f64 / all as f64);
+}
+
+#[test]
+fn readers_that_stall_one_after_another_do_not_freeze_who_comes_next() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(2);
+    let mut world = world(&path, Config { receive_memory: Bytes::mib(16), ..paced(90) });
+    for _ in 0..12 {
+        let id = world.hosts[0].send(ENDLESS, Priority::default());
+        world.run_until(secs(4), |_| false);
+        let read = reads(&mut world, &[id], secs(1))[0];
+        assert!(read > 500_000, "{read} bytes in a second");
+        world.hosts[1].stalled.insert(id);
+    }
 }
 
 #[test]
@@ -226,27 +239,35 @@ fn forged_reports_of_unreachability_do_not_end_a_living_connection() {
     let mut world = world(&path, paced(45));
     for _ in 0..200 {
         let now = world.now;
-        world.hosts[0].socket.connection().unwrap().on_unreachable(now);
+        world.hosts[0].socket.connection().unwrap().on_unreachable(now, Unreachable::Port);
         world.run_until(Duration::from_millis(50), |_| false);
         assert_eq!(world.hosts[0].closed, None);
     }
 }
 
 #[test]
-fn a_host_that_is_reported_unreachable_and_silent_is_given_up_soon() {
-    let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_seed(9);
-    let dark = Faults { blackout: Some((secs(5), secs(1000))), ..Faults::default() };
-    let mut hosts = vec![Peer::new(0, paced(45)), Peer::new(1, paced(45))];
-    let there = sim::Node::address(&hosts[1]);
-    hosts[0].socket.connect(units::Instant::from_nanos(1_000_000_000), there);
-    let mut world = World::of(&path, dark, hosts);
-    world.run_until(secs(6), |_| false);
-    for _ in 0..3 {
-        let now = world.now;
-        world.hosts[0].socket.connection().unwrap().on_unreachable(now);
+fn who_is_silent_and_reported_gone_is_given_up_soon_unless_the_way_may_come_back() {
+    use Unreachable::{Address, Port};
+    for (what, ends) in [(Port, Some(CloseReason::Vanished)), (Address, None)] {
+        let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_seed(9);
+        let dark = Faults { blackout: Some((secs(5), secs(10))), ..Faults::default() };
+        let mut hosts = vec![Peer::new(0, paced(45)), Peer::new(1, paced(45))];
+        let there = sim::Node::address(&hosts[1]);
+        hosts[0].socket.connect(units::Instant::from_nanos(1_000_000_000), there);
+        let mut world = World::of(&path, dark, hosts);
+        world.run_until(secs(6), |_| false);
+        for _ in 0..30 {
+            let now = world.now;
+            world.hosts[0].socket.connection().unwrap().on_unreachable(now, what);
+            world.run_until(Duration::from_millis(100), |_| false);
+        }
+        assert_eq!(world.hosts[0].closed, ends, "{what:?}");
+        if ends.is_none() {
+            world.run_until(secs(10), |_| false);
+            let id = world.hosts[0].send(100_000, Priority::default());
+            assert!(world.run_until(secs(10), |world| world.hosts[1].ended.contains_key(&id)));
+        }
     }
-    assert!(world.run_until(secs(2), |world| world.hosts[0].closed.is_some()));
-    assert_eq!(world.hosts[0].closed, Some(CloseReason::Vanished));
 }
 
 #[test]
