@@ -4,10 +4,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::udp::errors;
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 4096;
@@ -36,12 +38,40 @@ pub fn listen(v6: bool, port: u16) -> io::Result<TcpListener> {
 /// that carry `mark` on this host. What the server answers must come this way.
 ///
 /// # Errors
-/// What the system or the server said.
+/// What the system or the server said; `PermissionDenied` when a firewall on the way forbids it.
 pub async fn connect(client: SocketAddr, server: SocketAddr, mark: u32) -> io::Result<TcpStream> {
     let socket = open(client)?;
     socket.set_mark(mark)?;
     socket.bind(&SockAddr::from(client))?;
+    errors::enable(&socket, server.is_ipv6())?;
+    // The same socket: who connects consumes one, and its errors are asked for afterwards.
+    let asked = socket.try_clone()?;
+    let connected = TcpSocket::from_std_stream(socket.into()).connect(server).await;
+    match connected {
+        Err(_) if errors::is_forbidden(asked.as_fd()) => {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+        connected => connected,
+    }
+}
+
+/// Connects to `server` from an address of this host, by packets that carry `mark` on it if this
+/// process may mark them.
+///
+/// # Errors
+/// What the system or the server said.
+pub async fn connect_marked(server: SocketAddr, mark: u32) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    // Who may not mark them has no rules either that look for the mark.
+    let _ = socket.set_mark(mark);
     TcpSocket::from_std_stream(socket.into()).connect(server).await
+}
+
+/// Whether the kernel lets this process have such sockets in its network namespace.
+pub fn is_allowed() -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    !open((Ipv4Addr::UNSPECIFIED, 0).into()).is_err_and(refused)
 }
 
 fn open(address: SocketAddr) -> io::Result<Socket> {

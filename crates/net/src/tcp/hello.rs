@@ -1,11 +1,17 @@
-//! The handshake of one TCP connection, in messages of fixed length:
+//! The handshake of one TCP connection:
 //!
-//! 1. client: [`MAGIC`], the version, the kind of handshake ([`Pattern`]), then the Noise message
-//!    with the [`Hello`] inside; or [`WHO`] and nothing, to ask for the server's key;
-//! 2. server: one byte, [`ACCEPTED`] and the Noise answer (or the key that was asked for), or a
-//!    reason to refuse;
+//! 1. client, in clear: [`MAGIC`], the oldest and the newest version that it speaks, the kind of handshake
+//!    ([`Pattern`]), and the length of what follows, two bytes, big endian: the Noise message with the [`Hello`]
+//!    inside; or [`WHO`] and nothing, to ask for the server's key;
+//! 2. server: one byte, [`ACCEPTED`], the version, a length, and the Noise answer with the oldest and the newest
+//!    version that it speaks inside (or the key that was asked for); or a reason to refuse;
 //! 3. client: a seal over nothing. Only now has it shown that it holds the key and is no replay
 //!    of an older message, and only now does it count.
+//!
+//! The version is the newest that both speak; what decides on it is the same in all. The client's clear bytes
+//! are part of the Noise prologue, and it reckons the version from the server's sealed ones once more: nobody on
+//! the way makes the two speak an older one. What either side says inside beyond the fields it knows is ignored,
+//! so that a later release can add some.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +24,7 @@ use tokio::time::timeout;
 use transport::crypto::{
     Credentials, CryptoError, Initiator, Keys, Pattern, PublicKey, Responder, TAG_LEN,
 };
+use transport::wire::Versions;
 
 use super::options::MAX_STREAMS;
 use crate::error::NetError;
@@ -28,13 +35,19 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(8);
 
 /// Names the protocol in clear, so that a peer of another kind is told from one with another key.
 const MAGIC: [u8; 3] = *b"LHT";
-/// The one version there is.
-const VERSION: u8 = 4;
+/// What this release speaks. Version 4 and those before it named themselves alone.
+const SPOKEN: Versions = Versions { oldest: 5, newest: 5 };
 /// Stands in the place of the pattern.
 const WHO: u8 = 0;
 /// Binds the handshake to TCP: one recorded on UDP is worth nothing here, nor the other way.
-const PROLOGUE: &[u8] = b"longhaul tcp \x02";
+const PROLOGUE: &[u8] = b"longhaul tcp \x03";
 const CONFIRM: &[u8] = b"confirm";
+
+/// The client's clear bytes up to its versions, and all of them.
+const VERSIONS_END: usize = MAGIC.len() + 2;
+const OPENING_LEN: usize = VERSIONS_END + 1 + 2;
+/// No Noise message is longer, whatever a later release adds.
+const MESSAGE_MAX: usize = 1024;
 
 const HELLO_LEN: usize = GROUP_LEN + 1 + POLICY_LEN;
 const GROUP_LEN: usize = 16;
@@ -42,7 +55,7 @@ const GROUP_LEN: usize = 16;
 const ACCEPTED: u8 = 0;
 const REFUSED_KEY: u8 = 1;
 const REFUSED_STREAMS: u8 = 2;
-/// Followed by the newest version that the server speaks.
+/// Followed by the newest and the oldest version that the server speaks; up to version 4, by the one.
 const REFUSED_VERSION: u8 = 3;
 const REFUSED_CLIENT: u8 = 4;
 const REFUSED_PATTERN: u8 = 5;
@@ -73,9 +86,10 @@ impl Hello {
     /// `None` for a policy that is not known here, or more connections than a stream may have.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (group, rest) = bytes.split_first_chunk()?;
-        let (joins, policy) = rest.split_first()?;
+        let (joins, rest) = rest.split_first()?;
         let joins = [false, true].into_iter().find(|&known| u8::from(known) == *joins)?;
-        let policy = Policy::decode(policy.try_into().ok()?)?;
+        let (policy, _) = rest.split_first_chunk()?;
+        let policy = Policy::decode(policy)?;
         (policy.first() <= MAX_STREAMS).then_some(Self { group: *group, joins, policy })
     }
 }
@@ -100,7 +114,7 @@ pub(super) async fn initiate(
     credentials: &Credentials,
     hello: Hello,
 ) -> Result<Connection, NetError> {
-    within(address, join(socket, address, credentials, hello)).await
+    within(address, join(socket, address, credentials, hello, SPOKEN)).await
 }
 
 /// Asks the server for its key, within [`HANDSHAKE_TIME`].
@@ -109,9 +123,9 @@ pub(super) async fn ask_host(
     address: SocketAddr,
 ) -> Result<PublicKey, NetError> {
     let asking = async {
-        let mut key = [0; 32];
-        ask(&mut socket, address, &opening(WHO), &mut key).await?;
-        Ok(PublicKey::from_bytes(key))
+        let (_, key) = ask(&mut socket, address, &opening(SPOKEN, WHO, 0), SPOKEN).await?;
+        let key = key.first_chunk().ok_or_else(|| stranger(address))?;
+        Ok(PublicKey::from_bytes(*key))
     };
     within(address, asking).await
 }
@@ -126,15 +140,32 @@ async fn within<T>(
     }
 }
 
-fn opening(kind: u8) -> Vec<u8> {
-    [&MAGIC[..], &[VERSION, kind]].concat()
+fn opening(spoken: Versions, kind: u8, length: usize) -> Vec<u8> {
+    let [high, low] = (length as u16).to_be_bytes();
+    [&MAGIC[..], &[spoken.oldest, spoken.newest, kind, high, low]].concat()
 }
 
-fn first_message(credentials: &Credentials, seed: [u8; 32], hello: Hello) -> (Initiator, Vec<u8>) {
-    let mut initiator = Initiator::new(credentials, seed, PROLOGUE);
-    let mut message = opening(Pattern::of(credentials) as u8);
-    message.extend(initiator.hello(&hello.encode()));
+/// Makes what was said in clear part of what the two prove to each other.
+fn prologue(opening: &[u8]) -> Vec<u8> {
+    [PROLOGUE, opening].concat()
+}
+
+fn first_message(
+    credentials: &Credentials,
+    seed: [u8; 32],
+    hello: Hello,
+    spoken: Versions,
+) -> (Initiator, Vec<u8>) {
+    let (pattern, payload) = (Pattern::of(credentials), hello.encode());
+    let length = pattern.hello_overhead() + payload.len();
+    let mut message = opening(spoken, pattern as u8, length);
+    let mut initiator = Initiator::new(credentials, seed, &prologue(&message));
+    message.extend(initiator.hello(&payload));
     (initiator, message)
+}
+
+fn stranger(address: SocketAddr) -> NetError {
+    NetError::Refused { address, reason: "this is not a longhaul server".to_owned() }
 }
 
 fn lost(address: SocketAddr, error: &io::Error) -> NetError {
@@ -148,29 +179,39 @@ fn lost(address: SocketAddr, error: &io::Error) -> NetError {
     NetError::Lost { address, reason }
 }
 
-/// Sends the first message and reads the answer to it, which has this length if it is no refusal.
+/// Sends the first message and reads the answer to it: the version, and what is said in it.
 async fn ask(
     socket: &mut TcpStream,
     address: SocketAddr,
     message: &[u8],
-    answer: &mut [u8],
-) -> Result<(), NetError> {
+    spoken: Versions,
+) -> Result<(u8, Vec<u8>), NetError> {
     let lost = |error| lost(address, &error);
     socket.write_all(message).await.map_err(lost)?;
     let reason = match socket.read_u8().await.map_err(lost)? {
         ACCEPTED => {
-            socket.read_exact(answer).await.map_err(lost)?;
-            return Ok(());
+            let version = socket.read_u8().await.map_err(lost)?;
+            let length = usize::from(socket.read_u16().await.map_err(lost)?);
+            if length > MESSAGE_MAX {
+                return Err(stranger(address));
+            }
+            let mut answer = vec![0; length];
+            socket.read_exact(&mut answer).await.map_err(lost)?;
+            return Ok((version, answer));
         }
         REFUSED_KEY => return Err(NetError::WrongKey { address }),
         REFUSED_PATTERN => return Err(NetError::OtherKind { address }),
         REFUSED_CLIENT => return Err(NetError::NotAllowed { address }),
         REFUSED_STREAMS => "it does not take so many connections a stream".to_owned(),
         REFUSED_VERSION => {
-            let theirs = socket.read_u8().await.map_err(lost)?;
-            format!("it speaks version {theirs} of the protocol, this side {VERSION}")
+            let newest = socket.read_u8().await.map_err(lost)?;
+            let oldest = socket.read_u8().await.unwrap_or(newest);
+            let theirs = Versions { oldest, newest };
+            format!(
+                "it speaks {theirs} of the protocol, this side {spoken}: install the same release on both sides"
+            )
         }
-        _ => "this is not a longhaul server".to_owned(),
+        _ => return Err(stranger(address)),
     };
     Err(NetError::Refused { address, reason })
 }
@@ -180,12 +221,20 @@ async fn join(
     address: SocketAddr,
     credentials: &Credentials,
     hello: Hello,
+    spoken: Versions,
 ) -> Result<Connection, NetError> {
-    let (mut initiator, message) = first_message(credentials, random(), hello);
-    let mut reply = [0; Pattern::REPLY_OVERHEAD];
-    ask(&mut socket, address, &message, &mut reply).await?;
+    let (mut initiator, message) = first_message(credentials, random(), hello, spoken);
+    let (version, reply) = ask(&mut socket, address, &message, spoken).await?;
     let finished = initiator.finish(&reply);
-    let (_, keys) = finished.map_err(|_| NetError::WrongKey { address })?;
+    let (payload, keys) = finished.map_err(|_| NetError::WrongKey { address })?;
+    let common = match payload[..] {
+        [oldest, newest, ..] => spoken.common(Versions { oldest, newest }),
+        _ => None,
+    };
+    if common != Some(version) {
+        let reason = "somebody on the way has changed which version of the protocol it speaks";
+        return Err(NetError::Refused { address, reason: reason.to_owned() });
+    }
     let confirmation = keys.sealer.seal(CONFIRM_NUMBER, CONFIRM, &mut []);
     socket.write_all(&confirmation).await.map_err(|error| lost(address, &error))?;
     Ok(Connection { socket, keys })
@@ -197,11 +246,15 @@ pub(super) async fn respond(
     socket: TcpStream,
     credentials: &Credentials,
 ) -> Option<(Hello, Connection)> {
-    timeout(HANDSHAKE_TIME, answer(socket, credentials)).await.ok()?
+    timeout(HANDSHAKE_TIME, answer(socket, credentials, SPOKEN)).await.ok()?
 }
 
-async fn answer(mut socket: TcpStream, credentials: &Credentials) -> Option<(Hello, Connection)> {
-    match accept(&mut socket, credentials).await? {
+async fn answer(
+    mut socket: TcpStream,
+    credentials: &Credentials,
+    spoken: Versions,
+) -> Option<(Hello, Connection)> {
+    match accept(&mut socket, credentials, spoken).await? {
         Ok((hello, reply, keys)) => {
             socket.write_all(&reply).await.ok()?;
             let mut confirmation = [0; TAG_LEN];
@@ -220,34 +273,44 @@ async fn answer(mut socket: TcpStream, credentials: &Credentials) -> Option<(Hel
 async fn accept(
     socket: &mut TcpStream,
     credentials: &Credentials,
+    spoken: Versions,
 ) -> Option<Result<(Hello, Vec<u8>, Keys), Vec<u8>>> {
-    let mut opening = [0; MAGIC.len() + 2];
-    socket.read_exact(&mut opening).await.ok()?;
-    let [m1, m2, m3, version, kind] = opening;
+    let mut opening = [0; OPENING_LEN];
+    socket.read_exact(&mut opening[..VERSIONS_END]).await.ok()?;
+    let [m1, m2, m3, oldest, newest, ..] = opening;
     if [m1, m2, m3] != MAGIC {
         return None;
     }
-    if version != VERSION {
-        return Some(Err(vec![REFUSED_VERSION, VERSION]));
+    // An older client had the kind in the place of the newest version, and may say no more before it is answered.
+    let Some(version) = spoken.common(Versions { oldest, newest }) else {
+        return Some(Err(vec![REFUSED_VERSION, spoken.newest, spoken.oldest]));
+    };
+    socket.read_exact(&mut opening[VERSIONS_END..]).await.ok()?;
+    let [.., kind, high, low] = opening;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > MESSAGE_MAX {
+        return None;
     }
+    let mut message = vec![0; length];
+    socket.read_exact(&mut message).await.ok()?;
+    let accepted = |answer: &[u8]| {
+        let length = (answer.len() as u16).to_be_bytes();
+        [&[ACCEPTED, version], &length[..], answer].concat()
+    };
     if kind == WHO {
-        let key = credentials.public()?;
-        return Some(Err([&[ACCEPTED], &key.as_bytes()[..]].concat()));
+        return Some(Err(accepted(credentials.public()?.as_bytes())));
     }
-    let pattern = Pattern::of(credentials);
-    if kind != pattern as u8 {
+    if kind != Pattern::of(credentials) as u8 {
         return Some(Err(vec![REFUSED_PATTERN]));
     }
-    let mut message = vec![0; pattern.hello_overhead() + HELLO_LEN];
-    socket.read_exact(&mut message).await.ok()?;
-    Some(match Responder::accept(credentials, random(), PROLOGUE, &message) {
+    Some(match Responder::accept(credentials, random(), &prologue(&opening), &message) {
         Err(CryptoError::NotAllowed(_)) => Err(vec![REFUSED_CLIENT]),
         Err(_) => Err(vec![REFUSED_KEY]),
         Ok((responder, payload)) => match Hello::decode(&payload) {
             None => Err(vec![REFUSED_STREAMS]),
             Some(hello) => {
-                let (message, keys) = responder.reply(&[]);
-                Ok((hello, [&[ACCEPTED], &message[..]].concat(), keys))
+                let (message, keys) = responder.reply(&[spoken.oldest, spoken.newest]);
+                Ok((hello, accepted(&message), keys))
             }
         },
     })
@@ -255,12 +318,149 @@ async fn accept(
 
 #[cfg(test)]
 pub(super) mod tests {
+    use tokio::net::TcpListener;
+    use transport::crypto::SharedKey;
+
     use super::*;
+
+    const HELLO: Hello = Hello { group: [7; 16], joins: false, policy: Policy::Fixed(1) };
 
     /// As somebody who listens in on a client with one connection records it.
     pub fn recorded(credentials: &Credentials) -> Vec<u8> {
-        let hello = Hello { group: [7; 16], joins: false, policy: Policy::Fixed(1) };
-        first_message(credentials, [7; 32], hello).1
+        first_message(credentials, [7; 32], HELLO, SPOKEN).1
+    }
+
+    fn key() -> Credentials {
+        SharedKey::from_bytes([1; 32]).into()
+    }
+
+    fn versions(oldest: u8, newest: u8) -> Versions {
+        Versions { oldest, newest }
+    }
+
+    /// How a client and a server meet that speak these, and whether the server takes the connection.
+    async fn meet(client: Versions, server: Versions) -> (Result<Connection, NetError>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let credentials = key();
+        let serving = async {
+            let (socket, _) = listener.accept().await.unwrap();
+            answer(socket, &credentials, server).await.is_some_and(|(hello, _)| hello == HELLO)
+        };
+        let joining = async {
+            let socket = TcpStream::connect(address).await.unwrap();
+            join(socket, address, &credentials, HELLO, client).await
+        };
+        tokio::join!(joining, serving)
+    }
+
+    #[tokio::test]
+    async fn releases_meet_where_their_ranges_do() {
+        for (client, server) in [
+            (SPOKEN, SPOKEN),
+            (versions(5, 9), SPOKEN),
+            (SPOKEN, versions(5, 9)),
+            (versions(5, 7), versions(6, 9)),
+        ] {
+            let (joined, is_taken) = meet(client, server).await;
+            assert!(joined.is_ok() && is_taken, "{client} and {server}: {:?}", joined.err());
+        }
+    }
+
+    #[tokio::test]
+    async fn releases_that_have_no_version_in_common_are_told_so() {
+        for (client, server, expected) in [
+            (
+                SPOKEN,
+                versions(6, 9),
+                "it speaks versions 6 to 9 of the protocol, this side version 5:",
+            ),
+            (
+                versions(6, 9),
+                SPOKEN,
+                "it speaks version 5 of the protocol, this side versions 6 to 9:",
+            ),
+        ] {
+            let (joined, is_taken) = meet(client, server).await;
+            let said = joined.err().unwrap().to_string();
+            assert!(said.contains(expected) && said.contains("the same release"), "{said}");
+            assert!(!is_taken);
+        }
+    }
+
+    #[tokio::test]
+    async fn releases_that_named_one_version_are_understood_and_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let old = async {
+            // As a server.
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.read_exact(&mut [0; VERSIONS_END]).await.unwrap();
+            socket.write_all(&[REFUSED_VERSION, 4]).await.unwrap();
+            socket.shutdown().await.unwrap();
+            // As a client that asks for the key, and says no more.
+            let mut asking = TcpStream::connect(address).await.unwrap();
+            asking.write_all(&[&MAGIC[..], &[4, WHO]].concat()).await.unwrap();
+            let mut said = Vec::new();
+            asking.read_to_end(&mut said).await.unwrap();
+            said
+        };
+        let new = async {
+            let socket = TcpStream::connect(address).await.unwrap();
+            let refused = ask_host(socket, address).await.unwrap_err().to_string();
+            assert!(refused.contains("it speaks version 4 of the protocol"), "{refused}");
+            let (socket, _) = listener.accept().await.unwrap();
+            assert!(answer(socket, &key(), versions(5, 6)).await.is_none());
+        };
+        assert_eq!(tokio::join!(old, new).0, [REFUSED_VERSION, 6, 5]);
+    }
+
+    /// Somebody on the way changes one byte of what the client or the server says in clear.
+    async fn meddled(of_client: bool, at: usize, to: u8) -> Result<Connection, NetError> {
+        let [front, back] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = front.local_addr().unwrap();
+        let listener = |listener: std::net::TcpListener| {
+            listener.set_nonblocking(true).unwrap();
+            TcpListener::from_std(listener).unwrap()
+        };
+        let behind = back.local_addr().unwrap();
+        let (front, back) = (listener(front), listener(back));
+        let meddling = async {
+            let (mut near, _) = front.accept().await.unwrap();
+            let mut far = TcpStream::connect(behind).await.unwrap();
+            let (from, into) =
+                if of_client { (&mut near, &mut far) } else { (&mut far, &mut near) };
+            let mut first = vec![0; at + 1];
+            if !of_client {
+                // The client speaks first.
+                let length = recorded(&key()).len();
+                let mut said = vec![0; length];
+                into.read_exact(&mut said).await.unwrap();
+                from.write_all(&said).await.unwrap();
+            }
+            from.read_exact(&mut first).await.unwrap();
+            first[at] = to;
+            into.write_all(&first).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        };
+        let (credentials, both) = (key(), versions(5, 9));
+        let serving = async {
+            let (socket, _) = back.accept().await.unwrap();
+            assert!(answer(socket, &credentials, both).await.is_none());
+        };
+        let joining = async {
+            let socket = TcpStream::connect(address).await.unwrap();
+            join(socket, address, &credentials, HELLO, both).await
+        };
+        tokio::join!(joining, serving, meddling).0
+    }
+
+    #[tokio::test]
+    async fn nobody_on_the_way_makes_them_speak_an_older_version() {
+        let newest = MAGIC.len() + 1;
+        assert!(matches!(meddled(true, newest, 5).await, Err(NetError::WrongKey { .. })));
+        let said = meddled(false, 1, 5).await.err().unwrap().to_string();
+        assert!(said.contains("somebody on the way"), "{said}");
     }
 
     #[test]
@@ -269,10 +469,11 @@ pub(super) mod tests {
         let most = MAX_STREAMS as u16;
         for good in [hello(Policy::Fixed(most)), hello(Policy::default())] {
             assert_eq!(Hello::decode(&good.encode()), Some(good));
+            let longer = [&good.encode()[..], b"of a later release"].concat();
+            assert_eq!(Hello::decode(&longer), Some(good));
         }
         assert_eq!(Hello::decode(&hello(Policy::Fixed(most + 1)).encode()), None);
         assert_eq!(Hello::decode(&[9; HELLO_LEN]), None);
         assert_eq!(Hello::decode(&[0; HELLO_LEN - 1]), None);
-        assert_eq!(Hello::decode(&[0; HELLO_LEN + 1]), None);
     }
 }

@@ -240,6 +240,14 @@ impl TcpInfo {
     }
 }
 
+/// Bytes in a socket's send queue: the other end has not acknowledged them (tcp(7), SIOCOUTQ).
+pub fn unacknowledged(socket: &impl AsFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open while borrowed, and this request writes one int.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { bytes.max(0) as u64 } else { 0 }
+}
+
 /// Of those of which the kernel says something.
 fn infos<S: AsFd>(sockets: &[S]) -> Vec<TcpInfo> {
     sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect()

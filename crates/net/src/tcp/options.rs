@@ -86,19 +86,27 @@ impl Options {
             reason: format!("the kernel does not take an option of a TCP socket: {error}"),
         };
         tune(&socket).map_err(refused)?;
-        let Some(name) = &self.congestion_control else {
-            // Not every kernel has it, nor lets everybody use it.
-            let _ = socket.set_tcp_congestion(PREFERRED);
-            return Ok(());
-        };
-        let congestion_control = socket.set_tcp_congestion(name.as_bytes());
-        congestion_control.map_err(|error| NetError::Option {
-            reason: format!(
-                "the kernel does not offer the congestion control '{name}' ({error}); see `sysctl \
-                 net.ipv4.tcp_allowed_congestion_control`, or load it with `modprobe tcp_{name}`"
-            ),
-        })
+        set_congestion_control(&socket, self.congestion_control.as_deref())
     }
+}
+
+/// Sets what rules what this end of a TCP connection sends, as [`Options::congestion_control`] has it.
+///
+/// # Errors
+/// When the kernel does not offer what is named.
+pub fn set_congestion_control(socket: &SockRef<'_>, name: Option<&str>) -> Result<(), NetError> {
+    let Some(name) = name else {
+        // Not every kernel has it, nor lets everybody use it.
+        let _ = socket.set_tcp_congestion(PREFERRED);
+        return Ok(());
+    };
+    let congestion_control = socket.set_tcp_congestion(name.as_bytes());
+    congestion_control.map_err(|error| NetError::Option {
+        reason: format!(
+            "the kernel does not offer the congestion control '{name}' ({error}); see `sysctl \
+             net.ipv4.tcp_allowed_congestion_control`, or load it with `modprobe tcp_{name}`"
+        ),
+    })
 }
 
 fn tune(socket: &SockRef<'_>) -> io::Result<()> {
