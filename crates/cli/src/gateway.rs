@@ -164,7 +164,11 @@ fn tell(event: &Event, quiet: bool) {
                  raise the limit (LimitNOFILE in the unit, `ulimit -n`)"
             );
         }
-        Event::Near(_) | Event::Far(_) if quiet => {}
+        Event::Near(_) | Event::Far(_) | Event::Rootless if quiet => {}
+        Event::Rootless => say!(
+            "servers see this gateway's address, not the clients': it may not administer the network \
+             (run it as root, or set deliver.from_client = false)"
+        ),
         Event::Near(record) => say!("near: {record}"),
         Event::Far(record) => say!("far: {record}"),
     }
@@ -179,6 +183,7 @@ fn emit_event(event: &Event, _: bool) {
         Event::Trunk(TrunkEvent::Silent(address)) => peer("silent", address),
         Event::Trunk(TrunkEvent::Back(address)) => peer("back", address),
         Event::Trunk(TrunkEvent::Down(error)) => with(trunk("down"), "why", error),
+        Event::Rootless => json!({ "event": "rootless" }),
         Event::Hidden(error) => with(json!({ "event": "hidden" }), "why", error),
         Event::Full(error) => with(json!({ "event": "full" }), "why", error),
         Event::Near(record) => connection("near", record),

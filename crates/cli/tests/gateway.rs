@@ -15,6 +15,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 use serde_json::Value;
 use support::{Home, skip};
 use world::{CLIENT, FAR, NEAR, PATIENCE, SERVER, SERVERS, World, at};
@@ -55,13 +56,25 @@ impl Scene {
     }
 
     fn gateway(&self, host: usize, settings: &str) -> Gateway {
+        self.gateway_after(host, settings, || ())
+    }
+
+    /// One that may not administer the network.
+    fn rootless(&self, host: usize, settings: &str) -> Gateway {
+        self.gateway_after(host, settings, || {
+            remove_capability_from_bounding_set(CapabilitySet::NET_ADMIN).unwrap();
+        })
+    }
+
+    /// One that is started by a thread that does this first.
+    fn gateway_after(&self, host: usize, settings: &str, first: fn()) -> Gateway {
         let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
         let file = self.home.path(&format!("{host}.toml"));
         fs::write(&file, settings).unwrap();
         let mut command =
             self.home.longhaul(&["gateway", "run", "--json", "-c", file.to_str().unwrap()]);
         command.stdout(File::create(&log).unwrap());
-        let child = self.world.on(host, || command.spawn().unwrap());
+        let child = self.world.on(host, || (first(), command.spawn().unwrap()).1);
         Gateway { child, log }
     }
 
@@ -212,6 +225,30 @@ fn who_loses_a_gateway_goes_direct_until_it_is_back() {
     let near = scene.gateway(NEAR, NEAR_SETTINGS);
     near.wait_for_trunks(1);
     assert_eq!(near.record(scene.exchange())["outcome"], "carried");
+}
+
+#[test]
+fn without_root_a_port_leads_to_its_server() {
+    let Some(scene) = Scene::new("without_root_a_port_leads_to_its_server") else { return };
+    let far = scene.rootless(FAR, FAR_SETTINGS);
+    let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"key\"\n\
+                [[proxy.forward]]\nlisten = \"10.1.0.1:8080\"\nto = \"10.2.0.2:8000\"\n";
+    let near = scene.rootless(NEAR, near);
+    near.wait_for_trunks(1);
+    assert_eq!((near.count("rootless"), far.count("rootless")), (1, 1));
+    let exchange = || {
+        let stream = scene.world.on(CLIENT, || TcpStream::connect(at("10.1.0.1", 8080)).unwrap());
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let own = stream.local_addr().unwrap();
+        echo(stream);
+        own
+    };
+    let own = exchange();
+    assert_eq!(near.record(own)["outcome"], "carried");
+    assert_eq!(far.record(own)["server"], "10.2.0.2:8000");
+    far.kill();
+    let own = exchange();
+    assert_eq!(near.record(own)["outcome"], "bypassed_no_trunk");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use units::Rate;
 
-use crate::request::Share;
+use crate::request::{Share, Target};
 
 /// The trunk's port, unless another is named.
 pub const DEFAULT_PORT: u16 = 7273;
@@ -30,7 +30,7 @@ pub struct Config {
     /// Where connections from the other side may go.
     #[serde(default)]
     pub deliver: Deliver,
-    /// An explicit proxy for programs on this side.
+    /// The explicit ways to the trunk, for programs on this side.
     pub proxy: Option<Proxy>,
     /// A web page that shows what the gateway does.
     pub web: Option<Web>,
@@ -90,6 +90,12 @@ pub struct Intercept {
     /// Ports of the servers.
     #[serde(default = "all_ports")]
     pub ports: Vec<Ports>,
+    /// Ports that are left alone all the same.
+    #[serde(default)]
+    pub except_ports: Vec<Ports>,
+    /// This host's own connections are taken too, but for the gateway's.
+    #[serde(default)]
+    pub own: bool,
     /// Ports where the client is answered at once, a round trip sooner: it then takes a server that
     /// refuses for one that hangs up.
     #[serde(default)]
@@ -123,14 +129,21 @@ pub struct Weight {
     pub weight: NonZeroU8,
 }
 
-impl Intercept {
-    /// What a connection to this server gets of the trunk.
-    pub(crate) fn share(&self, server: SocketAddr) -> Share {
-        let among = |all: &[Ports]| all.iter().any(|ports| ports.contain(server.port()));
-        let inside = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&server.ip()));
-        let weight = self.weights.iter().find(|it| among(&it.ports) && inside(&it.to));
-        let weight = weight.map_or(NonZeroU8::MIN, |it| it.weight);
-        Share { interactive: among(&self.interactive), weight }
+/// What a connection to this server gets of the trunk, whether it was taken or asked for.
+pub(crate) fn share(settings: Option<&Intercept>, server: &Target) -> Share {
+    let (host, port) = match server {
+        Target::Address(address) => (Some(address.ip()), address.port()),
+        Target::Name(_, port) => (None, *port),
+        Target::Nobody => return Share::default(),
+    };
+    let among = |all: &[Ports]| all.iter().any(|ports| ports.contain(port));
+    // Only the other gateway knows where a name is: networks that are not everywhere do not fit it.
+    let fits = |net: &IpNet| host.map_or(net.prefix_len() == 0, |host| net.contains(&host));
+    let weights = settings.map_or(&[][..], |settings| &settings.weights[..]);
+    let weight = weights.iter().find(|it| among(&it.ports) && it.to.iter().any(fits));
+    Share {
+        interactive: settings.map_or_else(|| among(&interactive()), |it| among(&it.interactive)),
+        weight: weight.map_or(NonZeroU8::MIN, |it| it.weight),
     }
 }
 
@@ -166,27 +179,56 @@ pub struct Deliver {
     #[serde(default)]
     pub except: Vec<IpNet>,
     /// Servers see the client's own address and port, as without gateways; what they answer must
-    /// come back by way of this one.
-    #[serde(default = "yes")]
-    pub from_client: bool,
+    /// come back by way of this one. If nothing is said, so it is where this process may do it.
+    pub from_client: Option<bool>,
 }
 
-fn yes() -> bool {
-    true
+impl Deliver {
+    /// Whether servers are to see clients' addresses.
+    pub(crate) fn stands_in(&self) -> bool {
+        self.from_client.unwrap_or(true)
+    }
 }
 
 impl Default for Deliver {
     fn default() -> Self {
-        Self { to: everywhere(), except: Vec::new(), from_client: true }
+        Self { to: everywhere(), except: Vec::new(), from_client: None }
     }
 }
 
-/// A proxy: SOCKS5 (RFC 1928) and HTTP CONNECT (RFC 9110, 9.3.6), told apart by the first byte.
+/// The explicit ways to the trunk, which ask nobody for a password.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// Where it listens; it asks nobody for a password.
+    /// Where programs name their server: by SOCKS5 (RFC 1928) or HTTP CONNECT (RFC 9110, 9.3.6),
+    /// told apart by the first byte.
+    pub listen: Option<SocketAddr>,
+    /// Addresses here that lead to one server each.
+    #[serde(default)]
+    pub forward: Vec<Forward>,
+}
+
+/// An address here that leads to a server there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forward {
+    /// Where it is taken for the server.
     pub listen: SocketAddr,
+    /// The server; the other gateway looks its name up.
+    #[serde(deserialize_with = "server")]
+    pub(crate) to: Target,
+}
+
+fn server<'de, D: Deserializer<'de>>(from: D) -> Result<Target, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
+}
+
+impl Proxy {
+    /// Where it listens, and for which server if clients name none.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = (SocketAddr, Option<&Target>)> {
+        let forwards = self.forward.iter().map(|it| (it.listen, Some(&it.to)));
+        self.listen.map(|address| (address, None)).into_iter().chain(forwards)
+    }
 }
 
 /// A web page, with the same status as JSON and for Prometheus.
@@ -269,13 +311,21 @@ impl FromStr for Config {
 impl Config {
     /// Whether packets of hosts are to pass this one.
     pub(crate) fn is_transparent(&self) -> bool {
-        self.intercept.is_some() || self.deliver.from_client
+        self.intercept.is_some() || self.deliver.stands_in()
+    }
+
+    /// The same for a process that may not administer the network, if it can do without and was not
+    /// told that servers must see clients' addresses.
+    pub(crate) fn rootless(&self) -> Option<Self> {
+        let free = self.intercept.is_none() && self.deliver.from_client.is_none();
+        let deliver = Deliver { from_client: Some(false), ..self.deliver.clone() };
+        free.then(|| Self { deliver, ..self.clone() })
     }
 
     /// Whether some of them are IPv6's.
     pub(crate) fn passes_v6(&self) -> bool {
         let v6 = |nets: &[IpNet]| nets.iter().any(|net| matches!(net, IpNet::V6(_)));
-        let delivered = self.deliver.from_client && v6(&self.deliver.to);
+        let delivered = self.deliver.stands_in() && v6(&self.deliver.to);
         delivered || self.intercept.as_ref().is_some_and(|intercept| v6(&intercept.to))
     }
 
@@ -298,6 +348,15 @@ impl Config {
         if trunk.key.is_some() == trunk.peer_key.is_some() {
             return Some("trunk: name either `key`, a file both share, or `peer_key`");
         }
+        if let Some(proxy) = &self.proxy {
+            let mut seen = BTreeSet::new();
+            if proxy.doors().next().is_none() {
+                return Some("proxy: name `listen`, where programs ask, or a [[proxy.forward]]");
+            }
+            if !proxy.doors().all(|(address, _)| seen.insert(address)) {
+                return Some("proxy: an address to listen at stands there twice");
+            }
+        }
         for name in names {
             let fit = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
             if name.is_empty() || name.len() > 15 || !name.chars().all(fit) {
@@ -309,7 +368,7 @@ impl Config {
         }
         self.intercept
             .as_ref()
-            .is_some_and(|intercept| intercept.interfaces.is_empty())
+            .is_some_and(|intercept| intercept.interfaces.is_empty() && !intercept.own)
             .then_some("intercept.interfaces: name those towards the hosts of this side")
     }
 }
@@ -326,7 +385,7 @@ mod tests {
             format!("{LEAST}[intercept]\ninterfaces = [\"lan0\"]").parse().unwrap();
         let intercept = config.intercept.unwrap();
         assert!(intercept.ports[0].contain(443) && intercept.early.is_empty());
-        assert!(config.deliver.from_client && config.deliver.to.len() == 2);
+        assert!(config.deliver.stands_in() && config.deliver.to.len() == 2);
     }
 
     #[test]
@@ -335,8 +394,8 @@ mod tests {
         let examples =
             book.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
         let read: Vec<Config> = examples.map(|text| text.parse().unwrap()).collect();
-        assert_eq!(read.len(), 3);
-        let all = read[2].intercept.as_ref().unwrap();
+        assert_eq!(read.len(), 5);
+        let all = read[4].intercept.as_ref().unwrap();
         assert_eq!((all.weights[0].weight.get(), all.early[0].first), (4, 80));
     }
 
@@ -361,14 +420,54 @@ mod tests {
              [[intercept.weights]]\nports = [\"800-900\"]\nweight = 2"
         );
         let intercept = text.parse::<Config>().unwrap().intercept.unwrap();
-        let share = |server: &str| intercept.share(server.parse().unwrap());
-        for (server, weight) in
-            [("10.1.1.1:873", 4), ("11.1.1.1:873", 2), ("10.1.1.1:80", 1), ("10.1.1.1:22", 1)]
-        {
-            assert_eq!(share(server).weight.get(), weight, "{server}");
+        let share_of = |server: &str| share(Some(&intercept), &server.parse().unwrap());
+        for (server, weight) in [
+            ("10.1.1.1:873", 4),
+            ("11.1.1.1:873", 2),
+            ("example.org:873", 2),
+            ("10.1.1.1:80", 1),
+            ("10.1.1.1:22", 1),
+        ] {
+            assert_eq!(share_of(server).weight.get(), weight, "{server}");
         }
-        assert!(share("10.1.1.1:22").interactive && !share("10.1.1.1:873").interactive);
+        assert!(share_of("10.1.1.1:22").interactive && share_of("example.org:22").interactive);
+        assert!(!share_of("10.1.1.1:873").interactive);
+        // Where nothing is taken, ssh goes first all the same.
+        let share_of = |server: &str| share(None, &server.parse().unwrap());
+        assert!(share_of("example.org:22").interactive);
+        assert_eq!(share_of("10.1.1.1:873"), Share::default());
         assert!(text.replace("= 2", "= 0").parse::<Config>().is_err());
+    }
+
+    #[test]
+    fn without_rights_servers_see_the_gateway_unless_they_must_not() {
+        let read = |text: &str| format!("{LEAST}{text}").parse::<Config>().unwrap();
+        for text in ["", "[proxy]\nlisten = \"127.0.0.1:1080\"", "[deliver]\nto = [\"10.0.0.0/8\"]"]
+        {
+            assert!(read(text).is_transparent(), "{text}");
+            assert!(!read(text).rootless().unwrap().is_transparent(), "{text}");
+        }
+        for text in [
+            "[deliver]\nfrom_client = true",
+            "[deliver]\nfrom_client = false",
+            "[intercept]\ninterfaces = [\"a\"]",
+        ] {
+            assert!(read(text).rootless().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn forwards_lead_to_one_server_each() {
+        let text = format!(
+            "{LEAST}[[proxy.forward]]\nlisten = \"127.0.0.1:8080\"\nto = \"example.org:80\"\n\
+             [[proxy.forward]]\nlisten = \"[::1]:8080\"\nto = \"[fd20::1]:22\""
+        );
+        let proxy = text.parse::<Config>().unwrap().proxy.unwrap();
+        let doors = proxy.doors().map(|(at, to)| (at.to_string(), to.unwrap().to_string()));
+        let expected = [("127.0.0.1:8080", "example.org:80"), ("[::1]:8080", "[fd20::1]:22")];
+        assert!(doors.eq(expected.map(|(at, to)| (at.to_owned(), to.to_owned()))));
+        let error = text.replace("example.org:80", "example.org").parse::<Config>().unwrap_err();
+        assert!(error.to_string().contains("is no server"), "{error}");
     }
 
     #[test]
@@ -376,6 +475,8 @@ mod tests {
         let text = format!("{LEAST}[intercept]\ninterfaces = [\"a\"]\nports = [80, \"8000-8099\"]");
         let ports = text.parse::<Config>().unwrap().intercept.unwrap().ports;
         assert_eq!(ports, [Ports { first: 80, last: 80 }, Ports { first: 8000, last: 8099 }]);
+        let text = text.replace("\nports", "\nexcept_ports");
+        assert_eq!(text.parse::<Config>().unwrap().intercept.unwrap().except_ports, ports);
         for wrong in ["0", "9-8", "http", "65536", ""] {
             assert!(wrong.parse::<Ports>().is_err(), "{wrong}");
         }
@@ -390,6 +491,14 @@ mod tests {
             (&format!("{LEAST}[intercept]\ninterfaces = []"), "name those towards"),
             (&format!("{LEAST}[intercept]\ninterfaces = [\"a\\\" x\"]"), "no name"),
             (&format!("{LEAST}colour = 1"), "unknown field"),
+            (&format!("{LEAST}[proxy]"), "or a [[proxy.forward]]"),
+            (
+                &format!(
+                    "{LEAST}[proxy]\nlisten = \"[::1]:1080\"\n\
+                     [[proxy.forward]]\nlisten = \"[::1]:1080\"\nto = \"a:1\""
+                ),
+                "twice",
+            ),
         ] {
             let error = text.parse::<Config>().unwrap_err().to_string();
             assert!(error.contains(told), "{error}");

@@ -1,4 +1,5 @@
-//! The far gateway: connects whom the near one asks for, and says what came of it.
+//! The far gateway: connects whom the near one asks for, and says what came of it. The near one
+//! connects those itself who asked it while the far one cannot.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -62,8 +63,26 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
-    let servers = match &request.server {
+/// Connects a server that the other gateway does not, for a client that asked this one.
+pub(crate) async fn direct(server: &Target) -> Result<TcpStream, Refusal> {
+    let mut refusal = Refusal::NoSuchHost;
+    for server in addresses(server).await? {
+        // Whoever named a loopback address meant the other gateway's, not this one's.
+        if !Deliver::default().allows(server.ip()) {
+            refusal = Refusal::Failed;
+            continue;
+        }
+        match patiently(as_ourselves(server)).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refusal = reason(&error),
+        }
+    }
+    Err(refusal)
+}
+
+/// Where a server may be found.
+async fn addresses(server: &Target) -> Result<Vec<SocketAddr>, Refusal> {
+    let mut found = match server {
         Target::Address(address) => vec![*address],
         Target::Name(name, port) => {
             let found = lookup_host((name.as_str(), *port)).await;
@@ -71,10 +90,14 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
         }
         Target::Nobody => Vec::new(),
     };
+    // An IPv4 address in IPv6's clothes is the IPv4 address, for the settings and the kernel.
+    found.iter_mut().for_each(|address| address.set_ip(address.ip().to_canonical()));
+    Ok(found)
+}
+
+async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
     let mut refusal = Refusal::NoSuchHost;
-    for mut server in servers {
-        // An IPv4 address in IPv6's clothes is the IPv4 address, for the settings and the kernel.
-        server.set_ip(server.ip().to_canonical());
+    for server in addresses(&request.server).await? {
         if !deliver.allows(server.ip()) {
             refusal = Refusal::Prohibited;
             continue;
@@ -94,16 +117,23 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
 
 async fn dial(deliver: &Deliver, request: &Request, server: SocketAddr) -> io::Result<TcpStream> {
     let client = request.client;
-    let stands_in = request.transparent && deliver.from_client && same_family(client, server);
-    let connect = async {
-        match stands_in {
-            true => stand_in(client, server).await,
-            false => TcpStream::connect(server).await,
-        }
-    };
+    let stands_in = request.transparent && deliver.stands_in() && same_family(client, server);
+    match stands_in {
+        true => patiently(stand_in(client, server)).await,
+        false => patiently(as_ourselves(server)).await,
+    }
+}
+
+/// As long as it is worth waiting.
+async fn patiently(connect: impl Future<Output = io::Result<TcpStream>>) -> io::Result<TcpStream> {
     let stream = tokio::time::timeout(PATIENCE, connect).await??;
     prepare(&stream)?;
     Ok(stream)
+}
+
+/// Connects from an address of this host. Its own connections may be taken too, but for these.
+async fn as_ourselves(server: SocketAddr) -> io::Result<TcpStream> {
+    net::transparent::connect_marked(server, mark::PASSED).await
 }
 
 /// Connects as the client. Its last connection from the same port may be about to end here.
@@ -218,6 +248,16 @@ mod tests {
         let deliver = Deliver { except, ..Deliver::default() };
         assert!(!allows(&deliver, "10.1.2.3") && !allows(&deliver, "::ffff:10.1.2.3"));
         assert!(allows(&deliver, "11.1.2.3"));
+    }
+
+    #[tokio::test]
+    async fn the_other_gateways_loopback_is_not_looked_for_here() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::ffff:127.0.0.1", "localhost"] {
+            let server = Target::of(host, port).unwrap();
+            assert_eq!(direct(&server).await.unwrap_err(), Refusal::Failed, "{host}");
+        }
     }
 
     #[test]

@@ -19,11 +19,11 @@ use tokio::time::interval;
 use units::Instant;
 
 use crate::Event;
-use crate::config::Intercept;
+use crate::config::{Intercept, share};
 use crate::dial::prepare;
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Bypass, Outcome, Record};
-use crate::request::{Refusal, Reply, Request, Target, receive, send};
+use crate::request::{Refusal, Request, Target, ask};
 use crate::rules::mark;
 use crate::sight::{Book, Entry, Side};
 use crate::splice::{End, splice};
@@ -132,7 +132,7 @@ impl Interceptor {
     /// Until the kernel fails.
     pub(crate) async fn run(mut self, report: impl Fn(Event)) -> io::Result<Infallible> {
         let mut sweep = interval(ARRIVAL / 4);
-        let silent = self.trunk.silent();
+        let mut silent = self.trunk.silent();
         loop {
             let accepts = self.files != Files::Spent;
             tokio::select! {
@@ -147,7 +147,7 @@ impl Interceptor {
                 accepted = self.listeners.1.accept(), if accepts => {
                     self.accepted(accepted, &report);
                 }
-                () = silent.notified() => self.release(&report)?,
+                Ok(()) = silent.changed() => self.release(&report)?,
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.done(done, &report)?,
                     // Its answer is of no use any more.
@@ -444,13 +444,9 @@ async fn request(
     (client, server): Flow,
     settings: &Intercept,
 ) -> io::Result<Result<UdpStream, Refusal>> {
-    let mut stream = connection.open().await?;
-    let share = settings.share(server);
-    stream.set_priority(share.priority(client.ip()));
     let server = Target::Address(server);
-    send(&mut stream, &Request { client, server, transparent: true, share }).await?;
-    let reply: Reply = receive(&mut stream).await?;
-    Ok(reply.map(|()| stream))
+    let share = share(Some(settings), &server);
+    ask(connection, &Request { client, server, transparent: true, share }).await
 }
 
 /// Whether it is this host, or this process, that has no room for another connection.

@@ -3,15 +3,17 @@
 //! bytes as streams of one transport connection, the trunk.
 //!
 //! `rules` are the kernel's by which packets come here (and `reuse` a setting of its), `nfqueue` the
-//! queue where SYNs wait, `intercept` the near gateway (`proxy` for those who ask for it) and `dial`
-//! the far one, `request` what they say to each other, `splice` joins two byte streams, `trunk` keeps
-//! the connection between them. Every gateway is both near and far; `sight` shows what it does,
-//! `doctor` what is wrong with its host, `install` makes it a service.
+//! queue where SYNs wait, `intercept` the near gateway (`proxy` for those who ask for it, `hello` how
+//! they do) and `dial` the far one, `request` what they say to each other, `splice` joins two byte
+//! streams, `trunk` keeps the connection between them. Every gateway is both near and far; `sight`
+//! shows what it does, `doctor` what is wrong with its host, `rights` what it may do there, `install`
+//! makes it a service.
 #![forbid(unsafe_code)]
 
 mod config;
 mod dial;
 mod doctor;
+mod hello;
 pub mod install;
 mod intercept;
 mod nfqueue;
@@ -19,6 +21,7 @@ mod proxy;
 mod record;
 mod request;
 mod reuse;
+mod rights;
 mod rules;
 mod sight;
 mod splice;
@@ -28,30 +31,30 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Credentials, NetError};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub use config::{
-    Config, ConfigError, DEFAULT_PORT, Deliver, Intercept, Ports, Proxy, Web, Weight,
+    Config, ConfigError, DEFAULT_PORT, Deliver, Forward, Intercept, Ports, Proxy, Web, Weight,
 };
 pub use doctor::{Check, Finding, examine};
 pub use record::{Bypass, Outcome, Record};
 pub use request::Refusal;
 pub use rules::RulesError;
 pub use sight::{
-    AskError, Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus, Waits,
-    ask as status,
+    AskError, Cause, Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus,
+    Waits, ask as status,
 };
 pub use splice::Passed;
 pub use trunk::TrunkEvent;
 
 use intercept::Interceptor;
+use proxy::Broker;
 use rules::Rules;
 use sight::{Book, Control};
 use trunk::{Opened, Trunk};
@@ -73,9 +76,9 @@ pub enum GatewayError {
     /// Sockets at others' addresses, or the queue.
     #[error("cannot take connections ({0}): run the gateway as root, and only one on a host")]
     Intercept(io::Error),
-    /// The proxy's address.
-    #[error("cannot serve the proxy's address ({0}): choose another for proxy.listen")]
-    Proxy(io::Error),
+    /// An address of the proxy's.
+    #[error("cannot listen at {0} ({1}): choose another address in [proxy]")]
+    Proxy(SocketAddr, io::Error),
     /// The web page's address.
     #[error("cannot serve the web page ({0}): choose another address for web.listen")]
     Web(io::Error),
@@ -93,6 +96,9 @@ pub enum Event {
     Near(Record),
     /// To one of a host on the other side.
     Far(Record),
+    /// Servers see this gateway's address, for it may not administer the network and was not told
+    /// that they must see the clients'.
+    Rootless,
     /// `longhaul gateway status` will not be answered.
     Hidden(io::Error),
     /// The kernel has no file left for another connection: those that come go direct until it has.
@@ -132,6 +138,11 @@ pub async fn run(
             None
         }
     };
+    let rootless = rights::rootless(config);
+    if rootless.is_some() {
+        events(Event::Rootless);
+    }
+    let config = rootless.as_ref().unwrap_or(config);
     let _rules =
         if config.is_transparent() { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
     let (streams, opened) = mpsc::channel(BACKLOG);
@@ -146,12 +157,12 @@ pub async fn run(
     let proxy = {
         let events = events.clone();
         let report = move |record| events(Event::Near(record));
-        proxy(config.proxy.as_ref(), &trunk, &book, report)
+        proxy(config, &trunk, &book, report)
     };
     let ended = tokio::select! {
         kept = kept => kept.map_err(GatewayError::Trunk),
         Err(error) = near => Err(GatewayError::Intercept(error)),
-        Err(error) = proxy => Err(GatewayError::Proxy(error)),
+        Err(error) = proxy => Err(error),
         Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
         never = sight::serve(control, book.clone()) => match never {},
         () = book.watch() => Ok(()),
@@ -177,15 +188,15 @@ async fn near(
 }
 
 async fn proxy(
-    settings: Option<&Proxy>,
+    config: &Config,
     trunk: &Trunk,
     book: &Book,
-    report: impl Fn(Record),
-) -> io::Result<Infallible> {
-    match settings {
+    report: impl Fn(Record) + Send + Sync + 'static,
+) -> Result<Infallible, GatewayError> {
+    match &config.proxy {
         Some(settings) => {
-            let listener = TcpListener::bind(settings.listen).await?;
-            proxy::run(listener, trunk.clone(), book.clone(), report).await
+            let (trunk, book, intercept) = (trunk.clone(), book.clone(), config.intercept.clone());
+            proxy::run(settings, Broker { trunk, book, intercept, report }).await
         }
         None => pending().await,
     }

@@ -56,6 +56,7 @@ impl Outcome {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Carried(Passed { whole: true, .. }) => "carried",
+            Self::Carried(Passed { trunk_lost: true, .. }) => "trunk_lost",
             Self::Carried(_) => "reset",
             Self::Bypassed(Bypass::NoTrunk) => "bypassed_no_trunk",
             Self::Bypassed(Bypass::NoRoom) => "bypassed_no_room",
@@ -80,12 +81,13 @@ impl Record {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Carried(Passed { bytes: (up, down), whole, undelivered, .. }) => {
+            Self::Carried(Passed { bytes: (up, down), whole, trunk_lost, undelivered, .. }) => {
                 write!(f, "{up} bytes there, {down} back")?;
-                match whole {
-                    true => Ok(()),
-                    false => write!(f, ", reset with {undelivered} not known to have arrived"),
+                if whole {
+                    return Ok(());
                 }
+                let why = if trunk_lost { "the trunk was lost" } else { "reset" };
+                write!(f, ", {why} with {undelivered} not known to have arrived")
             }
             Self::Bypassed(why) => write!(f, "direct: {why}"),
             Self::Refused(refusal) => write!(f, "{refusal}"),

@@ -3,8 +3,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
+use std::str::FromStr;
 use std::{fmt, io};
 
+use net::udp::{UdpConnection, UdpStream};
 use net::{Class, Priority};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -63,6 +65,29 @@ pub(crate) enum Target {
     Nobody,
 }
 
+impl Target {
+    /// A host, by its name or its address as people write it; none if nothing can be there.
+    pub(crate) fn of(host: &str, port: u16) -> Option<Self> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        match bare.parse() {
+            _ if port == 0 => None,
+            Ok(address) => Some(Self::Address(SocketAddr::new(address, port))),
+            Err(_) if host.is_empty() || host.len() > MAX_NAME => None,
+            Err(_) => Some(Self::Name(host.to_owned(), port)),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = text.rsplit_once(':');
+        let named = named.and_then(|(host, port)| Self::of(host, port.parse().ok()?));
+        named.ok_or_else(|| format!("{text:?} is no server: write \"host:80\" or \"[fd20::1]:80\""))
+    }
+}
+
 /// Who wants it chose the name: whatever it does to a terminal is left out.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,6 +129,21 @@ pub enum Refusal {
     /// The far gateway could not, for reasons of its own.
     #[error("the far gateway could not")]
     Failed,
+}
+
+/// Asks for a server over a trunk.
+///
+/// # Errors
+/// When the trunk, or what is said over it, fails.
+pub(crate) async fn ask(
+    over: &UdpConnection,
+    request: &Request,
+) -> io::Result<Result<UdpStream, Refusal>> {
+    let mut stream = over.open().await?;
+    stream.set_priority(request.share.priority(request.client.ip()));
+    send(&mut stream, request).await?;
+    let reply: Reply = receive(&mut stream).await?;
+    Ok(reply.map(|()| stream))
 }
 
 pub(crate) async fn send(
@@ -151,6 +191,23 @@ mod tests {
     fn names_do_nothing_to_a_terminal() {
         let shown = Target::Name("a\u{1b}[2J\r\n\u{9b}1m".into(), 80).to_string();
         assert_eq!(shown, "a\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}1m:80");
+    }
+
+    #[test]
+    fn servers_are_addresses_or_names() {
+        let address = |text: &str| Some(Target::Address(text.parse().unwrap()));
+        for (text, server) in [
+            ("192.0.2.1:80", address("192.0.2.1:80")),
+            ("[2001:db8::1]:80", address("[2001:db8::1]:80")),
+            ("example.org:443", Some(Target::Name("example.org".into(), 443))),
+            ("example.org", None),
+            ("example.org:0", None),
+            ("example.org:65536", None),
+            (":80", None),
+            (&format!("{}:80", "x".repeat(MAX_NAME + 1)), None),
+        ] {
+            assert_eq!(text.parse().ok(), server, "{text}");
+        }
     }
 
     #[tokio::test]

@@ -39,8 +39,13 @@ pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
     /// Lets it be dropped without a reset, now that all was said and heard.
     fn finish(&mut self);
 
-    /// Bytes written to it that are not known to have reached the other gateway.
+    /// Bytes written to it that are not known to have arrived, and bytes that came and were not read.
     fn undelivered(&self) -> u64;
+
+    /// Whether it led over a trunk that is no more.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 impl End for TcpStream {
@@ -58,9 +63,9 @@ impl End for TcpStream {
         let _ = socket2::SockRef::from(&*self).set_linger(None);
     }
 
-    /// It leads to a host.
+    /// What came and was not read is for its host to count, which is told by a reset.
     fn undelivered(&self) -> u64 {
-        0
+        net::tcp::unacknowledged(self)
     }
 }
 
@@ -77,7 +82,11 @@ impl End for UdpStream {
     fn finish(&mut self) {}
 
     fn undelivered(&self) -> u64 {
-        UdpStream::undelivered(self)
+        UdpStream::undelivered(self) + self.unread()
+    }
+
+    fn is_lost(&self) -> bool {
+        UdpStream::is_lost(self)
     }
 }
 
@@ -88,7 +97,10 @@ pub struct Passed {
     pub bytes: (u64, u64),
     /// Whether both directions ended with all their bytes delivered.
     pub whole: bool,
-    /// Bytes that were taken from hosts here and are not known to have gone on.
+    /// It was cut off because the trunk was lost.
+    pub trunk_lost: bool,
+    /// Bytes that came here, from a host or from the other gateway, and are not known to have gone on.
+    /// Each gateway counts its own, so a byte whose receipt was lost with the trunk is in both counts.
     pub undelivered: u64,
     /// How long it was carried.
     pub lasted: Duration,
@@ -127,12 +139,15 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
         };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
     }
-    let undelivered = there.left() + back.left() + a.undelivered() + b.undelivered();
+    let (mut undelivered, mut trunk_lost) = (0, false);
     if !whole {
+        undelivered = there.left() + back.left() + a.undelivered() + b.undelivered();
+        trunk_lost = a.is_lost() || b.is_lost();
         a.abort();
         b.abort();
     }
-    Passed { bytes: counters.read(), whole, undelivered, lasted: clock::now().since(since) }
+    let lasted = clock::now().since(since);
+    Passed { bytes: counters.read(), whole, trunk_lost, undelivered, lasted }
 }
 
 /// One direction.

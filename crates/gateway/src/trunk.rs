@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
 use net::{Credentials, NetError};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -85,7 +85,7 @@ struct Links {
     /// What packets leave by, which is to outlast the connections.
     endpoints: Vec<Arc<UdpEndpoint>>,
     /// Told whenever nothing is heard over one of them any more.
-    silent: Arc<Notify>,
+    silent: watch::Sender<()>,
 }
 
 impl Trunk {
@@ -102,9 +102,15 @@ impl Trunk {
         heard.min_by_key(|link| (link.rank, Reverse(link.id))).cloned()
     }
 
-    /// Told, to one who waits, whenever the other gateway is not heard over one of the trunks any more.
-    pub(crate) fn silent(&self) -> Arc<Notify> {
-        self.links().silent.clone()
+    /// Changes whenever the other gateway is not heard over one of the trunks any more.
+    pub(crate) fn silent(&self) -> watch::Receiver<()> {
+        self.links().silent.subscribe()
+    }
+
+    /// Waits until the other gateway is not heard over this one any more.
+    pub(crate) async fn fallen_silent(&self, id: u64) {
+        let mut silent = self.silent();
+        while self.is_heard(id) && silent.changed().await.is_ok() {}
     }
 
     /// Whether the other gateway was heard lately over this one.
@@ -116,6 +122,19 @@ impl Trunk {
     pub(crate) fn best(&self) -> Option<(Link, bool)> {
         let usable = self.usable().map(|link| (link, true));
         usable.or_else(|| self.links().all.last().cloned().map(|link| (link, false)))
+    }
+
+    /// All over which other gateways were heard lately.
+    pub(crate) fn heard(&self) -> Vec<SocketAddr> {
+        let links = self.links();
+        links.all.iter().filter(|link| link.heard).map(|link| link.connection.address()).collect()
+    }
+
+    /// Calls that came and were not let in, for their key was another.
+    pub(crate) fn turned_away(&self) -> u64 {
+        let all = self.links().endpoints.clone();
+        let refusals = all.iter().map(|endpoint| endpoint.refusals());
+        refusals.map(|it| it.wrong_key + it.not_allowed + it.pattern).sum()
     }
 
     fn links(&self) -> MutexGuard<'_, Links> {
@@ -134,7 +153,7 @@ impl Trunk {
         let mut links = self.links();
         links.all.iter_mut().filter(|link| link.id == id).for_each(|link| link.heard = heard);
         if !heard {
-            links.silent.notify_one();
+            links.silent.send_replace(());
         }
     }
 
@@ -142,7 +161,7 @@ impl Trunk {
     pub(crate) fn leave(&self, id: u64) {
         let mut links = self.links();
         links.all.retain(|link| link.id != id);
-        links.silent.notify_one();
+        links.silent.send_replace(());
     }
 
     /// Once nobody else holds the connections: waits for the word of their end to leave, but not

@@ -30,9 +30,13 @@ A configuration file, for the gateway between the hosts at lan0 and the path (as
 Gateways that stand in for the other one are named in trunk.standby; [[intercept.weights]] with
 ports, to and weight says which connections get more of the trunk than others of their client.
 
-Without root, programs that know proxies have one (SOCKS5 and HTTP CONNECT):
+Without root, and without [intercept], programs that know proxies have one (SOCKS5 and HTTP
+CONNECT), and others a port for each server:
   [proxy]
   listen = \"127.0.0.1:1080\"
+  [[proxy.forward]]
+  listen = \"127.0.0.1:8080\"
+  to = \"intranet.example:80\"
 
 A page to look at, with /metrics for Prometheus and /dashboard.json for Grafana:
   [web]

@@ -7,13 +7,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use emulator::{Host, Lab, LabOptions};
-use path::PathConfig;
+use path::{DropCause, PathConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::conformance::named;
 use crate::contender::{Contender, Running};
 use crate::failures;
-use crate::load::{Many, Senders, Servers, open_many};
+use crate::load::{Many, Senders, Servers, WEIGHTS, open_many};
 use crate::world::{CLIENT, SERVER, World, missing};
 use crate::{no_world, page};
 
@@ -22,7 +22,7 @@ const TICKS: f64 = 100.0;
 /// Open files that are not ends of connections.
 const SPARE_FILES: usize = 500;
 /// What is measured with each gateway.
-const WORKLOADS: [&str; 5] = ["one", "eight", "stalled", "crowd", "new"];
+const WORKLOADS: [&str; 6] = ["one", "eight", "weights", "stalled", "crowd", "new"];
 /// Readers that do not read, and the time that their buffers are given to fill.
 const FILL: Duration = Duration::from_secs(6);
 /// Their number.
@@ -49,7 +49,7 @@ pub struct Options {
     /// Seconds for which as many come and go beside them.
     #[arg(long, default_value_t = 60)]
     churn: usize,
-    /// Only these: one, eight, stalled, crowd, new, failures, page.
+    /// Only these: one, eight, weights, stalled, crowd, new, failures, page.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -208,6 +208,8 @@ struct Rates {
     bytes: Vec<u64>,
     /// Seconds of processor time, the far gateway's and the near one's, for a Gbit in that half.
     cpu: Vec<f64>,
+    /// The share of the packets towards the server that found the path's queue full, from the start.
+    dropped: f64,
 }
 
 impl Rates {
@@ -216,6 +218,17 @@ impl Rates {
         let mean = self.bytes.iter().sum::<u64>() as f64 / self.bytes.len() as f64;
         let far = |&bytes: &u64| (bytes as f64 / mean - 1.0).abs();
         self.bytes.iter().map(far).fold(0.0, f64::max)
+    }
+
+    /// The largest deviation from what is due by [`WEIGHTS`].
+    fn unweighted(&self) -> f64 {
+        let all: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+        let unit = self.bytes.iter().sum::<u64>() as f64 / f64::from(all);
+        let due =
+            self.bytes.iter().zip(WEIGHTS).map(|(&bytes, (_, weight))| {
+                (bytes as f64 / (unit * f64::from(weight)) - 1.0).abs()
+            });
+        due.fold(0.0, f64::max)
     }
 
     /// Jain's index of fairness.
@@ -230,6 +243,7 @@ impl Rates {
 struct Figures {
     one: Option<Rates>,
     eight: Option<Rates>,
+    weights: Option<Rates>,
     stalled: Option<Rates>,
     crowd: Option<Rates>,
     /// With the gateways' memory while all were open, in MiB.
@@ -240,6 +254,7 @@ struct Figures {
 
 /// The bed of one contender: a path, hosts, gateways.
 struct Bed<'a> {
+    lab: &'a Lab,
     world: World,
     running: Running,
     servers: Servers,
@@ -250,7 +265,7 @@ fn measure(contender: &Contender, options: &Options) -> io::Result<Figures> {
     let (lab, world) = options.path.start()?;
     let running = contender.start(&world)?;
     let servers = Servers::start(&world);
-    let mut bed = Bed { world, running, servers, options };
+    let mut bed = Bed { lab: &lab, world, running, servers, options };
     let figures = bed.figures();
     println!("{}", lab.verdict());
     Ok(figures)
@@ -260,10 +275,12 @@ impl Bed<'_> {
     fn figures(&mut self) -> Figures {
         let wants = |what| self.options.wants(what);
         let mut figures = Figures {
-            one: wants("one").then(|| self.send(1, 0)),
-            eight: wants("eight").then(|| self.send(8, 0)),
-            stalled: wants("stalled").then(|| self.send(8, STALLED)),
-            crowd: wants("crowd").then(|| self.send(CROWD, 0)),
+            one: wants("one").then(|| self.send(1)),
+            eight: wants("eight").then(|| self.send(8)),
+            weights: wants("weights")
+                .then(|| self.rates(WEIGHTS.len(), || Senders::weighted(&self.world))),
+            stalled: wants("stalled").then(|| self.beside_stalled()),
+            crowd: wants("crowd").then(|| self.send(CROWD)),
             ..Figures::default()
         };
         if wants("new") {
@@ -275,14 +292,27 @@ impl Bed<'_> {
         figures
     }
 
-    fn send(&self, connections: usize, stalled: usize) -> Rates {
+    fn send(&self, connections: usize) -> Rates {
+        self.rates(connections, || Senders::start(&self.world, connections, LATE))
+    }
+
+    fn beside_stalled(&self) -> Rates {
+        let _stuck = Senders::stalled(&self.world, STALLED);
+        sleep(FILL);
+        self.send(8)
+    }
+
+    /// Packets that went towards the server, and those of them that found the path's queue full.
+    fn queued(&self) -> (u64, u64) {
+        let counters = self.lab.stats().forward.counters;
+        (counters.offered.packets, counters.dropped(DropCause::Queue).packets)
+    }
+
+    fn rates(&self, connections: usize, start: impl FnOnce() -> Senders) -> Rates {
         let seconds = Duration::from_secs(self.options.seconds);
         self.servers.reset();
-        let stuck = (stalled > 0).then(|| Senders::stalled(&self.world, stalled));
-        if stuck.is_some() {
-            sleep(FILL);
-        }
-        let senders = Senders::start(&self.world, connections, LATE);
+        let (offered, dropped) = self.queued();
+        let senders = start();
         let start = net::clock::now();
         sleep(seconds / 2);
         let (first, cpu) = (self.servers.counts(connections), self.cpu());
@@ -290,7 +320,8 @@ impl Bed<'_> {
         sleep(seconds / 2);
         let (last, cpu_end) = (self.servers.counts(connections), self.cpu());
         let end = net::clock::now();
-        drop((senders, stuck));
+        let (offered_end, dropped_end) = self.queued();
+        drop(senders);
         // What is under way arrives before the next are measured.
         sleep(Duration::from_millis(2 * self.options.path.rtt + 500));
         let bytes: Vec<_> = last.iter().zip(&first).map(|(last, first)| last - first).collect();
@@ -299,6 +330,7 @@ impl Bed<'_> {
         Rates {
             whole: rate(last.iter().sum(), end.since(start)),
             late: rate(bytes.iter().sum(), end.since(middle)),
+            dropped: (dropped_end - dropped) as f64 / (offered_end - offered).max(1) as f64,
             cpu: cpu_end.iter().zip(&cpu).map(|(end, start)| (end - start) / gbit).collect(),
             bytes,
         }
@@ -337,6 +369,7 @@ impl Figures {
         let rates = [
             ("one connection", &self.one),
             ("eight", &self.eight),
+            ("three with weights 1, 2, 4", &self.weights),
             ("eight beside 100 stalled readers", &self.stalled),
             ("1,000", &self.crowd),
         ];
@@ -344,12 +377,14 @@ impl Figures {
             let Some(rates) = rates else { continue };
             println!(
                 "  {name}: {:.0} Mbit/s ({:.1}% of the limit), from the start {:.0}; \
-                 deviation {:.1}%, Jain {:.3}; s of CPU a Gbit, far + near: {}",
+                 deviation {:.1}%, Jain {:.3}; {:.2}% dropped by the queue; \
+                 s of CPU a Gbit, far + near: {}",
                 rates.late / 1e6,
                 rates.late / limit * 100.0,
                 rates.whole / 1e6,
                 rates.deviation() * 100.0,
                 rates.jain(),
+                rates.dropped * 100.0,
                 list(&rates.cpu),
             );
         }
@@ -379,6 +414,12 @@ impl Figures {
             goal("eight at least 93%", eight.late >= 0.93 * limit);
             goal("eight within 3% of their mean, the late one too", eight.deviation() <= 0.03);
         }
+        for rates in [&self.one, &self.eight].into_iter().flatten() {
+            goal("less than 0.5% dropped by the queue", rates.dropped < 0.005);
+        }
+        if let Some(weights) = &self.weights {
+            goal("weights within 5%", weights.unweighted() <= 0.05);
+        }
         if let (Some(eight), Some(stalled)) = (&self.eight, &self.stalled) {
             goal("stalled readers cost others less than 2%", stalled.late >= 0.98 * eight.late);
         }
@@ -387,6 +428,7 @@ impl Figures {
         }
         if let Some((many, memory)) = &self.many {
             goal("every new connection was made", many.iter().all(|many| many.failed.is_empty()));
+            goal("10,000 were open", many[0].made >= 10_000);
             goal(
                 "all of them open in less than 1 GiB",
                 memory.iter().all(|memory| *memory < 1024.0),

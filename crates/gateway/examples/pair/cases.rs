@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
 
     /// Connects from a certain port. A child of this process that has not begun its program yet may
     /// still hold the last socket for a moment.
-    fn connect_from(&self, port: u16) -> io::Result<TcpStream> {
+    pub fn connect_from(&self, port: u16) -> io::Result<TcpStream> {
         let held = |error: &io::Error| error.kind() == ErrorKind::AddrNotAvailable;
         let attempt = || self.connect_once_from(port);
         let mut attempts = (0..50).map(|_| attempt().inspect_err(|_| thread::sleep(BRIEFLY)));

@@ -11,6 +11,7 @@ use net::SharedKey;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
+use crate::load::WEIGHTS;
 use crate::world::{FAR, NEAR, SERVER, World};
 
 /// A pair of gateways, by what a shell does to start each.
@@ -52,6 +53,10 @@ impl Contender {
 
     /// This project's.
     pub fn longhaul(program: &Path) -> Self {
+        let weight = |(port, weight)| {
+            format!("[[intercept.weights]]\nports = [{port}]\nweight = {weight}\n")
+        };
+        let weights: String = WEIGHTS.map(weight).concat();
         let run = |side| format!("exec {} gateway run -c $FILES/{side}.toml", program.display());
         Self {
             name: "longhaul",
@@ -60,7 +65,9 @@ impl Contender {
             files: vec![
                 (
                     "near.toml",
-                    format!("[trunk]\npeer = {TRUNK}[intercept]\ninterfaces = [\"lan\"]\n"),
+                    format!(
+                        "[trunk]\npeer = {TRUNK}[intercept]\ninterfaces = [\"lan\"]\n{weights}"
+                    ),
                 ),
                 ("far.toml", format!("[trunk]\nlisten = {TRUNK}")),
                 ("key", format!("{}\n", SharedKey::from_bytes([7; 32]))),

@@ -18,6 +18,8 @@ use crate::world::{CLIENT, SERVER, SERVERS, World, at};
 
 /// Ports of the server: it counts what it reads, never reads, or sends back what it gets.
 const COUNTS: u16 = 9001;
+/// Those where it counts, by the weights that our gateway gives them.
+pub const WEIGHTS: [(u16, u32); 3] = [(COUNTS, 1), (9004, 2), (9005, 4)];
 const STALLS: u16 = 9002;
 pub const ECHOES: u16 = 9003;
 /// The most connections that are counted.
@@ -41,9 +43,12 @@ impl Servers {
         let stop = Arc::new(AtomicBool::new(false));
         let (counted, stopped) = (counts.clone(), stop.clone());
         let thread = world.start(SERVER, move || {
+            let counting = |port| serve(port, |stream| count(stream, counted.clone()));
             in_runtime(async {
                 tokio::select! {
-                    () = serve(COUNTS, |stream| count(stream, counted.clone())) => {}
+                    () = counting(WEIGHTS[0].0) => {}
+                    () = counting(WEIGHTS[1].0) => {}
+                    () = counting(WEIGHTS[2].0) => {}
                     () = serve(STALLS, stall) => {}
                     () = serve(ECHOES, echo) => {}
                     () = until(&stopped) => {}
@@ -132,17 +137,22 @@ impl Senders {
             true => late,
             false => Duration::ZERO,
         };
-        Self::to(world, COUNTS, connections, delay)
+        Self::to(world, |_| COUNTS, connections, delay)
+    }
+
+    /// One to each port of [`WEIGHTS`].
+    pub fn weighted(world: &World) -> Self {
+        Self::to(world, |number| WEIGHTS[number].0, WEIGHTS.len(), |_| Duration::ZERO)
     }
 
     /// So many to readers that do not read.
     pub fn stalled(world: &World, connections: usize) -> Self {
-        Self::to(world, STALLS, connections, |_| Duration::ZERO)
+        Self::to(world, |_| STALLS, connections, |_| Duration::ZERO)
     }
 
     fn to(
         world: &World,
-        port: u16,
+        port: impl Fn(usize) -> u16 + Send + 'static,
         connections: usize,
         delay: impl Fn(usize) -> Duration + Send + 'static,
     ) -> Self {
@@ -152,7 +162,7 @@ impl Senders {
             in_runtime(async {
                 let mut tasks = JoinSet::new();
                 for number in 0..connections {
-                    tasks.spawn(send(at(SERVERS[0], port), number as u32, delay(number)));
+                    tasks.spawn(send(at(SERVERS[0], port(number)), number as u32, delay(number)));
                 }
                 until(&stopped).await;
             });

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::system::{dotted, output, setting};
 use super::{Check, Finding};
 use crate::config::Config;
+use crate::rights::may_administer;
 
 /// The least room for datagrams that wait in the trunk's socket.
 const LEAST_BUFFER: u64 = 4 << 20;
@@ -75,15 +76,22 @@ pub(super) fn examine(config: &Config) -> Vec<Check> {
 }
 
 fn rights() -> Finding {
-    let capable = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN));
-    match capable {
+    match may_administer() {
         true => Finding::Fine("may administer the network".into()),
         false => Finding::fault(
             "may not administer the network",
-            "run the gateway and this as root, or leave out [intercept] and set deliver.from_client = false",
+            "run the gateway and this as root, or leave out [intercept] and deliver.from_client = true",
         ),
     }
+}
+
+/// For a gateway that does without.
+pub(super) fn less_rights() -> Finding {
+    Finding::Unknown(
+        "may not administer the network: a gateway of this user shows servers its own address; \
+         if it is to run as root, run this as root"
+            .into(),
+    )
 }
 
 fn programs() -> Finding {

@@ -1,8 +1,9 @@
 //! What may be wrong with a gateway's host, each thing with how to mend it. `system` is what the
-//! kernel and its programs say, `kernel` how it must be set, `paths` the ways of packets, `rules`
-//! those in force, `trunk` the other gateway and `trial` how much reaches it.
+//! kernel and its programs say, `kernel` how it must be set, `paths` the ways of packets over its
+//! `links`, `rules` those in force, `trunk` the other gateway and `trial` how much reaches it.
 
 mod kernel;
+mod links;
 mod paths;
 mod rules;
 mod system;
@@ -15,6 +16,7 @@ use net::Credentials;
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::rights;
 use crate::sight::{self, AskError};
 
 pub(crate) use kernel::{Setting, settings};
@@ -72,8 +74,14 @@ impl fmt::Display for Check {
 /// gateway runs.
 pub async fn examine(config: &Config, credentials: &Credentials) -> Vec<Check> {
     let status = sight::ask();
-    let mut checks = kernel::examine(config);
-    checks.extend(paths::examine(config));
+    let rootless = rights::rootless(config);
+    let mut checks = Vec::new();
+    if rootless.is_some() {
+        checks.push(Check { name: "rights", finding: kernel::less_rights() });
+    }
+    let config = rootless.as_ref().unwrap_or(config);
+    checks.extend(kernel::examine(config));
+    checks.extend(paths::examine(config, status.as_ref().ok()));
     match &status {
         Err(AskError::RootOnly) => {
             let finding = Finding::Unknown("only root may look at a gateway's that runs".into());

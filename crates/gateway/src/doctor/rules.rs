@@ -8,10 +8,13 @@ use serde::Deserialize;
 use super::system::{ip, output};
 use super::{Check, Finding};
 use crate::config::{Config, Intercept};
-use crate::rules::{TABLE, ruleset};
+use crate::rules::{TABLE, older, ruleset};
 
 const RESTART: &str =
     "stop the gateway and run it again: it puts its rules in force when it starts";
+
+/// Where nftables has no queue, rules of iptables do what these chains would.
+const QUEUES: [&str; 2] = ["wait", "wait_own"];
 
 pub(super) fn examine(config: &Config, running: bool) -> Vec<Check> {
     if !config.is_transparent() {
@@ -40,13 +43,22 @@ fn rules(config: &Config) -> Finding {
     let (wanted, found) = (chains(&ruleset(config.intercept.as_ref(), true)), chains(&listed));
     for (chain, count) in &wanted {
         let there = found.get(chain).copied().unwrap_or(0);
-        // Where nftables has no queue, another rule has it.
-        if there < *count && chain != "wait" {
+        if there < *count && !QUEUES.contains(&chain.as_str()) {
             let what = format!("chain {chain} of table inet longhaul has {there} rules of {count}");
             return Finding::fault(what, RESTART);
         }
     }
-    Finding::Fine(format!("all {} chains are in force", found.len()))
+    let waits = found.get("wait").is_some_and(|rules| *rules > 0);
+    let older = config.intercept.as_ref().filter(|_| !waits);
+    match older.and_then(older::missing) {
+        Some(rule) => Finding::fault(
+            format!(
+                "nothing leads to the queue, so all go direct: neither chain wait nor `{rule}`"
+            ),
+            RESTART,
+        ),
+        None => Finding::Fine(format!("all {} chains are in force", found.len())),
+    }
 }
 
 /// How many rules each chain has.
@@ -144,6 +156,6 @@ mod tests {
         let counts = chains(&ruleset(Some(&intercept), true));
         let names: Vec<_> = counts.keys().map(String::as_str).collect();
         assert_eq!(names, ["divert", "hold", "keep", "own", "settle", "wait"]);
-        assert_eq!((counts["hold"], counts["settle"], counts["keep"]), (3, 4, 1));
+        assert_eq!((counts["hold"], counts["settle"], counts["keep"]), (5, 4, 1));
     }
 }

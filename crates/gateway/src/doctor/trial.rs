@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use net::clock;
-use net::udp::UdpConnection;
+use net::udp::{UdpConnection, UdpStream};
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 use units::{Bytes, Instant, Rate};
 
 use super::Finding;
 use super::trunk::{MUCH_LOSS, POLICED};
-use crate::request::{Reply, Request, Share, Target, receive, send};
+use crate::request::{Request, Share, Target, ask};
 
 /// A trial takes so many round trips, in some of which the rate is found; then it ends with so many
 /// bytes, or after three seconds. The other gateway ends what takes longer than ten.
@@ -47,11 +47,7 @@ struct Look {
 /// # Errors
 /// The trunk is lost, or the other gateway is of a version that knows nothing of trials.
 pub(super) async fn run(connection: &UdpConnection) -> io::Result<Trial> {
-    let mut stream = connection.open().await?;
-    let client = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let (server, share) = (Target::Nobody, Share::default());
-    send(&mut stream, &Request { client, server, transparent: false, share }).await?;
-    receive::<Reply>(&mut stream).await?.map_err(io::Error::other)?;
+    let mut stream = open(connection).await?;
     let chunk = vec![0; CHUNK];
     let fill = async {
         loop {
@@ -64,6 +60,17 @@ pub(super) async fn run(connection: &UdpConnection) -> io::Result<Trial> {
         error = fill => Err(error),
         trial = watch(connection) => Ok(trial),
     }
+}
+
+/// Tells the other gateway that this is only a trial.
+///
+/// # Errors
+/// As [`run`].
+pub(super) async fn open(connection: &UdpConnection) -> io::Result<UdpStream> {
+    let client = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let (server, share) = (Target::Nobody, Share::default());
+    let asked = ask(connection, &Request { client, server, transparent: false, share }).await?;
+    asked.map_err(io::Error::other)
 }
 
 async fn watch(connection: &UdpConnection) -> Trial {

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use net::udp::UdpEndpoint;
+use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError};
 use tokio::time::{sleep, timeout};
 use units::Rate;
 
 use super::{Check, Finding, trial};
 use crate::config::Config;
-use crate::sight::{AskError, Sample, Status, TrunkState};
+use crate::sight::{AskError, Cause, Sample, Status, TrunkState};
 
 /// How long the other gateway may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,12 +28,21 @@ pub(super) async fn examine(
     credentials: &Credentials,
     status: Result<Status, AskError>,
 ) -> Vec<Check> {
+    let mut standby = Vec::new();
     let (trunk, throughput) = match &status {
-        Ok(status) => (live(status), Some(carried(status))),
+        Ok(status) => {
+            standby.extend(not_alone(config, status));
+            (live(status), Some(carried(status)))
+        }
         Err(AskError::RootOnly) => {
             (Finding::Unknown("only root may ask the gateway that runs".into()), None)
         }
-        Err(AskError::NotRunning) => tried(config, credentials).await,
+        Err(AskError::NotRunning) => {
+            for peer in &config.trunk.standby {
+                standby.push(reached(*peer, config, credentials).await);
+            }
+            tried(config, credentials).await
+        }
         // A trial beside a gateway would take the trunk from its connections.
         Err(_) => (Finding::Unknown("not tried, for a gateway may run here".into()), None),
     };
@@ -51,6 +60,7 @@ pub(super) async fn examine(
     };
     let mut checks =
         vec![Check { name: "gateway", finding: gateway }, Check { name: "trunk", finding: trunk }];
+    checks.extend(standby.into_iter().map(|finding| Check { name: "standby", finding }));
     checks.extend(throughput.map(|finding| Check { name: "throughput", finding }));
     if let Some(listen) = config.trunk.listen {
         let finding = match listen.port() {
@@ -80,11 +90,31 @@ fn live(status: &Status) -> Finding {
         ),
         TrunkState::Up => Finding::Fine(format!("up, round trip {:.1} ms", now.rtt_ms)),
         TrunkState::Other => Finding::Unknown("the gateway is of a newer version".into()),
-        TrunkState::Silent | TrunkState::Down => Finding::fault(
-            format!("{}", trunk.state),
-            "run doctor on the other gateway; between the two UDP must pass both ways",
-        ),
+        TrunkState::Silent | TrunkState::Down => match &trunk.cause {
+            Some(Cause { what, mend }) => Finding::fault(format!("{}; {what}", trunk.state), mend),
+            None => Finding::fault(
+                format!("{}", trunk.state),
+                "run doctor on the other gateway; between the two UDP must pass both ways",
+            ),
+        },
     }
+}
+
+/// Of several other gateways, whether the one that runs hears each.
+fn not_alone(config: &Config, status: &Status) -> Vec<Finding> {
+    let peers = config.trunk.peers();
+    // With none of them there is no trunk, which is told already.
+    if peers.len() < 2 || status.trunk.heard.is_empty() {
+        return Vec::new();
+    }
+    let heard = |peer: SocketAddr| match status.trunk.heard.contains(&peer.to_string()) {
+        true => Finding::Fine(format!("{peer} is heard")),
+        false => Finding::fault(
+            format!("{peer} is not heard: others stand in for it, and it for none"),
+            format!("stop this gateway for a moment and run doctor again, which then calls {peer}"),
+        ),
+    };
+    peers.into_iter().map(heard).collect()
 }
 
 /// What the gateway that runs had to carry lately.
@@ -101,14 +131,8 @@ async fn tried(config: &Config, credentials: &Credentials) -> (Finding, Option<F
         let why = "the other gateway calls this one, which does not run";
         return (Finding::Unknown(why.into()), None);
     };
-    let settings = net::Config { rate_limit: config.trunk.rate, ..net::Config::default() };
-    let attempt = async {
-        let endpoint = UdpEndpoint::client(peer, credentials.clone(), settings)?;
-        let connection = endpoint.connect(peer).await?;
-        Ok::<_, NetError>((endpoint, connection))
-    };
-    match timeout(PATIENCE, attempt).await {
-        Ok(Ok((_endpoint, connection))) => {
+    match call(peer, config, credentials).await {
+        Ok((_endpoint, connection)) => {
             let rtt = connection.stats().rtt;
             let throughput = match timeout(PATIENCE + trial::LONGEST, trial::run(&connection)).await
             {
@@ -121,33 +145,42 @@ async fn tried(config: &Config, credentials: &Credentials) -> (Finding, Option<F
             let made = format!("can be made, round trip {:.1} ms", rtt.as_secs_f64() * 1e3);
             (Finding::Fine(made), Some(throughput))
         }
-        Ok(Err(error)) => (failure(peer, Some(error)), None),
-        Err(_) => (failure(peer, None), None),
+        Err(Cause { what, mend }) => (Finding::Fault { what, mend }, None),
     }
 }
 
-/// Why a trunk cannot be made; none if nobody answers.
-fn failure(peer: SocketAddr, error: Option<NetError>) -> Finding {
-    match error {
-        Some(
-            error @ (NetError::WrongKey { .. }
-            | NetError::NotAllowed { .. }
-            | NetError::OtherKind { .. }),
-        ) => Finding::fault(
-            error.to_string(),
-            "give both the same trunk.key, or each the other's `longhaul fingerprint` as trunk.peer_key",
-        ),
-        Some(NetError::Unreachable { .. }) => Finding::fault(
-            format!("nobody listens at {peer}"),
-            "run the gateway there, with trunk.listen at that port",
-        ),
-        Some(error) => Finding::fault(error.to_string(), "see that the other gateway runs"),
-        None => Finding::fault(
-            format!("{peer} does not answer"),
-            format!(
-                "see that the other gateway runs, and that UDP port {} passes both ways",
-                peer.port()
-            ),
-        ),
+/// Whether a gateway that stands in would take connections.
+async fn reached(peer: SocketAddr, config: &Config, credentials: &Credentials) -> Finding {
+    match call(peer, config, credentials).await {
+        Ok((_endpoint, connection)) => {
+            let answer = timeout(PATIENCE, trial::open(&connection)).await;
+            let answers = answer.is_ok_and(|answer| answer.is_ok());
+            drop(connection);
+            sleep(GOODBYE).await;
+            match answers {
+                true => Finding::Fine(format!("{peer} answers")),
+                false => Finding::fault(
+                    format!("{peer} is no gateway, or one of an old version"),
+                    "see what runs there, or correct trunk.standby",
+                ),
+            }
+        }
+        Err(Cause { what, mend }) => Finding::Fault { what, mend },
     }
+}
+
+/// Makes a trunk.
+async fn call(
+    peer: SocketAddr,
+    config: &Config,
+    credentials: &Credentials,
+) -> Result<(UdpEndpoint, UdpConnection), Cause> {
+    let settings = net::Config { rate_limit: config.trunk.rate, ..net::Config::default() };
+    let attempt = async {
+        let endpoint = UdpEndpoint::client(peer, credentials.clone(), settings)?;
+        let connection = endpoint.connect(peer).await?;
+        Ok::<_, NetError>((endpoint, connection))
+    };
+    let made = timeout(PATIENCE, attempt).await.map_err(|_| Cause::silence(peer))?;
+    made.map_err(|error| Cause::of(&error))
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +13,11 @@ use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 use units::{Bytes, Instant, Rate};
 
+use super::Cause;
 use super::status::{Connection, Missed, Sample, Side, Status, Totals, TrunkState, Waits};
 use crate::Event;
 use crate::record::{Bypass, Outcome, Record};
-use crate::trunk::Trunk;
+use crate::trunk::{Trunk, TrunkEvent};
 
 /// Seconds of history.
 const HISTORY: usize = 600;
@@ -85,6 +87,8 @@ struct Open {
     counters: Arc<Counters>,
     /// What the counters said a second ago, and a second before that.
     seen: [(u64, u64); 2],
+    /// What of them is in the totals already.
+    counted: (u64, u64),
 }
 
 /// The trunk as it was last looked at.
@@ -103,6 +107,10 @@ struct Pages {
     entered: u64,
     totals: Totals,
     trunk: Trunk,
+    /// Why there was none when it was last told, and how many had been turned away when there was
+    /// one.
+    cause: Option<Cause>,
+    turned_away: u64,
     looked: Looked,
     limit: &'static str,
     missing: u64,
@@ -129,7 +137,10 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.book.pages().open.remove(&self.id);
+        let mut pages = self.book.pages();
+        if let Some(mut open) = pages.open.remove(&self.id) {
+            pages.totals.count(&mut open);
+        }
     }
 }
 
@@ -141,6 +152,8 @@ impl Book {
             entered: 0,
             totals: Totals::default(),
             trunk,
+            cause: None,
+            turned_away: 0,
             looked: Looked::default(),
             limit: "",
             missing: 0,
@@ -159,8 +172,8 @@ impl Book {
         let mut pages = self.pages();
         pages.entered += 1;
         let id = pages.entered;
-        let (since, seen) = (clock::now(), [(0, 0); 2]);
-        let open = Open { side, client, server, since, counters: counters.clone(), seen };
+        let (since, seen, counted) = (clock::now(), [(0, 0); 2], (0, 0));
+        let open = Open { side, client, server, since, counters: counters.clone(), seen, counted };
         pages.open.insert(id, open);
         drop(pages);
         Entry { book: self.clone(), id, counters }
@@ -171,7 +184,8 @@ impl Book {
         let (side, record) = match event {
             Event::Near(record) => (Side::Near, record),
             Event::Far(record) => (Side::Far, record),
-            Event::Trunk(_) | Event::Hidden(_) | Event::Full(_) => return,
+            Event::Trunk(event) => return self.pages().note_trunk(event),
+            Event::Rootless | Event::Hidden(_) | Event::Full(_) => return,
         };
         self.pages().note(side, record);
     }
@@ -203,27 +217,36 @@ impl Book {
         self.pages().status(ids)
     }
 
-    /// Looks at all connections, a slice at a time, for nobody who carries is to wait for one who
-    /// looks.
+    /// Looks at all connections, and counts what they have carried, a slice at a time, for nobody
+    /// who carries is to wait for one who looks.
     async fn each(&self, mut look: impl FnMut(u64, &mut Open)) {
-        let (mut next, last) = (0, self.pages().entered);
-        while next <= last {
-            let mut looked = 0;
-            let mut seen = None;
-            for (&id, open) in self.pages().open.range_mut(next..=last).take(SLICE) {
-                look(id, open);
-                (looked, seen) = (looked + 1, Some(id));
+        let last = self.pages().entered;
+        let mut next = Some(0);
+        while let Some(first) = next.filter(|first| *first <= last) {
+            next = self.pages().slice(first..=last, &mut look);
+            if next.is_some() {
+                yield_now().await;
             }
-            match seen {
-                Some(id) if looked == SLICE => next = id + 1,
-                _ => return,
-            }
-            yield_now().await;
         }
     }
 }
 
 impl Pages {
+    /// Looks at the first of those that have these numbers; where to go on, if there may be more.
+    fn slice(
+        &mut self,
+        numbers: RangeInclusive<u64>,
+        look: &mut impl FnMut(u64, &mut Open),
+    ) -> Option<u64> {
+        let mut last = None;
+        for (looked, (&id, open)) in self.open.range_mut(numbers).take(SLICE).enumerate() {
+            self.totals.count(open);
+            look(id, open);
+            last = (looked + 1 == SLICE).then_some(id);
+        }
+        last.map(|id| id + 1)
+    }
+
     /// Counts a connection that has ended, or was not made.
     fn note(&mut self, side: Side, record: &Record) {
         self.totals.add(&record.outcome);
@@ -240,6 +263,23 @@ impl Pages {
             server: record.server.clone(),
             why: record.outcome.to_string(),
         });
+    }
+
+    fn note_trunk(&mut self, event: &TrunkEvent) {
+        match event {
+            TrunkEvent::Up(_) => (self.cause, self.turned_away) = (None, self.trunk.turned_away()),
+            TrunkEvent::Down(error) => self.cause = Some(Cause::of(error)),
+            TrunkEvent::Silent(_) | TrunkEvent::Back(_) => {}
+        }
+    }
+
+    /// Why there is no trunk, if that is known. Who was turned away since there was one is more
+    /// likely the reason than how that one ended.
+    fn cause(&self) -> Option<Cause> {
+        match self.trunk.turned_away().saturating_sub(self.turned_away) {
+            0 => self.cause.clone(),
+            calls => Some(Cause::strangers(calls)),
+        }
     }
 
     fn sample(&mut self, past: Duration) {
@@ -293,6 +333,8 @@ impl Pages {
             trunk: super::TrunkStatus {
                 state,
                 peer: best.map(|(link, _)| link.connection.address().to_string()),
+                heard: self.trunk.heard().iter().map(ToString::to_string).collect(),
+                cause: if state == TrunkState::Up { None } else { self.cause() },
                 sent: self.looked.sent.0,
                 lost: self.looked.lost,
                 missing: self.missing,
@@ -350,11 +392,19 @@ impl Open {
 }
 
 impl Totals {
+    /// Counts what a connection has carried since it was last counted.
+    fn count(&mut self, open: &mut Open) {
+        let (there, back) = open.counters.read();
+        self.there += there - open.counted.0;
+        self.back += back - open.counted.1;
+        open.counted = (there, back);
+    }
+
+    /// Counts what became of one.
     fn add(&mut self, outcome: &Outcome) {
         let count = match outcome {
             Outcome::Carried(passed) => {
-                self.there += passed.bytes.0;
-                self.back += passed.bytes.1;
+                self.undelivered += passed.undelivered;
                 if passed.whole { &mut self.carried } else { &mut self.reset }
             }
             Outcome::Bypassed(Bypass::NoTrunk) => &mut self.bypassed_no_trunk,
@@ -373,6 +423,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::splice::Passed;
 
     fn connections(book: &Book, count: usize) -> Vec<Entry> {
         let client = "192.0.2.1:1".parse().unwrap();
@@ -417,6 +468,43 @@ mod tests {
         let shown = book.status().await.connections;
         let expected = (SLICE..SLICE + SHOWN).rev();
         assert!(shown.iter().map(|it| it.there + it.back).eq(expected.map(|it| it as u64)));
+    }
+
+    #[tokio::test]
+    async fn bytes_are_counted_while_they_are_carried_and_none_twice() {
+        let book = Book::new(Trunk::default());
+        let entry = &connections(&book, 1)[0];
+        let client = "192.0.2.1:1".parse().unwrap();
+        let other = book.enter(Side::Far, client, String::new());
+        let mut last = 0;
+        for bytes in [5, 0, 7] {
+            entry.counters().there.add(bytes);
+            other.counters().there.add(bytes);
+            second(&book).await;
+            let totals = book.status().await.totals;
+            assert_eq!((totals.there, totals.back), (last + 2 * bytes as u64, 0));
+            last = totals.there;
+        }
+        other.counters().back.add(3);
+        let passed = Passed { bytes: (12, 3), undelivered: 2, ..Passed::default() };
+        drop(other);
+        let ended = |outcome| Event::Far(Record { client, server: String::new(), outcome });
+        book.note(&ended(Outcome::Carried(passed)));
+        let totals = book.status().await.totals;
+        assert_eq!((totals.there, totals.back, totals.undelivered), (24, 3, 2));
+    }
+
+    #[test]
+    fn why_there_is_no_trunk_is_told_until_there_is_one() {
+        let book = Book::new(Trunk::default());
+        let address = "192.0.2.1:7273".parse().unwrap();
+        let told = |event| {
+            book.note(&Event::Trunk(event));
+            book.pages().status([].into_iter()).trunk.cause
+        };
+        let cause = told(TrunkEvent::Down(net::NetError::WrongKey { address })).unwrap();
+        assert!(cause.what.contains("key") && cause.mend.contains("key"), "{cause:?}");
+        assert_eq!(told(TrunkEvent::Up(address)), None);
     }
 
     #[test]

@@ -26,8 +26,11 @@ pub(super) fn text(status: &Status) -> String {
     one("counter", "trunk_sent_packets_total", "Sent over this trunk.", trunk.sent as f64);
     one("counter", "trunk_lost_packets_total", "Of those, lost.", trunk.lost as f64);
     one("gauge", "connections", "Carried now.", status.open as f64);
-    one("counter", "bytes_there_total", "To servers, of ended connections.", totals.there as f64);
-    one("counter", "bytes_back_total", "To clients, of ended connections.", totals.back as f64);
+    one("counter", "bytes_there_total", "From clients to servers.", totals.there as f64);
+    one("counter", "bytes_back_total", "From servers to clients.", totals.back as f64);
+    let undelivered = totals.undelivered as f64;
+    let help = "Of connections that were cut off, not known to have arrived.";
+    one("counter", "bytes_undelivered_total", help, undelivered);
     let name = "longhaul_gateway_connections_total";
     let _ =
         write!(text, "# HELP {name} Connections by what became of them.\n# TYPE {name} counter\n");

@@ -1,14 +1,16 @@
 //! What a gateway shows of itself: `book` keeps what is carried, `status` is the picture of a moment,
 //! which the local `control` socket hands to `longhaul gateway status`, and `web` to browsers and
-//! Prometheus (`metrics`).
+//! Prometheus (`metrics`); `cause` says why there is no trunk.
 
 mod book;
+mod cause;
 mod control;
 mod metrics;
 mod status;
 mod web;
 
 pub(crate) use book::{Book, Counter, Counters, Entry, Pause};
+pub use cause::Cause;
 pub use control::{AskError, ask};
 pub(crate) use control::{Control, is_running, serve};
 pub use status::{

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use units::Rate;
 
+use super::Cause;
+
 /// Connections that were not carried and of which people are told; all are in the JSON.
 const TOLD: usize = 5;
 
@@ -18,7 +20,7 @@ pub struct Status {
     pub seconds: f64,
     /// The trunk.
     pub trunk: TrunkStatus,
-    /// What has ended, and came to what.
+    /// What became of connections, and what was carried.
     pub totals: Totals,
     /// Connections that are carried now.
     pub open: u64,
@@ -55,6 +57,10 @@ pub struct TrunkStatus {
     pub state: TrunkState,
     /// The other gateway's address, once it is known.
     pub peer: Option<String>,
+    /// All that are heard: that one, and those that stand in for it.
+    pub heard: Vec<String>,
+    /// While it is not up: why, if that is known.
+    pub cause: Option<Cause>,
     /// Datagrams sent since it was made, and those of them that were lost.
     pub sent: u64,
     /// See `sent`.
@@ -176,10 +182,12 @@ pub struct Totals {
     pub bypassed_no_room: u64,
     /// Because the far gateway could not connect, for reasons of its own.
     pub bypassed_by_far: u64,
-    /// Bytes of connections that have ended, from clients to servers.
+    /// Bytes from clients to servers, of connections that are carried now and of those that were.
     pub there: u64,
     /// And back.
     pub back: u64,
+    /// Bytes that came here and are not known to have gone on when their connection was cut off.
+    pub undelivered: u64,
 }
 
 impl fmt::Display for TrunkState {
@@ -204,15 +212,41 @@ impl fmt::Display for Waits {
     }
 }
 
+impl TrunkStatus {
+    /// What there is to say of it beyond its state.
+    fn write_details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = &self.now;
+        if let Some(Cause { what, mend }) = &self.cause {
+            writeln!(f, "  {what}\n  {mend}")?;
+        }
+        if self.state != TrunkState::Down {
+            writeln!(f, "  sends {}, receives {}", rate(now.sent), rate(now.received))?;
+            writeln!(f, "  round trip {:.1} ms, queues {:.1} ms of it", now.rtt_ms, now.queue_ms)?;
+            let share = self.lost as f64 * 100.0 / self.sent.max(1) as f64;
+            writeln!(
+                f,
+                "  lost {:.2}% of the last second's packets, {share:.2}% of all; paced at {}, limited by {}",
+                now.loss * 100.0,
+                rate(now.pace),
+                self.limit
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn rate(bits: f64) -> Rate {
+    Rate::from_bits_per_sec(bits as u64)
+}
+
 /// For people.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (trunk, now, totals) = (&self.trunk, &self.trunk.now, &self.totals);
+        let (trunk, totals) = (&self.trunk, &self.totals);
         let whole = |seconds: f64| {
             let most = Duration::from_secs(u32::MAX.into());
             Duration::try_from_secs_f64(seconds).unwrap_or(most).as_secs()
         };
-        let rate = |bits: f64| Rate::from_bits_per_sec(bits as u64);
         let peer = trunk.peer.as_deref().map(|peer| format!(", to {peer}")).unwrap_or_default();
         writeln!(
             f,
@@ -220,18 +254,7 @@ impl fmt::Display for Status {
             trunk.state,
             whole(self.seconds)
         )?;
-        if trunk.state != TrunkState::Down {
-            writeln!(f, "  sends {}, receives {}", rate(now.sent), rate(now.received))?;
-            writeln!(f, "  round trip {:.1} ms, queues {:.1} ms of it", now.rtt_ms, now.queue_ms)?;
-            let share = trunk.lost as f64 * 100.0 / trunk.sent.max(1) as f64;
-            writeln!(
-                f,
-                "  lost {:.2}% of the last second's packets, {share:.2}% of all; paced at {}, limited by {}",
-                now.loss * 100.0,
-                rate(now.pace),
-                trunk.limit
-            )?;
-        }
+        trunk.write_details(f)?;
         let reset = totals.reset;
         writeln!(f, "carried: {} open, {} ended, {reset} reset", self.open, totals.carried)?;
         for (count, what) in [

@@ -7,11 +7,29 @@ use std::thread::JoinHandle;
 
 use gateway::{Config, Event, Record, TrunkEvent};
 use net::{Credentials, SharedKey};
+use rustix::process::Uid;
+use rustix::thread::set_thread_uid;
 use tokio::sync::oneshot;
 
 use crate::world::{FAR, NEAR, PATIENCE, World};
 
 const TRUNK: &str = "10.77.0.2:7273";
+
+/// Every byte of the key that both have.
+const KEY: u8 = 7;
+
+/// Any user but root.
+pub const NOBODY: u32 = 65_534;
+
+/// Runs something as that user, beside the near gateway.
+pub fn as_nobody<T: Send>(world: &World, run: impl FnOnce() -> T + Send) -> T {
+    world.on(NEAR, || (become_nobody(), run()).1)
+}
+
+/// From now on this thread is that user's.
+fn become_nobody() {
+    set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
+}
 
 /// A pair of gateways, and what happens between them.
 pub trait Pair {
@@ -27,6 +45,10 @@ pub trait Pair {
     fn mend_trunk(&self);
     /// One gateway, by its settings.
     fn gateway(&self, host: usize, config: &str) -> Gateway;
+    /// One that has another key.
+    fn stranger(&self, host: usize, config: &str, key: u8) -> Gateway;
+    /// One of a user who is not root.
+    fn rootless(&self, host: usize, config: &str) -> Gateway;
 }
 
 impl Pair for World {
@@ -65,22 +87,36 @@ impl Pair for World {
     }
 
     fn gateway(&self, host: usize, config: &str) -> Gateway {
-        let config: Config = config.parse().unwrap();
-        let (tell, events) = channel();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = self.start(host, move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let key = Credentials::from(&SharedKey::from_bytes([7; 32]));
-                let stop = async { drop(stopped.await) };
-                let ended = gateway::run(&config, key, stop, move |event| {
-                    let _ = tell.send(event);
-                });
-                ended.await.unwrap();
-            });
-        });
-        Gateway { events: Mutex::new(events), stop: Some(stop), thread: Some(thread) }
+        start(self, host, config, KEY, || ())
     }
+
+    fn stranger(&self, host: usize, config: &str, key: u8) -> Gateway {
+        start(self, host, config, key, || ())
+    }
+
+    fn rootless(&self, host: usize, config: &str) -> Gateway {
+        start(self, host, config, KEY, become_nobody)
+    }
+}
+
+/// Starts a gateway on a thread that does this first.
+fn start(world: &World, host: usize, config: &str, key: u8, first: fn()) -> Gateway {
+    let config: Config = config.parse().unwrap();
+    let (tell, events) = channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = world.start(host, move || {
+        first();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let key = Credentials::from(&SharedKey::from_bytes([key; 32]));
+            let stop = async { drop(stopped.await) };
+            let ended = gateway::run(&config, key, stop, move |event| {
+                let _ = tell.send(event);
+            });
+            ended.await.unwrap();
+        });
+    });
+    Gateway { events: Mutex::new(events), stop: Some(stop), thread: Some(thread) }
 }
 
 /// A gateway that runs; ends when dropped.
@@ -94,6 +130,11 @@ impl Gateway {
     /// Waits until it has a trunk.
     pub fn wait_for_trunk(&self) {
         self.wait(|event| matches!(event, Event::Trunk(TrunkEvent::Up(_))).then_some(()));
+    }
+
+    /// Waits until it has said that it gets on without root.
+    pub fn wait_for_rootless(&self) {
+        self.wait(|event| matches!(event, Event::Rootless).then_some(()));
     }
 
     /// Waits for what a connection of a host came to.

@@ -5,7 +5,10 @@
 mod cases;
 mod faults;
 mod gateways;
+mod outages;
+mod proxy;
 mod sight;
+mod taken;
 #[path = "../../examples/pair/world.rs"]
 mod world;
 
@@ -98,7 +101,8 @@ fn both_gateways_record_what_passed() {
         let bytes = (BODY as u64, BODY as u64 / 2);
         let record = near.record(own);
         let Outcome::Carried(it) = record.outcome else { panic!("{record}") };
-        assert_eq!(it, Passed { bytes, whole: true, undelivered: 0, lasted: it.lasted });
+        let lasted = it.lasted;
+        assert_eq!(it, Passed { bytes, whole: true, trunk_lost: false, undelivered: 0, lasted });
         assert!(!it.lasted.is_zero());
         assert!(matches!(far.record(own).outcome, Outcome::Carried(_)));
     });
@@ -116,6 +120,30 @@ fn urgent_data_arrives_as_ordinary_data() {
         client.write_all(b"cd").unwrap();
         drop(client);
         assert_eq!(served.join().unwrap(), b"ab!cd");
+    });
+}
+
+#[test]
+fn what_a_firewall_forbids_is_told_so() {
+    with_world("what_a_firewall_forbids_is_told_so", |world| {
+        let [near, _far] = world.gateways("");
+        let rule = "tcp dport 8900 reject with icmpx type admin-prohibited";
+        let chain = "{ type filter hook input priority 0; }";
+        world.nft(
+            SERVER,
+            &format!(
+                "add table inet wall; add chain inet wall in {chain}; add rule inet wall in {rule}"
+            ),
+        );
+        for (family, own) in ["10.1.0.2", "fd01::2"].into_iter().enumerate() {
+            let server = at(SERVERS[family], 8900);
+            let scene = Scene { world, family, server, idle: Duration::ZERO };
+            let error = scene.connect_from(8901).unwrap_err();
+            let known = [ErrorKind::HostUnreachable, ErrorKind::PermissionDenied][family];
+            assert_eq!(error.kind(), known, "{error}");
+            let record = near.record(at(own, 8901));
+            assert!(matches!(record.outcome, Outcome::Refused(Refusal::Prohibited)), "{record}");
+        }
     });
 }
 

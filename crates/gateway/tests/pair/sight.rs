@@ -10,9 +10,8 @@ use std::sync::mpsc::channel;
 
 use gateway::{AskError, GatewayError, Status, TrunkState};
 use net::{Credentials, SharedKey};
-use rustix::thread::set_thread_uid;
 
-use crate::gateways::{Pair, skip};
+use crate::gateways::{NOBODY, Pair, as_nobody, skip};
 use crate::world::{NEAR, PATIENCE, SERVERS, World, at};
 use crate::{connect, server, with_world};
 
@@ -54,7 +53,10 @@ fn status_page_and_metrics_show_what_is_carried() {
         assert_eq!((&connection.client, &connection.server), (&own.to_string(), &to.to_string()));
         assert_eq!((connection.there, connection.back), (5, 13));
         assert!(seen.to_string().contains(&own.to_string()), "{seen}");
-        assert!(get(world, "/metrics").contains("longhaul_gateway_connections 1\n"));
+        let metrics = get(world, "/metrics");
+        for metric in ["connections 1", "bytes_there_total 5", "bytes_back_total 13"] {
+            assert!(metrics.contains(&format!("longhaul_gateway_{metric}\n")), "{metrics}");
+        }
         assert!(get(world, "/status.json").contains(&own.to_string()));
         assert!(get(world, "/").contains("<title>Longhaul gateway</title>"));
 
@@ -139,17 +141,6 @@ fn a_browser_shows_what_is_carried_and_what_was_not() {
         let_go.send(()).unwrap();
         served.join().unwrap();
     });
-}
-
-/// Any user but root.
-const NOBODY: u32 = 65_534;
-
-/// As that user.
-fn as_nobody<T: Send>(world: &World, run: impl FnOnce() -> T + Send) -> T {
-    world.on(NEAR, || {
-        set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
-        run()
-    })
 }
 
 #[test]

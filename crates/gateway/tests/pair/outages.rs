@@ -1,0 +1,76 @@
+//! What becomes of connections when the path between the gateways fails for a while, or for good.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::thread;
+use std::time::Duration;
+
+use gateway::{Outcome, Passed};
+
+use crate::gateways::Pair;
+use crate::world::{FAR, NEAR, SERVERS, at};
+use crate::{connect, read_all, server, with_world};
+
+/// Longer than a gateway that is told that nobody is there waits for a word.
+const OUTAGE: Duration = Duration::from_secs(4);
+/// What a client offers that nobody reads.
+const OFFERED: usize = 1 << 20;
+
+#[test]
+fn connections_outlive_an_outage_that_routers_tell_of() {
+    with_world("connections_outlive_an_outage_that_routers_tell_of", |world| {
+        let _gateways = world.gateways("");
+        let to = at(SERVERS[0], 8000);
+        let served = server(world, to, |mut stream, _| read_all(&mut stream));
+        let mut client = connect(world, to).unwrap();
+        client.write_all(b"before").unwrap();
+        let rule = "{ type filter hook input priority 0; \
+                    udp dport 7273 reject with icmpx type host-unreachable; udp sport 7273 drop; }";
+        for gateway in [NEAR, FAR] {
+            world.nft(gateway, &format!("add table inet cut; add chain inet cut in {rule}"));
+        }
+        client.write_all(b", meanwhile").unwrap();
+        thread::sleep(OUTAGE);
+        world.mend_trunk();
+        client.write_all(b", after").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(served.join().unwrap(), b"before, meanwhile, after");
+    });
+}
+
+#[test]
+fn what_waits_longer_than_it_may_is_reset_and_its_bytes_are_counted() {
+    with_world("what_waits_longer_than_it_may_is_reset_and_its_bytes_are_counted", |world| {
+        let far = world.far();
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"-\"\nwait = 2\n\
+                    [intercept]\ninterfaces = [\"lan\"]\n";
+        let near = world.gateway(NEAR, near);
+        near.wait_for_trunk();
+        let to = at(SERVERS[0], 8000);
+        let served = server(world, to, |mut stream, _| {
+            stream.read_exact(&mut [0; 5]).unwrap();
+            stream.read(&mut [0]).map_err(|error| error.kind())
+        });
+        let mut client = connect(world, to).unwrap();
+        let own = client.local_addr().unwrap();
+        client.write_all(b"hello").unwrap();
+        thread::sleep(Duration::from_millis(200));
+        world.cut_trunk();
+        client.set_nonblocking(true).unwrap();
+        let offered = vec![0; OFFERED];
+        let taken = client.write(&offered).unwrap();
+        assert!(taken > 0);
+        client.set_nonblocking(false).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let record = near.record(own);
+        let Outcome::Carried(Passed { trunk_lost: true, undelivered, .. }) = record.outcome else {
+            panic!("{record}")
+        };
+        assert!((1..=OFFERED as u64).contains(&undelivered), "{record}");
+        assert_eq!(record.outcome.name(), "trunk_lost");
+        drop(near);
+        world.mend_trunk();
+        drop(far);
+        assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
+    });
+}
