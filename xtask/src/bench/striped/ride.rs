@@ -55,17 +55,18 @@ impl Ride<'_> {
             seconds => format!("timeout -s INT {seconds} "),
         };
         let from = match self.by_ftp {
-            true => "--ftp-no-tls ftp://$LONGHAUL_FAR:2121",
-            false => "lh://$LONGHAUL_FAR",
+            true => "--ftp-no-tls ftp://$LONGHAUL_FAR:2121".to_owned(),
+            false => {
+                format!("--no-remember --transport tcp --key {} lh://$LONGHAUL_FAR", key.display())
+            }
         };
         let near = format!(
             "{{ {prepare}; sleep 0.5; }} >&2; {{ {beside}; }} >&2 & beside=$!; printf '['; {limit}{binary} cp --json \
-             --no-remember --transport tcp {copy} --key {key} {from}/file {to}/ | \
+             {copy} {from}/file {to}/ | \
              sed 's/$/,/'; printf 'null]'; kill $beside || :",
             prepare = or_nothing(self.prepare),
             beside = or_nothing(self.beside),
             copy = self.copy,
-            key = key.display(),
             to = to.path().display(),
         );
         let far = format!(
