@@ -47,6 +47,11 @@ const TOOLS: &[Tool] = &[
     client("rclone", "rclone"),
     client("aria2c", "aria2"),
     client("python3", "python3"),
+    Tool {
+        program: "lowntfs-3g",
+        package: "ntfs-3g",
+        wanted_by: "transfer: names that a target cannot tell apart, or cannot hold",
+    },
     Tool { program: "b3sum", package: "b3sum", wanted_by: "cli: checks our manifests" },
     Tool { program: "ssh", package: "openssh-client", wanted_by: "cli: cp over ssh" },
     Tool { program: "sshd", package: "libwrap0", wanted_by: "cli: cp over ssh" },

@@ -1,9 +1,10 @@
 //! What stands for a place on the command line: a local path, `lh://host[:port]/path`, or
 //! `[user@]host:path`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -27,7 +28,7 @@ pub struct Remote {
     /// The server.
     pub server: Server,
     /// Below the server's root, without the leading slash; a closing slash is kept.
-    pub path: String,
+    pub path: OsString,
 }
 
 /// A path on a host that ssh leads to.
@@ -36,7 +37,7 @@ pub struct OverSsh {
     /// The host.
     pub login: Login,
     /// As the user has it there, from the home directory.
-    pub path: String,
+    pub path: OsString,
 }
 
 /// `[USER@]HOST` as ssh is told it: any name of its configuration, IPv6 without brackets.
@@ -89,19 +90,41 @@ impl FromStr for Server {
         let found = remote(text.strip_prefix("lh://").unwrap_or(text))?;
         match found.path.is_empty() {
             true => Ok(found.server),
-            false => Err(format!("a server alone, without '/{}'", found.path)),
+            false => Err(format!("a server alone, without '/{}'", found.path.display())),
         }
     }
 }
 
 impl Location {
-    /// Reads an argument; local names may hold any bytes.
+    /// Reads an argument; names of files may hold any bytes.
     pub fn read(argument: OsString) -> Result<Self, String> {
-        match argument.to_str() {
-            Some(text) => text.parse(),
-            None => Ok(Self::Local(argument.into())),
+        let text = argument.as_bytes().utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let rest = &argument.as_bytes()[text.len()..];
+        if rest.is_empty() {
+            return text.parse();
+        }
+        // What is no text can only belong to a path, the end of which a mark stands for.
+        match format!("{text}{MARK}").parse()? {
+            Self::Local(_) => Ok(Self::Local(argument.into())),
+            Self::Remote(Remote { server, path }) => {
+                Ok(Self::Remote(Remote { server, path: unmarked(&path, rest)? }))
+            }
+            Self::Ssh(OverSsh { login, path }) => {
+                Ok(Self::Ssh(OverSsh { login, path: unmarked(&path, rest)? }))
+            }
+            Self::Ftp(_) => Err("an FTP URL is UTF-8".to_owned()),
         }
     }
+}
+
+/// Stands for what is no text.
+const MARK: char = char::REPLACEMENT_CHARACTER;
+
+/// A path with these bytes in the place of the mark at its end.
+fn unmarked(path: &OsStr, rest: &[u8]) -> Result<OsString, String> {
+    let begin = path.to_str().and_then(|path| path.strip_suffix(MARK));
+    let begin = begin.ok_or("the name of a host is UTF-8")?;
+    Ok(OsString::from_vec([begin.as_bytes(), rest].concat()))
 }
 
 impl FromStr for Location {
@@ -152,7 +175,7 @@ fn over_ssh(login: Login, path: &str) -> Result<OverSsh, String> {
         })?,
     };
     let path = if path.is_empty() { "." } else { path };
-    Ok(OverSsh { login, path: path.to_owned() })
+    Ok(OverSsh { login, path: path.into() })
 }
 
 fn remote(text: &str) -> Result<Remote, String> {
@@ -183,7 +206,7 @@ fn remote(text: &str) -> Result<Remote, String> {
     };
     Ok(Remote {
         server: Server { host: host.to_owned(), port },
-        path: path.trim_start_matches('/').to_owned(),
+        path: path.trim_start_matches('/').into(),
     })
 }
 
@@ -205,12 +228,12 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => path.display().fmt(f),
-            Self::Remote(Remote { server, path }) => write!(f, "{server}/{path}"),
+            Self::Remote(Remote { server, path }) => write!(f, "{server}/{}", path.display()),
             Self::Ssh(OverSsh { login, path }) if login.host().contains(':') => {
                 let user = login.0.strip_suffix(login.host()).unwrap_or_default();
-                write!(f, "{user}[{}]:{path}", login.host())
+                write!(f, "{user}[{}]:{}", login.host(), path.display())
             }
-            Self::Ssh(OverSsh { login, path }) => write!(f, "{}:{path}", login.0),
+            Self::Ssh(OverSsh { login, path }) => write!(f, "{}:{}", login.0, path.display()),
             Self::Ftp(url) => url.fmt(f),
         }
     }
@@ -220,7 +243,7 @@ impl fmt::Display for Location {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (String, u16, String) {
+    fn parsed(text: &str) -> (String, u16, OsString) {
         match text.parse() {
             Ok(Location::Remote(Remote { server, path })) => (server.host, server.port, path),
             other => panic!("{text}: {other:?}"),
@@ -233,7 +256,7 @@ mod tests {
 
     #[test]
     fn servers_are_read() {
-        let expect = |host: &str, port, path: &str| (host.to_owned(), port, path.to_owned());
+        let expect = |host: &str, port, path: &str| (host.to_owned(), port, path.into());
         assert_eq!(parsed("lh://far"), expect("far", 7272, ""));
         assert_eq!(parsed("lh://far:80/a/b/"), expect("far", 80, "a/b/"));
         assert_eq!(parsed("lh://[::1]//a b"), expect("::1", 7272, "a b"));
@@ -255,13 +278,34 @@ mod tests {
             Ok(Location::Ssh(OverSsh { login, path })) => (login.0, path),
             other => panic!("{text}: {other:?}"),
         };
-        let expect = |login: &str, path: &str| (login.to_owned(), path.to_owned());
+        let expect = |login: &str, path: &str| (login.to_owned(), OsString::from(path));
         assert_eq!(read("far:"), expect("far", "."));
         assert_eq!(read("me@far:a:b"), expect("me@far", "a:b"));
         assert_eq!(read("far:~/a/"), expect("far", "a/"));
         assert_eq!(read("far:~"), expect("far", "."));
         assert_eq!(read("far:/~x"), expect("far", "/~x"));
         assert_eq!(read("me@[fd77::2]:/a"), expect("me@fd77::2", "/a"));
+    }
+
+    #[test]
+    fn far_names_need_not_be_text_either() {
+        let read = |bytes: &[u8]| Location::read(OsString::from_vec(bytes.to_vec()));
+        let path = |bytes: &[u8]| match read(bytes) {
+            Ok(Location::Ssh(OverSsh { path, .. }) | Location::Remote(Remote { path, .. })) => {
+                path.into_vec()
+            }
+            other => panic!("{bytes:?}: {other:?}"),
+        };
+        assert_eq!(path(b"me@far:na\xffme/\xc3\xbc"), b"na\xffme/\xc3\xbc");
+        assert_eq!(path(b"far:~/\xff"), b"\xff");
+        assert_eq!(path(b"far:\xef\xbf\xbd\xff"), b"\xef\xbf\xbd\xff");
+        assert_eq!(path(b"lh://far:80//na\xffme/"), b"na\xffme/");
+        for local in [&b"na\xffme"[..], b"./a:\xff", b"\xffhost:name"] {
+            let expected = Location::Local(OsString::from_vec(local.to_vec()).into());
+            assert_eq!(read(local), Ok(expected));
+        }
+        assert!(read(b"lh://f\xffr/x").unwrap_err().contains("host"));
+        assert!(read(b"ftp://far/\xff").unwrap_err().contains("UTF-8"));
     }
 
     #[test]

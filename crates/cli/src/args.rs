@@ -6,6 +6,7 @@ mod emulate;
 mod forward;
 mod gateway;
 mod probe;
+mod sending;
 mod simulate;
 mod striping;
 mod sync;
@@ -17,8 +18,6 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use transport::FeedbackKind;
-use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
@@ -27,6 +26,7 @@ pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
+pub use sending::Sending;
 pub use simulate::{Half, Reproduce, Simulate};
 pub use striping::{Known, Streams, Striping};
 pub use sync::Sync;
@@ -37,7 +37,7 @@ Exit codes:
   0    done and verified
   1    failed: nothing that is not whole stands under its final name
   2    wrong usage
-  3    some files failed, the others are done and verified
+  3    some files failed, or their turn did not come; the others are done and verified
   130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP)";
 
 /// Moves file trees across long, fat, lossy networks at the speed of the link.
@@ -69,7 +69,7 @@ pub enum Command {
     Man(Man),
     /// What `cp` starts over ssh on the far side
     #[command(hide = true)]
-    Far,
+    Far(Sending),
 }
 
 /// Copy files and trees to another host or from it
@@ -154,7 +154,7 @@ pub struct Way {
     pub owner: bool,
     /// Move only at this time of the day, as in 22:00-06:00, local time
     ///
-    /// Outside of it the command waits, not connected to anything; what was begun goes on the next time.
+    /// Seconds may be given too, as in 22:00:30-06:00. Outside of it the command waits, not connected to anything; what was begun goes on the next time.
     #[arg(long, value_name = "FROM-UNTIL")]
     pub schedule: Option<Schedule>,
     /// Write the BLAKE3 hashes of all files to this file when all is done, as `b3sum --check` reads them
@@ -196,7 +196,7 @@ Exit codes:
   0    done and verified
   1    failed: nothing that is not whole stands under its final name
   2    wrong usage
-  3    some files failed, the others are done and verified
+  3    some files failed, or their turn did not come; the others are done and verified
   130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); what was whole by then stays";
 
 /// More threads than this have nothing to do on any machine of today.
@@ -230,65 +230,9 @@ pub struct Ssh {
     /// For machines of the same kind, and copies from or to this one. What is put there is tried first, and stays.
     #[arg(long)]
     pub bootstrap: bool,
-}
-
-/// How this side sends by UDP.
-#[derive(Args, Clone, Copy)]
-pub struct Sending {
-    /// The congestion control of what this side sends (UDP): longhaul, background, cubic,
-    /// newreno, udt, udt-g or fixed:RATE
-    ///
-    /// "longhaul" fills the path under random loss and keeps its queue short; "background" is the
-    /// same, but yields to everything else on the path. "cubic" and
-    /// "newreno" do what TCP does, "udt" and "udt-g" what UDT does. "fixed:RATE" sends at that
-    /// rate whatever happens: only for a path that is all yours.
-    #[arg(long, value_name = "NAME")]
-    pub cc: Option<Algorithm>,
-    /// Yield to everything else on the path: the same as --cc background
-    #[arg(long, conflicts_with = "cc")]
-    pub background: bool,
-    /// How the receiver tells what has arrived (UDP; the same on both sides): periodic, or
-    /// positive-ack
-    ///
-    /// "periodic" is a report of the whole state, many times in a round trip. "positive-ack" is an
-    /// acknowledgement for each packet, as older protocols have it: slower, and for comparisons.
-    #[arg(long, value_name = "KIND", default_value = "periodic")]
-    pub feedback: FeedbackKind,
-    /// Send no faster than this, as in 100mbit
-    ///
-    /// `serve` keeps to it over each UDP connection; what it sends over TCP is not limited.
-    #[arg(long, value_name = "RATE")]
-    pub rate_limit: Option<Rate>,
-}
-
-impl Sending {
-    /// What was asked for of the side that sends.
-    pub fn given(&self) -> impl Iterator<Item = &'static str> {
-        self.udp_alone().chain(self.rate_limit.map(|_| "--rate-limit"))
-    }
-
-    /// What was asked for of the side that sends, and UDP alone can do.
-    pub fn udp_alone(&self) -> impl Iterator<Item = &'static str> {
-        [("--cc", self.cc.is_some()), ("--background", self.background)]
-            .into_iter()
-            .filter_map(|(option, given)| given.then_some(option))
-    }
-
-    /// Whether anything was asked for that UDP alone can do.
-    pub fn wants_udp(&self) -> bool {
-        self.udp_alone().next().is_some() || self.feedback != FeedbackKind::default()
-    }
-
-    /// The transport's settings.
-    pub fn config(self) -> transport::Config {
-        let background = self.background.then_some(Algorithm::Background);
-        transport::Config {
-            congestion: self.cc.or(background).unwrap_or_default(),
-            rate_limit: self.rate_limit,
-            feedback: self.feedback,
-            ..transport::Config::default()
-        }
-    }
+    /// How the far side is to send, in words for its command line.
+    #[arg(skip)]
+    pub far: Vec<String>,
 }
 
 /// What earlier connections learnt.
@@ -336,7 +280,7 @@ pub struct Output {
 /// Serve a directory to those whose keys are let in, over UDP and TCP
 ///
 /// `authorized_keys` holds one key a line, as `longhaul fingerprint` prints it on the other side;
-/// before it may stand root="DIR", read-only, rate=RATE (which lets it in over UDP alone) and
+/// before it may stand root="DIR", read-only, rate=RATE (in each direction, over all its connections) and
 /// forward="HOST:PORT" (of what --forward allows, only this; several times, or empty for nothing),
 /// separated by commas. Changes count from the next request. Whoever holds this side's own identity is let in too.
 ///

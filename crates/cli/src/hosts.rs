@@ -32,8 +32,8 @@ struct Host {
     options: Vec<String>,
 }
 
-/// Options of this file that say nothing where this side only receives.
-const OF_SENDERS: [&str; 3] = ["rate_limit", "cc", "background"];
+/// Options of this file that say nothing where a server sends, which has its own.
+const OF_SENDERS: [&str; 2] = ["cc", "background"];
 
 /// Reads the command line, with what the file says of the hosts that it names. Options of the command
 /// line come after those of the file, and win. Gives what was read in clap's own form too.
@@ -94,11 +94,9 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
 fn idle(places: &[&mut Location]) -> Vec<&'static str> {
     let Some((destination, sources)) = places.split_last() else { return Vec::new() };
     let is_near = |place: &Location| matches!(place, Location::Local(_));
-    // From a server to a host behind ssh, that host receives.
-    let pulls = sources.iter().all(|source| matches!(source, Location::Remote(_)));
-    let receives = is_near(destination) || matches!(destination, Location::Ssh(_)) && pulls;
-    let is_between = !places.iter().any(|place| is_near(place));
-    let senders = OF_SENDERS.into_iter().filter(|_| receives);
+    let from_server = sources.iter().all(|source| matches!(source, Location::Remote(_)));
+    let is_between = !is_near(destination) && !sources.iter().any(|place| is_near(place));
+    let senders = OF_SENDERS.into_iter().filter(|_| from_server);
     senders.chain(is_between.then_some("bootstrap")).collect()
 }
 
@@ -230,9 +228,11 @@ mod tests {
             options_of(name, given, |_, _| true)
         };
         let sender = ["--rate-limit", "9mbit", "--background", "-q", "--no-compress"];
-        assert_eq!(kept("longhaul cp lh://slow/a b", &sender), ["--no-compress", "--quiet"]);
-        assert_eq!(kept("longhaul cp lh://slow/a b:", &sender), ["--no-compress", "--quiet"]);
-        assert_eq!(kept("longhaul sync slow:a b", &sender), ["--no-compress", "--quiet"]);
+        let received = ["--no-compress", "--rate-limit=9mbit", "--quiet"];
+        assert_eq!(kept("longhaul cp lh://slow/a b", &sender), received);
+        assert_eq!(kept("longhaul cp lh://slow/a b:", &sender), received);
+        let fetched = ["--no-compress", "--background", "--rate-limit=9mbit", "--quiet"];
+        assert_eq!(kept("longhaul sync slow:a b", &sender), fetched);
         let typed = kept("longhaul cp --cc cubic -v a slow:", &sender);
         assert_eq!(typed, ["--no-compress", "--cc=cubic", "--rate-limit=9mbit", "--verbose"]);
         assert_eq!(

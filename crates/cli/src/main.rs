@@ -18,6 +18,7 @@ mod gateway;
 mod hosts;
 mod keys;
 mod manual;
+mod pacing;
 mod paths;
 mod probe;
 mod progress;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
 fn carry_out(command: Command, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     match command {
         Command::Cp(options) => cp::run(options, given),
-        Command::Sync(options) => cp::sync(options),
+        Command::Sync(options) => cp::sync(options, given),
         Command::Serve(options) => serve::run(options),
         Command::Probe(options) => probe::run(&options),
         Command::Keygen(options) => keys::keygen(&options).map(|()| ExitCode::SUCCESS),
@@ -74,7 +75,7 @@ fn carry_out(command: Command, given: &ArgMatches) -> anyhow::Result<ExitCode> {
         Command::Gateway(options) => gateway::run(options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man(options) => manual::man(&options),
-        Command::Far => ssh::far::run(),
+        Command::Far(sending) => ssh::far::run(sending),
     }
 }
 

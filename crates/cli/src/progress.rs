@@ -1,14 +1,19 @@
 //! What is shown while a transfer runs: a bar on a terminal, or a JSON object every second.
 
+mod bar;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use transfer::{Progress, Sample};
 use units::{Bytes, Instant, Rate};
 
 use crate::args::Output;
-use crate::summary::Figures;
+use crate::summary::{Figures, Spent};
+use crate::verdict::at_present;
+use bar::Bar;
 
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -16,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 const TICKS_A_LINE: u32 = 10;
 /// Shorter transfers show no bar.
 const BAR_AFTER: Duration = Duration::from_secs(1);
-/// The shown rate is that of so many last ticks.
+/// The shown rate is that of so many last ticks, and so are losses and what limits it.
 const RATE_TICKS: usize = 30;
 
 /// Writes a line of JSON. A reader that has gone away does not end the transfer.
@@ -59,17 +64,16 @@ impl Meter {
             files: samples.iter().map(|sample| sample.files).sum(),
             files_total: samples.iter().map(|sample| sample.files_total).sum(),
             heard: samples.iter().map(|sample| sample.heard).sum(),
-            current: samples
-                .into_iter()
-                .map(|sample| sample.current)
-                .next_back()
-                .unwrap_or_default(),
+            ..samples.into_iter().rfind(|sample| !sample.current.is_empty()).unwrap_or_default()
         }
     }
 }
 
 /// Shows the progress until dropped; `figures` asks the connection for its own.
 pub async fn show(output: Output, meter: &Meter, figures: impl Fn() -> Figures) -> ! {
+    if output.quiet && !output.json {
+        match std::future::pending::<Infallible>().await {}
+    }
     let start = net::clock::now();
     let mut ticks = tokio::time::interval(TICK);
     let mut recent = Recent::default();
@@ -80,115 +84,169 @@ pub async fn show(output: Output, meter: &Meter, figures: impl Fn() -> Figures) 
         tick += 1;
         let now = net::clock::now();
         let (sample, elapsed) = (meter.sample(), now.since(start));
-        let rate = recent.rate(now, Bytes(sample.bytes));
-        if output.json {
-            if tick % TICKS_A_LINE == 0 {
-                emit(&line(&sample, elapsed, rate, &figures()));
+        let (rate, figures) = recent.look(now, Bytes(sample.bytes), figures());
+        let now = Now { sample: &sample, rate, figures: &figures };
+        if !output.json {
+            if elapsed >= BAR_AFTER {
+                bar.draw(&now);
             }
-        } else if !output.quiet && elapsed >= BAR_AFTER {
-            bar.draw(&sample, rate, &figures());
+        } else if tick % TICKS_A_LINE == 0 {
+            emit(&now.line(elapsed));
         }
     }
 }
 
-fn line(sample: &Sample, elapsed: Duration, rate: Rate, figures: &Figures) -> Value {
-    let mut line = json!({
-        "event": "progress",
-        "seconds": elapsed.as_secs_f64(),
-        "bytes": sample.bytes,
-        "bytes_total": sample.bytes_total,
-        "files": sample.files,
-        "files_total": sample.files_total,
-        "rate_bps": rate.as_bits_per_sec(),
-        "current": sample.current,
-    });
-    figures.add_to(&mut line);
-    line
+/// Where a transfer is, and how it went of late.
+struct Now<'a> {
+    sample: &'a Sample,
+    rate: Rate,
+    figures: &'a Figures,
 }
 
-/// The bytes at the last ticks.
+impl Now<'_> {
+    /// How long it will take, should it go on like this.
+    fn left(&self) -> Option<Duration> {
+        let total = self.sample.bytes_total.filter(|_| self.rate > Rate::ZERO)?;
+        Some(self.rate.time_for(Bytes(total) - Bytes(self.sample.bytes)))
+    }
+
+    /// What limits it, in few words.
+    fn limit(&self) -> Option<&str> {
+        let found = at_present(self.figures, self.rate).map(|(_, words)| words);
+        self.figures.said.as_deref().or(found)
+    }
+
+    /// The same for programs.
+    fn line(&self, elapsed: Duration) -> Value {
+        let sample = self.sample;
+        let limit = at_present(self.figures, self.rate);
+        let mut line = json!({
+            "event": "progress",
+            "seconds": elapsed.as_secs_f64(),
+            "bytes": sample.bytes,
+            "bytes_total": sample.bytes_total,
+            "files": sample.files,
+            "files_total": sample.files_total,
+            "rate_bps": self.rate.as_bits_per_sec(),
+            "seconds_left": self.left().map(|left| left.as_secs_f64()),
+            "current": sample.current,
+            "current_bytes": sample.current_bytes,
+            "current_total": sample.current_total,
+            "limited_by": limit.map(|(what, words)| json!({ "what": what, "words": words })),
+        });
+        self.figures.add_to(&mut line);
+        line
+    }
+}
+
+/// What the last ticks found.
 #[derive(Default)]
-struct Recent(std::collections::VecDeque<(Instant, Bytes)>);
+struct Recent(VecDeque<(Instant, Bytes, Spent)>);
 
 impl Recent {
-    fn rate(&mut self, now: Instant, bytes: Bytes) -> Rate {
-        if self.0.len() == RATE_TICKS {
+    fn is_full(&self) -> bool {
+        self.0.len() == RATE_TICKS
+    }
+
+    /// The rate since the first of them, and the figures with what held, and what was lost, since then.
+    fn look(&mut self, now: Instant, bytes: Bytes, figures: Figures) -> (Rate, Figures) {
+        if self.is_full() {
             self.0.pop_front();
         }
-        self.0.push_back((now, bytes));
-        let (then, before) = self.0[0];
-        Rate::of(bytes - before, now.since(then)).unwrap_or_default()
+        self.0.push_back((now, bytes, figures.spent()));
+        let (then, before, spent) = &self.0[0];
+        let elapsed = now.since(*then);
+        let rate = Rate::of(bytes - *before, elapsed).unwrap_or_default();
+        let mut figures = figures.since(spent, elapsed);
+        // The rate of a beginning is none by which to judge the path.
+        figures.held = figures.held.filter(|_| figures.pacing.is_some() || self.is_full());
+        (rate, figures)
     }
-}
-
-/// The bar; gone when dropped.
-struct Bar(ProgressBar);
-
-impl Bar {
-    /// Draws nothing before the first [`Bar::draw`], and never but on a terminal.
-    fn new() -> Self {
-        Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
-    }
-
-    fn draw(&self, sample: &Sample, rate: Rate, figures: &Figures) {
-        if self.0.is_hidden() {
-            self.0.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        let style = match sample.bytes_total {
-            Some(total) => {
-                self.0.set_length(total);
-                "{percent:>3}% [{bar:25}] {binary_bytes}/{binary_total_bytes} {msg}"
-            }
-            None => "{spinner} {binary_bytes} {msg}",
-        };
-        let style = ProgressStyle::with_template(style).expect("a constant template is valid");
-        self.0.set_style(style.progress_chars("=> "));
-        self.0.set_position(sample.bytes);
-        let mut message = rate.to_string();
-        if let (Some(total), 1..) = (sample.bytes_total, rate.as_bits_per_sec()) {
-            let left = rate.time_for(Bytes(total) - Bytes(sample.bytes));
-            message += &format!(", {} left", whole_seconds(left));
-        }
-        if let Some(streams) = figures.streams {
-            message += &format!(", {streams} connections");
-        }
-        if let Some(rtt) = figures.rtt {
-            message += &format!(", RTT {:.0?}", rtt);
-        }
-        if let Some(resent) = figures.resent {
-            message += &format!(", {:.1}% resent", resent * 100.0);
-        }
-        self.0.set_message(message);
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-/// A time as people say it: `7s`, `2m 3s`.
-fn whole_seconds(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use transport::Limit;
+
     use super::*;
+    use crate::summary::Times;
+    use crate::verdict::Held;
 
     #[test]
     fn the_rate_is_that_of_the_last_ticks() {
         let mut recent = Recent::default();
-        let at = |n: u64| Instant::ZERO + TICK * n as u32;
-        assert_eq!(recent.rate(at(0), Bytes(0)), Rate::ZERO);
+        let mut rate = |n: u64, bytes| {
+            recent.look(Instant::ZERO + TICK * n as u32, Bytes(bytes), Figures::default()).0
+        };
+        assert_eq!(rate(0, 0), Rate::ZERO);
         for n in 1..100 {
             // Slow first, then 1 Mbit/s: 12.5 kB a tick.
             let bytes = if n < 50 { n } else { 12_500 * n };
-            let rate = recent.rate(at(n), Bytes(bytes));
+            let rate = rate(n, bytes);
             if n > 80 {
                 assert_eq!(rate, Rate::from_bits_per_sec(1_000_000));
             }
         }
+    }
+
+    #[test]
+    fn what_limits_and_what_is_lost_is_that_of_the_last_ticks() {
+        let mut recent = Recent::default();
+        let mut times = Times::default();
+        for n in 0..100u32 {
+            // First the disk is slow, and then the path, which loses packets.
+            let late = n >= 50;
+            times[if late { Limit::Pacing } else { Limit::Application } as usize] += TICK;
+            let lost = if late { u64::from(n - 50) * 2 } else { 0 };
+            let figures = Figures {
+                times: Some(times),
+                packets: Some((lost, u64::from(n) * 100)),
+                ..Figures::default()
+            };
+            let at = Instant::ZERO + TICK * n;
+            let (rate, figures) = recent.look(at, Bytes(u64::from(n) << 20), figures);
+            let limit = at_present(&figures, rate);
+            match n {
+                30..50 => assert_eq!((limit.unwrap().0, figures.loss), ("source", Some(0.0))),
+                80.. => assert_eq!((limit.unwrap().0, figures.loss), ("loss", Some(0.02))),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn programs_are_told_all_that_the_bar_shows() {
+        let sample = Sample {
+            bytes: 10,
+            bytes_total: Some(1000),
+            current: "a".to_owned(),
+            current_bytes: 7,
+            current_total: Some(9),
+            ..Sample::default()
+        };
+        let figures = Figures {
+            carrier: Some("udp"),
+            loss: Some(0.5),
+            held: Some((Held::Window, 0.8)),
+            ..Figures::default()
+        };
+        let rate = Rate::from_bits_per_sec(80);
+        let line = Now { sample: &sample, rate, figures: &figures }.line(Duration::ZERO);
+        assert_eq!(line["limited_by"]["words"], "receive window");
+        assert_eq!((&line["transport"], &line["loss"]), (&"udp".into(), &0.5.into()));
+        assert_eq!((&line["current_bytes"], &line["current_total"]), (&7.into(), &9.into()));
+        assert_eq!(line["seconds_left"], 99.0);
+    }
+
+    #[test]
+    fn the_file_at_work_is_that_of_the_request_at_work() {
+        let meter = Meter::new(2);
+        meter.of(0).set_current(b"first", Some(9));
+        meter.of(0).set_current_bytes(3);
+        meter.of(0).set_bytes(3);
+        let sample = meter.sample();
+        assert_eq!((&sample.current[..], sample.current_bytes, sample.bytes), ("first", 3, 3));
+        meter.of(1).set_current(b"second", None);
+        assert_eq!(meter.sample().current, "second");
     }
 }

@@ -15,12 +15,14 @@ use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError, PublicKey, tcp};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::task::JoinSet;
-use transfer::{Direction, ServeOptions};
+use transfer::{Budget, Direction, ServeOptions};
 use units::Bytes;
 
 use crate::args::Serve;
+use crate::cp::Paced;
 use crate::forward;
 use crate::keys::{self, Authorized, Grant, Own};
+use crate::pacing::{Pacer, Pacers, RatesOfKeys};
 use crate::paths::Paths;
 use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
@@ -38,6 +40,7 @@ struct Service {
     options: Serve,
     /// Whom it lets in, unless all share one key.
     authorized: Option<Arc<Authorized>>,
+    rates: RatesOfKeys,
     /// What is known of the ways to clients.
     paths: Option<Arc<Paths>>,
     qlog: Qlog,
@@ -45,15 +48,24 @@ struct Service {
     address: SocketAddr,
     /// Requests under way.
     active: AtomicUsize,
+    /// Memory that they share.
+    budget: Budget,
 }
-
-/// What is told to a client whose rate cannot be kept.
-const RATE_BY_TCP: &str = "this key is limited to a rate: use --transport udp";
 
 /// A client, and what it may do.
 struct Client {
     address: IpAddr,
     grant: Grant,
+    /// What its streams keep to.
+    pacers: Pacers,
+}
+
+impl Client {
+    /// With one more rate for what is sent to it.
+    fn sent_by(mut self, pacer: &Pacer) -> Self {
+        self.pacers.writing.push(pacer.clone());
+        self
+    }
 }
 
 impl Service {
@@ -67,7 +79,9 @@ impl Service {
         if grant.is_none() {
             say(&self.options, format_args!("{address} is not let in any more"));
         }
-        Some(Client { address, grant: grant? })
+        let (grant, pacers) = (grant?, Pacers::default());
+        let pacers = peer.map_or(pacers, |peer| self.rates.of(peer, grant.rate));
+        Some(Client { address, grant, pacers })
     }
 }
 
@@ -89,18 +103,29 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             trace,
             max_streams: options.max_streams,
             admission: options.max_queued,
+            // Clients say how long they wait.
+            idle_timeout: crate::cp::PATIENCE,
             ..options.sending.config()
         };
         let udp = (udp, options.cores);
         let (endpoint, listener) = listen(options.listen, &credentials, udp, &tcp)?;
-        let ftp = crate::ftp::listen(&options.ftp, &root, options.read_only, options.quiet).await?;
+        let ftp = crate::ftp::listen(&options, &root).await?;
         let address = endpoint.address();
         say(&options, format_args!("listening on {address} (UDP and TCP), serving {shown}"));
         let ftp =
             ftp.map(|server| crate::ftp::Running::start(server, options.quiet)).transpose()?;
         let paths = Paths::unless(options.memory.no_remember).map(Arc::new);
-        let active = AtomicUsize::new(0);
-        let service = Arc::new(Service { root, options, authorized, paths, qlog, address, active });
+        let service = Arc::new(Service {
+            root,
+            options,
+            authorized,
+            rates: RatesOfKeys::default(),
+            paths,
+            qlog,
+            address,
+            active: AtomicUsize::new(0),
+            budget: Budget::default(),
+        });
         // Counted before the transfers are dropped, as they are when one of these is ready.
         let stop = async { (signals.next().await, service.active.load(Ordering::Relaxed)) };
         let (signal, cut) = tokio::select! {
@@ -199,15 +224,12 @@ async fn serve(
                 let service = service.clone();
                 clients.spawn(async move {
                     let Some(client) = service.client(address, stream.peer()) else { return };
-                    if client.grant.rate.is_some() {
-                        let address = client.address;
-                        say(&service.options, format_args!("{address} refused: {RATE_BY_TCP}"));
-                        return transfer::refuse(&mut stream, RATE_BY_TCP).await;
-                    }
+                    let own = Pacer::new(service.options.sending.rate_limit);
                     let head = forward::opening(&mut stream).await;
                     if *head == forward::MUX {
-                        return serve_mux(&service, address, stream).await;
+                        return serve_mux(&service, address, stream, &own).await;
                     }
+                    let client = client.sent_by(&own);
                     serve_request(&service, &client, &head, &mut stream, |stream| {
                         Figures::of_tcp(&stream.stats())
                     })
@@ -257,8 +279,13 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
     }
 }
 
-/// Serves the forwarded connections that one striped stream carries.
-async fn serve_mux(service: &Arc<Service>, address: SocketAddr, stream: tcp::StripedStream) {
+/// Serves the forwarded connections that one striped stream carries, which keep to its rate together.
+async fn serve_mux(
+    service: &Arc<Service>,
+    address: SocketAddr,
+    stream: tcp::StripedStream,
+    own: &Pacer,
+) {
     let peer = stream.peer();
     let mux = Mux::server(stream);
     let mut forwards = JoinSet::new();
@@ -266,6 +293,7 @@ async fn serve_mux(service: &Arc<Service>, address: SocketAddr, stream: tcp::Str
         while forwards.try_join_next().is_some() {}
         let service = service.clone();
         let Some(client) = service.client(address, peer) else { return };
+        let client = client.sent_by(own);
         forwards.spawn(async move {
             if *forward::opening(&mut stream).await == forward::FORWARD {
                 serve_forward(&service, &client, stream).await;
@@ -286,7 +314,8 @@ async fn serve_forward<S: AsyncRead + AsyncWrite + Unpin>(
     let _active = Active::new(&service.active);
     let mut lists = vec![&service.options.forward[..]];
     lists.extend(client.grant.forward.as_deref());
-    let (target, outcome) = forward::forward(stream, &lists).await;
+    let paced = Paced::by(stream, client.pacers.clone());
+    let (target, outcome) = forward::forward(paced, &lists).await;
     let client = client.address;
     match outcome {
         forward::Outcome::Done => {}
@@ -309,13 +338,18 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) {
     let start = net::clock::now();
     let _active = Active::new(&service.active);
-    let Client { address: client, grant } = client;
+    let Client { address: client, grant, pacers } = client;
     let read_only = service.options.read_only || grant.read_only;
     let owners = service.options.allow_owners;
-    let options = ServeOptions { read_only, owners, ..ServeOptions::default() };
+    let budget = service.budget.clone();
+    let options = ServeOptions { read_only, owners, budget, ..ServeOptions::default() };
     let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
+    let mut pacers = pacers.clone();
+    pacers.writing.push(Pacer::asked(options.asked.clone()));
+    let paced = Paced::by(&mut *stream, pacers);
+    let waits = paced.waits();
     let done = {
-        let (reading, writing) = tokio::io::split(&mut *stream);
+        let (reading, writing) = tokio::io::split(paced);
         let whole = tokio::io::join(head.chain(reading), writing);
         transfer::serve(whole, root.as_path(), &options).await
     };
@@ -333,7 +367,8 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
                     return say(&service.options, line);
                 }
             };
-            let figures = figures(stream).known(outcome.direction == Direction::Get);
+            let figures = waits.add_to(figures(stream));
+            let figures = figures.known(outcome.direction == Direction::Get);
             let path = Path::new("/").join(&outcome.path);
             let did = match outcome.rehearsed {
                 true => summary::rehearsal(&outcome.summary),

@@ -37,36 +37,137 @@ pub struct Figures {
     pub held: Option<(Held, f64)>,
     /// For how long each limit held; UDP only, `None` where the other side sends the data.
     pub limits: Option<LimitTimes>,
+    /// The same in the order of [`Limit::ALL`], as far as this side knows, whatever carries the data.
+    pub times: Option<Times>,
+    /// Packets with data that were lost, and those that there were.
+    pub packets: Option<(u64, u64)>,
+    /// The user's limit, where this side keeps to one.
+    pub rate_limit: Option<Rate>,
+    /// The other side sends the data.
+    pub fetched: bool,
+    /// What limits it now, by the word of another host, which copies.
+    pub said: Option<String>,
+    /// How much the rate differs from one moment to the next, as a share of it; only a probe finds out.
+    pub variation: Option<f64>,
     /// The share of all processors that this process has used.
     pub cpu: Option<f64>,
-    /// Loss and capacity of the other direction.
-    pub other: (Option<f64>, Option<Rate>),
+    /// What would stand above if the other side sent the data.
+    pub other: Other,
+}
+
+/// For how long each limit held, in the order of [`Limit::ALL`].
+pub type Times = [Duration; Limit::ALL.len()];
+
+/// What the receiver of the data knows of its way.
+#[derive(Clone, Debug, Default)]
+pub struct Other {
+    packets: Option<(u64, u64)>,
+    capacity: Option<Rate>,
+    /// As the sender told it.
+    times: Option<Times>,
 }
 
 /// A pace is the rate limit's down to this share of it.
 const DIPPED: f64 = 0.9;
+/// What held for a larger share of the time held for most of it.
+const MOSTLY: f64 = 0.5;
+
+/// What of the figures adds up as time passes.
+pub struct Spent {
+    times: Option<Times>,
+    packets: Option<(u64, u64)>,
+    cpu: Duration,
+}
+
+/// What this process has used of the processors.
+fn processor_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.cast_unsigned(), used.tv_nsec as u32)
+}
+
+/// The share of all processors that was used in so much time.
+fn busy(used: Duration, elapsed: Duration) -> Option<f64> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let whole = elapsed.as_secs_f64() * cores as f64;
+    (whole > 0.0).then(|| used.as_secs_f64() / whole)
+}
 
 /// A share that is none when there is no whole.
-fn share(part: u64, whole: u64) -> Option<f64> {
+fn share((part, whole): (u64, u64)) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
+/// What held for longest, and for which share of the time; none when no time has passed.
+fn longest(times: &Times) -> Option<(Limit, f64)> {
+    let whole: Duration = times.iter().sum();
+    let (limit, time) = Limit::ALL.into_iter().zip(times).max_by_key(|&(_, time)| time)?;
+    (!whole.is_zero()).then(|| (limit, time.as_secs_f64() / whole.as_secs_f64()))
+}
+
 impl Figures {
-    /// With a rate that held the sender back for a share of the time, if one did.
+    /// With a rate for which bytes waited so long, if there is one.
     #[must_use]
-    pub fn held_by(self, rate: Option<(Rate, f64)>) -> Self {
-        let held = rate.map(|(rate, share)| (Held::RateLimit(rate), share));
-        Self { held: held.or(self.held), ..self }
+    pub fn held_by(mut self, rate: Option<Rate>, waited: Duration, elapsed: Duration) -> Self {
+        let Some(rate) = rate else { return self };
+        let share = waited.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+        if share > MOSTLY {
+            self.held = Some((Held::RateLimit(rate), share.min(1.0)));
+        }
+        // Who waits for the rate looks idle to the connection.
+        let times = self.times.get_or_insert_with(|| {
+            let mut times = Times::default();
+            times[Limit::Application as usize] = elapsed;
+            times
+        });
+        let idle = &mut times[Limit::Application as usize];
+        *idle = idle.saturating_sub(waited);
+        times[Limit::Pacing as usize] += waited;
+        Self { rate_limit: Some(rate), ..self }
+    }
+
+    /// What such a limit comes from.
+    pub fn held(&self, limit: Limit) -> Held {
+        match (limit, self.rate_limit) {
+            (Limit::Application, _) => Held::Idle,
+            (Limit::Credit, _) => Held::Window,
+            (Limit::Pacing, Some(rate)) if self.is_at(rate) => {
+                Held::RateLimit(self.pacing.unwrap_or(rate))
+            }
+            (Limit::Congestion | Limit::Pacing, _) => Held::Path,
+            (Limit::Cpu, _) => Held::Cpu,
+            (Limit::SocketBuffer, _) => Held::Buffer,
+        }
+    }
+
+    /// Whether the pace is that of the limit, but for dips, by which it sees whether something queues.
+    fn is_at(&self, limit: Rate) -> bool {
+        self.pacing.is_none_or(|rate| rate >= limit.scaled(DIPPED))
     }
 
     /// With the processor time that this process has used for what took so long.
     #[must_use]
     pub fn with_processors(self, elapsed: Duration) -> Self {
-        let used = clock_gettime(ClockId::ProcessCPUTime);
-        let used = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let whole = elapsed.as_secs_f64() * cores as f64;
-        Self { cpu: (whole > 0.0).then(|| used / whole), ..self }
+        Self { cpu: busy(processor_time(), elapsed), ..self }
+    }
+
+    /// What adds up as time passes.
+    pub fn spent(&self) -> Spent {
+        Spent { times: self.times, packets: self.packets, cpu: processor_time() }
+    }
+
+    /// With what held, was lost and was used since `then`, so long ago.
+    #[must_use]
+    pub fn since(mut self, then: &Spent, elapsed: Duration) -> Self {
+        self.cpu = busy(processor_time().saturating_sub(then.cpu), elapsed);
+        if let (Some(now), Some(then)) = (self.times, then.times) {
+            let times = std::array::from_fn(|at| now[at].saturating_sub(then[at]));
+            self.held = longest(&times).map(|(limit, share)| (self.held(limit), share));
+        }
+        if let (Some(now), Some(then)) = (self.packets, then.packets) {
+            let of = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
+            self.loss = share(of);
+        }
+        self
     }
 
     /// How long packets wait on their way now, and how long the way is itself.
@@ -77,61 +178,62 @@ impl Figures {
 
     /// Those of a UDP connection whose data leaves from this side.
     pub fn of_udp(stats: &transport::Stats, rate_limit: Option<Rate>) -> Self {
-        let longest = Limit::ALL.into_iter().max_by_key(|&limit| stats.limits.of(limit));
-        let longest = longest.unwrap_or_default();
-        let rate = stats.pacing_rate;
-        // Now and then the pace dips, to see whether something queues.
-        let by_limit =
-            |limit: Rate| rate.as_bits_per_sec() as f64 >= limit.as_bits_per_sec() as f64 * DIPPED;
-        let held = match longest {
-            Limit::Application => Held::Idle,
-            Limit::Credit => Held::Window,
-            Limit::Pacing if rate_limit.is_some_and(by_limit) => Held::RateLimit(rate),
-            Limit::Congestion | Limit::Pacing => Held::Path,
-            Limit::Cpu => Held::Cpu,
-            Limit::SocketBuffer => Held::Buffer,
-        };
-        let whole: Duration = Limit::ALL.into_iter().map(|limit| stats.limits.of(limit)).sum();
-        let time = stats.limits.of(longest).as_secs_f64() / whole.as_secs_f64().max(1e-9);
-        let resent = share(stats.lost.0, stats.sent.0);
-        let missing = share(stats.missing, stats.missing + stats.received.0);
-        Self {
+        let times = |limits: &LimitTimes| Limit::ALL.map(|limit| limits.of(limit));
+        let sent = (stats.lost.0, stats.sent.0);
+        let figures = Self {
             carrier: Some("udp"),
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
             least_rtt: Some(stats.min_rtt).filter(|rtt| !rtt.is_zero()),
-            pacing: Some(rate),
-            resent,
-            loss: resent,
+            pacing: Some(stats.pacing_rate),
+            resent: share(sent),
+            loss: share(sent),
             capacity: stats.capacity.0,
-            held: Some((held, time)),
             limits: Some(stats.limits),
-            other: (missing, stats.capacity.1),
+            times: Some(times(&stats.limits)),
+            packets: Some(sent),
+            rate_limit,
+            other: Other {
+                packets: Some((stats.missing, stats.missing + stats.received.0)),
+                capacity: stats.capacity.1,
+                times: Some(times(&stats.remote_limits)),
+            },
             ..Self::default()
-        }
+        };
+        figures.judged()
+    }
+
+    /// With what held for longest.
+    fn judged(self) -> Self {
+        let longest = self.times.as_ref().and_then(longest);
+        Self { held: longest.map(|(limit, share)| (self.held(limit), share)), ..self }
     }
 
     /// Those of a striped stream whose data leaves from this side.
     pub fn of_tcp(stats: &tcp::Stats) -> Self {
-        let whole = stats.elapsed * stats.connections.max(1) as u32;
+        let connections = stats.connections.max(1) as u32;
         let stopped = stats.window_limited + stats.buffer_limited;
-        let (held, time) = match stats.limit() {
-            tcp::Limit::Application => (Held::Idle, whole.saturating_sub(stats.busy)),
-            tcp::Limit::Congestion => (Held::Path, stats.busy.saturating_sub(stopped)),
-            tcp::Limit::ReceiveWindow => (Held::Window, stats.window_limited),
-            tcp::Limit::SendBuffer => (Held::Buffer, stats.buffer_limited),
-        };
-        let time = time.as_secs_f64() / whole.as_secs_f64().max(1e-9);
-        let resent = share(stats.segments_resent, stats.segments_sent);
-        Self {
+        let mut times = Times::default();
+        for (limit, time) in [
+            (Limit::Application, (stats.elapsed * connections).saturating_sub(stats.busy)),
+            (Limit::Congestion, stats.busy.saturating_sub(stopped)),
+            (Limit::Credit, stats.window_limited),
+            (Limit::SocketBuffer, stats.buffer_limited),
+        ] {
+            times[limit as usize] = time / connections;
+        }
+        let sent = (stats.segments_resent, stats.segments_sent);
+        let figures = Self {
             carrier: Some("tcp"),
             streams: Some(stats.connected),
             rtt: stats.rtt_smoothed,
             least_rtt: stats.rtt_min,
-            resent,
-            loss: resent,
-            held: Some((held, time)),
+            resent: share(sent),
+            loss: share(sent),
+            times: Some(times),
+            packets: Some(sent),
             ..Self::default()
-        }
+        };
+        figures.judged()
     }
 
     /// As the receiver of the data sees them, unless this side sends it.
@@ -140,8 +242,21 @@ impl Figures {
         if sends {
             return self;
         }
-        let Self { carrier, streams, rtt, least_rtt, other: (loss, capacity), .. } = self;
-        Self { carrier, streams, rtt, least_rtt, loss, capacity, ..Self::default() }
+        let Self { carrier, streams, rtt, least_rtt, other, .. } = self;
+        let Other { packets, capacity, times } = other;
+        let seen = Self { carrier, streams, rtt, least_rtt, capacity, times, ..Self::default() };
+        Self { packets, loss: packets.and_then(share), fetched: true, ..seen.judged() }
+    }
+
+    /// With the rate that a sender on the other side was asked to keep to.
+    #[must_use]
+    pub fn asking(self, rate: Option<Rate>) -> Self {
+        Self { rate_limit: if self.fetched { rate } else { self.rate_limit }, ..self }
+    }
+
+    /// Whether such a rate is the one that was asked for.
+    pub fn is_as_asked(&self, rate: Rate) -> bool {
+        self.fetched && self.rate_limit.is_some_and(|limit| rate >= limit.scaled(DIPPED))
     }
 
     /// Adds them to a JSON object.
@@ -151,6 +266,7 @@ impl Figures {
         object["rtt_ms"] = json!(self.rtt.map(|rtt| rtt.as_secs_f64() * 1e3));
         object["pacing_bps"] = json!(self.pacing.map(Rate::as_bits_per_sec));
         object["resent"] = json!(self.resent);
+        object["loss"] = json!(self.loss);
         let seconds = |limits: LimitTimes| {
             let of = |limit: Limit| (limit.name(), limits.of(limit).as_secs_f64());
             Limit::ALL.map(of).into_iter().collect::<BTreeMap<_, _>>()
@@ -225,6 +341,8 @@ pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> Stri
     }
     if let Some(resent) = figures.resent {
         text += &format!(", {:.2}% resent", resent * 100.0);
+    } else if let Some(loss) = figures.loss {
+        text += &format!(", {:.2}% lost", loss * 100.0);
     }
     text + &format!("; limited by {}", verdict(summary, figures, elapsed))
 }

@@ -1,4 +1,4 @@
-//! What limited a transfer: one cause, what shows it, and what to do about it.
+//! What limits a transfer, or has limited it: one cause, what shows it, and what to do about it.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,10 +15,12 @@ const BUSY: f64 = 0.85;
 /// Whoever has this part of the capacity, less what is lost, has all of it.
 const FULL: f64 = 0.8;
 /// Losses from here on stop TCP on any long path.
-const LOSSY: f64 = 0.001;
+pub const LOSSY: f64 = 0.001;
 /// Packets that wait longer than this, and than this share of the way, wait behind others.
 const QUEUE: Duration = Duration::from_millis(20);
 const QUEUE_SHARE: u32 = 8;
+/// What varies less from one moment to the next is as even as only a limiter makes it.
+const EVEN: f64 = 0.03;
 
 /// What held a sender back for the longest, as its connection saw it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub enum Held {
     Buffer,
     /// Nobody had time to send.
     Cpu,
+    /// The same, on the other side.
+    FarCpu,
     /// Congestion control.
     Path,
     /// The user's own limit.
@@ -43,13 +47,18 @@ enum Cause {
     Source,
     Destination,
     Cpu,
+    FarCpu,
     Window,
     Buffer,
     Capacity,
     Loss,
     Competition,
+    /// Somebody on the way lets only so much pass, of what the line could carry.
+    Limiter,
     /// The network in some way that does not show here.
     Path,
+    /// The same, or the pace of a sending side that is not this one.
+    Sender,
     RateLimit(Rate),
     RoundTrips,
 }
@@ -79,17 +88,47 @@ impl fmt::Display for Verdict {
 /// Judges what limited a transfer that took so long.
 pub fn verdict(summary: &Summary, figures: &Figures, elapsed: Duration) -> Verdict {
     let mean = Rate::of(moved(summary), elapsed).unwrap_or_default();
-    let cause = cause(summary, figures, mean);
+    explained(cause(summary, figures, mean), summary, figures, mean)
+}
+
+/// Judges what limits bytes without end that go at this rate.
+pub fn of_flow(figures: &Figures, rate: Rate) -> Verdict {
+    let summary = Summary::default();
+    let held = figures.held.map_or(Held::Path, |(held, _)| held);
+    explained(by(held, figures, rate), &summary, figures, rate)
+}
+
+/// What limits a transfer that goes on, at this rate of late: a word for programs, and a few for a bar.
+/// None while that does not show.
+pub fn at_present(figures: &Figures, rate: Rate) -> Option<(&'static str, &'static str)> {
+    // Who keeps to a rate looks idle.
+    let asked = figures.is_as_asked(rate).then_some((Held::Path, 1.0));
+    // A receiver by TCP sees no more than that packets wait on their way.
+    let waits = (figures.fetched && figures.carrier == Some("tcp")).then_some((Held::Path, 1.0));
+    let (held, _) = asked.or(figures.held).or(waits).filter(|_| rate > Rate::ZERO)?;
+    let cause = match held {
+        Held::Idle | Held::Window if figures.cpu.is_some_and(|share| share >= BUSY) => Cause::Cpu,
+        Held::Idle => Cause::Source,
+        held => by(held, figures, rate),
+    };
+    // That it is either says nothing.
+    let cause = Some(cause).filter(|cause| *cause != Cause::Sender)?;
+    Some((said(cause, figures.carrier == Some("tcp")).0, in_short(cause)))
+}
+
+fn explained(cause: Cause, summary: &Summary, figures: &Figures, rate: Rate) -> Verdict {
     let (what, words, advice) = said(cause, figures.carrier == Some("tcp"));
     let words = match cause {
         Cause::RateLimit(rate) => format!("--rate-limit {rate}"),
         _ => words.to_owned(),
     };
-    Verdict { what, words, evidence: evidence(cause, summary, figures, mean), advice }
+    Verdict { what, words, evidence: evidence(cause, summary, figures, rate), advice }
 }
 
 fn cause(summary: &Summary, figures: &Figures, mean: Rate) -> Cause {
-    let held = figures.held.map(|(held, _)| held);
+    // Who keeps to a rate looks idle.
+    let asked = figures.is_as_asked(mean).then_some(Held::Path);
+    let held = asked.or(figures.held.map(|(held, _)| held));
     // Bursts fill the receiver's pipe too, and a short transfer finds the sender's empty at its
     // beginning. A destination that is truly slow holds the sender back by credit, and a source by
     // leaving it nothing to send, not by the path.
@@ -105,13 +144,23 @@ fn cause(summary: &Summary, figures: &Figures, mean: Rate) -> Cause {
         }
     }
     match held {
-        Some(Held::Idle) => Cause::RoundTrips,
         None if summary.sending.blocks < FEW_BLOCKS => Cause::RoundTrips,
-        Some(Held::Window) => Cause::Window,
-        Some(Held::Buffer) => Cause::Buffer,
-        Some(Held::Cpu) => Cause::Cpu,
-        Some(Held::RateLimit(rate)) => Cause::RateLimit(rate),
-        Some(Held::Path) | None => path(figures, mean),
+        held => by(held.unwrap_or(Held::Path), figures, mean),
+    }
+}
+
+fn by(held: Held, figures: &Figures, rate: Rate) -> Cause {
+    match held {
+        Held::Idle => Cause::RoundTrips,
+        Held::Window => Cause::Window,
+        Held::Buffer => Cause::Buffer,
+        Held::Cpu => Cause::Cpu,
+        Held::FarCpu => Cause::FarCpu,
+        Held::RateLimit(rate) => Cause::RateLimit(rate),
+        Held::Path if figures.is_as_asked(rate) => {
+            Cause::RateLimit(figures.rate_limit.unwrap_or(rate))
+        }
+        Held::Path => path(figures, rate),
     }
 }
 
@@ -121,13 +170,36 @@ fn path(figures: &Figures, mean: Rate) -> Cause {
     let waits = figures.queue().is_some_and(|(queue, way)| queue > QUEUE.max(way / QUEUE_SHARE));
     let rate = figures.pacing.unwrap_or(mean);
     let is_full = figures.capacity.map(|capacity| rate >= capacity.scaled(FULL * (1.0 - loss)));
+    let is_even = figures.variation.is_some_and(|share| share < EVEN);
     match (is_full, loss >= LOSSY, waits) {
         (Some(true), ..) => Cause::Capacity,
+        (Some(false), lossy, waits) if is_even && (lossy || waits) => Cause::Limiter,
         (Some(false), _, true) => Cause::Competition,
         (_, true, false) => Cause::Loss,
         // The packets wait in the path's own queue.
         (None, _, true) => Cause::Capacity,
+        (_, false, false) if figures.fetched => Cause::Sender,
         (_, false, false) => Cause::Path,
+    }
+}
+
+/// Few words for people.
+fn in_short(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Source => "sender's disk",
+        Cause::Destination => "receiver's disk",
+        Cause::Cpu => "CPU",
+        Cause::FarCpu => "far CPU",
+        Cause::Window => "receive window",
+        Cause::Buffer => "send buffer",
+        Cause::Capacity => "path capacity",
+        Cause::Loss => "loss",
+        Cause::Competition => "competing traffic",
+        Cause::Limiter => "limit on the path",
+        Cause::Path => "path",
+        Cause::Sender => "sender or path",
+        Cause::RateLimit(_) => "--rate-limit",
+        Cause::RoundTrips => "round trips",
     }
 }
 
@@ -149,6 +221,9 @@ fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str
             "the processors of this host",
             "end what else runs here; --no-compress spares some",
         ),
+        Cause::FarCpu => {
+            ("far-cpu", "the processors of the far host", "end what else runs on the far side")
+        }
         Cause::Window if by_tcp => (
             "receiver",
             "TCP's receive window",
@@ -156,7 +231,7 @@ fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str
         ),
         Cause::Window => (
             "receiver",
-            "the room that the far side has for what arrives",
+            "the room that the receiving side has for what arrives",
             "see what else its memory, disk and processors do",
         ),
         Cause::Buffer if by_tcp => {
@@ -177,7 +252,17 @@ fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str
             "other traffic on the path",
             "this is a fair share of it: more there is at a quieter hour (--schedule)",
         ),
+        Cause::Limiter => (
+            "limiter",
+            "what looks like a rate limit on the path",
+            "nothing here takes it away: ask whoever runs the network, or pays for it",
+        ),
         Cause::Path => ("path", "the path", "`longhaul probe` finds out more of it"),
+        Cause::Sender => (
+            "sender-or-path",
+            "the pace of the sending side, or the path",
+            "see there for a rate limit and what else runs; `longhaul probe` finds out more",
+        ),
         Cause::RateLimit(_) => ("rate-limit", "--rate-limit", "raise it, or leave it out"),
         Cause::RoundTrips => (
             "round-trips",
@@ -210,7 +295,7 @@ fn evidence(cause: Cause, summary: &Summary, figures: &Figures, mean: Rate) -> S
         Cause::Cpu if figures.cpu.is_some_and(|share| share >= BUSY) => {
             format!("busy with this at {}%", percent(figures.cpu.unwrap_or_default()))
         }
-        Cause::Cpu | Cause::Window | Cause::Buffer | Cause::RateLimit(_) => {
+        Cause::Cpu | Cause::FarCpu | Cause::Window | Cause::Buffer | Cause::RateLimit(_) => {
             let held = figures.held.map(|(_, share)| percent(share));
             held.map(|share| format!("it held the sender back {share}% of the time"))
                 .unwrap_or_default()
@@ -218,7 +303,8 @@ fn evidence(cause: Cause, summary: &Summary, figures: &Figures, mean: Rate) -> S
         Cause::Capacity => all(vec![rate, lost, queue]),
         Cause::Loss => all(vec![lost, rate, room]),
         Cause::Competition => all(vec![rate, room, queue]),
-        Cause::Path => all(vec![rate, room]),
+        Cause::Limiter => all(vec![rate.map(|rate| rate + " evenly"), room, lost, queue]),
+        Cause::Path | Cause::Sender => all(vec![rate, room]),
         Cause::RoundTrips => {
             figures.rtt.map(|rtt| format!("{} ms each", rtt.as_millis())).unwrap_or_default()
         }
@@ -346,5 +432,51 @@ mod tests {
         assert_eq!(judged(&network(), &seen).0, "path");
         let (what, _) = judged(&network(), &Figures { capacity: Some(mbit(900)), ..seen });
         assert_eq!(what, "loss");
+    }
+
+    #[test]
+    fn who_fetches_judges_by_what_the_sender_tells_of_itself() {
+        let fetched = |held| Figures { pacing: None, fetched: true, ..Figures { held, ..sound() } };
+        let told = |held| fetched(Some((held, 0.75)));
+        assert_eq!(judged(&network(), &told(Held::Window)).0, "receiver");
+        let (slow_source, bursts) = (summary((0, 630), (0, 9)), summary((9, 0), (400, 0)));
+        assert_eq!(judged(&slow_source, &told(Held::Idle)).0, "source");
+        // Bursts fill the pipe though the path is what holds the sender back.
+        assert_eq!(judged(&bursts, &told(Held::Path)).0, "path");
+        let wide = Figures { capacity: Some(mbit(900)), ..told(Held::Path) };
+        let (what, text) = judged(&network(), &wide);
+        assert!(what == "sender-or-path" && text.contains("900.0 Mbit/s"), "{text}");
+        // 80 Mbit/s went.
+        let (what, text) = judged(&network(), &wide.clone().asking(Some(mbit(82))));
+        assert!(what == "rate-limit" && text.starts_with("--rate-limit 82.00 Mbit/s"), "{text}");
+        let idle = |asked| told(Held::Idle).asking(Some(mbit(asked)));
+        assert_eq!(judged(&slow_source, &idle(82)).0, "rate-limit");
+        assert_eq!(judged(&slow_source, &idle(200)).0, "source");
+        assert_eq!(judged(&network(), &wide.asking(Some(mbit(200)))).0, "sender-or-path");
+    }
+
+    #[test]
+    fn what_limits_now_is_told_in_few_words() {
+        let now = |figures: &Figures| at_present(figures, mbit(80)).map(|(_, words)| words);
+        assert_eq!(now(&sound()), Some("path capacity"));
+        assert_eq!(now(&held_by(Held::Idle)), Some("sender's disk"));
+        assert_eq!(now(&Figures { cpu: Some(0.95), ..held_by(Held::Idle) }), Some("CPU"));
+        assert_eq!(now(&held_by(Held::RateLimit(mbit(80)))), Some("--rate-limit"));
+        let slow = Figures { pacing: Some(mbit(20)), ..sound() };
+        assert_eq!(now(&Figures { loss: Some(0.02), ..slow.clone() }), Some("loss"));
+        let rtt = Some(Duration::from_millis(160));
+        assert_eq!(now(&Figures { rtt, ..slow }), Some("competing traffic"));
+        let tcp = |rtt| Figures {
+            carrier: Some("tcp"),
+            fetched: true,
+            rtt,
+            least_rtt: Some(Duration::from_millis(100)),
+            ..Figures::default()
+        };
+        assert_eq!(now(&tcp(rtt)), Some("path capacity"));
+        assert_eq!(now(&tcp(None)), None);
+        // Nothing is known, or nothing moves.
+        assert_eq!(now(&Figures::default()), None);
+        assert_eq!(at_present(&sound(), Rate::ZERO), None);
     }
 }

@@ -215,7 +215,9 @@ fn the_summary_goes_to_standard_error_unless_quiet() {
     let server = home.serve(&[]);
     let output = home.succeed(&["cp", "file", &server.url("")]);
     let said = text(&output.stderr);
-    assert!(said.starts_with("1 file, 10 B in ") && said.contains("limited by"), "{said}");
+    let (carrier, summary) = said.split_once('\n').unwrap();
+    assert_eq!(carrier, format!("longhaul: connected to {} over UDP", server.address()));
+    assert!(summary.starts_with("1 file, 10 B in ") && summary.contains("limited by"), "{said}");
     assert!(output.stdout.is_empty());
     let output = home.succeed(&["cp", "-q", "file", &server.url("")]);
     assert!(output.stderr.is_empty() && output.stdout.is_empty());
@@ -304,19 +306,6 @@ fn guests_meet_by_their_keys_and_see_what_they_may() {
         let said = guest.fail(1, &[&["cp", &server.url("inside"), "back"], carrier].concat());
         assert!(said.contains("does not let this side's key in"), "{said}");
     }
-}
-
-#[test]
-fn a_key_with_a_rate_is_let_in_over_udp_and_told_so_over_tcp() {
-    let (host, guest) = (Home::new(), Home::new());
-    guest.file("file", 1000);
-    let_in(&host, &guest, "rate=100mbit ");
-    let server = host.serve(&[]);
-    let copy = ["cp", "--accept-new", "file", &server.url("")];
-    let said = guest.fail(1, &[&copy[..], &["--transport", "tcp"]].concat());
-    assert!(said.contains("limited to a rate: use --transport udp"), "{said}");
-    guest.succeed(&copy);
-    assert!(host.path("root/file").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,10 +14,12 @@ use support::{
 
 const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
 
-/// One line that holds all of these words.
+/// One line that holds all of these words; before it may stand how it was connected.
 fn says(said: &str, words: &[&str]) {
-    assert!(said.starts_with("longhaul: ") && said.trim_end().lines().count() == 1, "{said}");
-    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    let is_other = |line: &&str| !line.starts_with("longhaul: connected to ");
+    let lines: Vec<_> = said.trim_end().lines().filter(is_other).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("longhaul: "), "{said}");
+    assert!(words.iter().all(|word| lines[0].contains(word)), "{said}");
 }
 
 #[test]
@@ -169,8 +171,42 @@ fn a_full_disk_is_told_and_left_clean() {
         says(&said, &["No space left", "free space"]);
     }
     // What fits still does: nothing was left of what did not.
-    home.file("smaller", 3_500_000);
+    home.file("smaller", 3_000_000);
     home.succeed(&["cp", "smaller", &server.url("")]);
+    // In the middle of several, those before it are there.
+    home.file("tiny", 1000);
+    for carrier in CARRIERS {
+        let copy = ["cp", "tiny", "file", &server.url("")];
+        let said = home.fail(3, &[&copy, carrier].concat());
+        says(&said, &["\"file\"", "No space left", "free space", "done by then"]);
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_told_and_the_rest_arrives() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    home.folder("tree");
+    for name in ["tree/before", "tree/closed", "tree/behind"] {
+        home.file(name, 1000);
+    }
+    fs::set_permissions(home.path("tree/closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    let copy = home.longhaul(&["cp", "tree", &server.url("")]);
+    // Root may read everything, unless that is taken from it.
+    let mut copy = if rustix::process::geteuid().is_root() {
+        let mut less = Command::new("setpriv");
+        less.arg("--bounding-set=-dac_override,-dac_read_search").arg(copy.get_program());
+        less.args(copy.get_args()).current_dir(home.path(""));
+        less.env("LONGHAUL_HOME", home.path("home")).stdin(std::process::Stdio::null());
+        less
+    } else {
+        copy
+    };
+    let output = finish(start(&mut copy));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("failed: \"tree/closed\": Permission denied"), "{said}");
+    wait_for_names(&home.path("root/tree"), &["behind", "before"]);
 }
 
 /// Starts a transfer that takes long, and returns when it has begun.
@@ -278,7 +314,7 @@ fn wrong_usage_has_its_own_code() {
         &["cp", "--background", "lh://b/x", "a"],
         &["cp", "--cc", "cubic", "lh://b/x", "a"],
         &["cp", "--cc", "cubic", "--transport", "tcp", "a", "lh://b/"],
-        &["cp", "--rate-limit", "1mbit", "lh://b/x", "a"],
+        &["cp", "--rate-limit", "1mbit", "--background", "lh://b/x", "a"],
         &["serve"],
         &["serve", "--root", ".", "--listen", "here"],
         &["emulate", "--loss", "2"],

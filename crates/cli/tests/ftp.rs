@@ -22,6 +22,8 @@ struct FtpServer {
     /// As in a URL.
     host: &'static str,
     port: String,
+    /// Of clients that begin with TLS.
+    tls_port: Option<String>,
 }
 
 impl FtpServer {
@@ -39,12 +41,17 @@ impl FtpServer {
         let mut command = home.longhaul(&[&arguments, options].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            Some(line.strip_prefix("FTP on ")?.rsplit(':').next()?.to_owned())
-        });
+        let mut port = |before: &str| {
+            let found = lines.find_map(|line| {
+                let line = line.unwrap();
+                Some(line.strip_prefix(before)?.rsplit(':').next()?.to_owned())
+            });
+            found.unwrap()
+        };
+        let plain = port("FTP on ");
+        let tls_port = options.contains(&"--ftp-tls").then(|| port("FTP under TLS on "));
         std::thread::spawn(move || lines.for_each(drop));
-        Self { child, home, host, port: port.unwrap() }
+        Self { child, home, host, port: plain, tls_port }
     }
 
     /// Without brackets.
@@ -145,6 +152,27 @@ fn curl() {
             curl(&["-P", "-", "-o", "active", &server.url("big")]);
             server.is_there("active", &bytes(SIZE));
         }
+    }
+}
+
+/// `ftps://`, as others mean it.
+#[test]
+fn curl_begins_with_tls() {
+    if !has("curl_begins_with_tls", "curl") {
+        return;
+    }
+    for host in HOSTS {
+        let server = FtpServer::start(host, &["--ftp-tls", &format!("{host}:0")]);
+        server.home.file("file", SIZE);
+        let port = server.tls_port.as_deref().unwrap();
+        let url = |path: &str| format!("ftps://ann:{PASSWORD}@{host}:{port}/{path}");
+        let curl = |arguments: &[&str]| {
+            server.run("curl", &[&["-sS", "-k"], arguments].concat(), "");
+        };
+        curl(&["-o", "got", &url("big")]);
+        server.is_there("got", &bytes(SIZE));
+        curl(&["-T", "file", &url("put")]);
+        server.is_there("root/put", &bytes(SIZE));
     }
 }
 
@@ -272,6 +300,8 @@ fn rclone() {
     for (server, tls) in ways() {
         server.home.folder("tree/deep");
         fs::write(server.home.path("tree/deep/leaf"), bytes(SIZE)).unwrap();
+        let numbers: String = (0..SIZE / 8).map(|number| format!("{number:07}\n")).collect();
+        fs::write(server.home.path("root/numbers"), &numbers).unwrap();
         let password = server.run("rclone", &["obscure", PASSWORD], "");
         let config = format!(
             "[far]\ntype = ftp\nhost = {}\nport = {}\nuser = ann\npass = {}\nexplicit_tls = {tls}\n\
@@ -287,6 +317,9 @@ fn rclone() {
         };
         assert!(rclone(&["lsf", "far:"]).contains("big"));
         rclone(&["copyto", "far:big", "got"]);
+        // How rclone goes on with what was begun: from a byte on.
+        let rest = rclone(&["cat", "--offset", &PART.to_string(), "far:numbers"]);
+        assert!(rest == numbers[PART..], "{} bytes", rest.len());
         rclone(&["copy", "tree", "far:planted"]);
         rclone(&["check", "--download", "tree", "far:planted"]);
         rclone(&["moveto", "far:planted/deep/leaf", "far:planted/renamed"]);
@@ -343,6 +376,9 @@ fn longhaul_itself_stripes_and_resumes() {
         server.is_there("root/other", &bytes(SIZE));
         longhaul(&["cp", &url("put"), "back"]);
         longhaul(&["cp", "--ftp-active", &url("big"), "active"]);
+        let said = longhaul(&["cp", "--json", "--ftp-active", "file", &url("striped")]);
+        assert!(said.contains("\"streams\":4"), "{said}");
+        server.is_there("root/striped", &bytes(SIZE));
         for name in ["got", "active", "root/put/file", "back/file"] {
             server.is_there(name, &bytes(SIZE));
         }
@@ -370,6 +406,26 @@ fn longhaul_itself_stripes_and_resumes() {
             server.is_there(name, &bytes(SIZE));
         }
     }
+}
+
+/// Nothing failed: what a mirror leaves out on purpose is only told.
+#[test]
+fn a_link_to_a_directory_is_skipped() {
+    let server = FtpServer::start("127.0.0.1", &[]);
+    for (link, to) in [("circle", "."), ("sibling", "below"), ("leaf", "below/one")] {
+        std::os::unix::fs::symlink(to, server.home.path("root/dir").join(link)).unwrap();
+    }
+    let url = format!("ftp://ann@127.0.0.1:{}/dir", server.port);
+    let mut command = server.home.longhaul(&["cp", "--ftp-accept-new", &url, "back"]);
+    let output = finish(start(command.env("LONGHAUL_FTP_PASSWORD", PASSWORD)));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for link in ["dir/circle", "dir/sibling"] {
+        assert!(said.contains(&format!("skipped: {link:?}: a link to a directory")), "{said}");
+    }
+    server.is_there("back/below/one", b"1");
+    server.is_there("back/leaf", b"1");
+    assert!(!server.home.path("back/circle").exists());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use support::namespace::{Events, Net};
 use support::{Home, fingerprint, finish, names, plant, skip, start, text, wait_for_bytes};
 
 const GUEST: u32 = 6543;
@@ -17,6 +18,9 @@ const GUEST: u32 = 6543;
 struct Sshd {
     child: Child,
     home: Home,
+    /// Where it runs, if not beside the test, and at which port.
+    net: Option<Net>,
+    port: u16,
 }
 
 /// sshd itself, which [`support::skip`] tells about when it is not there.
@@ -29,6 +33,16 @@ fn sshd() -> Option<PathBuf> {
 impl Sshd {
     /// `None` when it cannot run here, which was said then.
     fn start(test: &str) -> Option<Self> {
+        Self::start_in(test, None)
+    }
+
+    /// The same in a network of its own, with all commands.
+    fn start_apart(test: &str) -> Option<Self> {
+        let net = Net::new(test)?;
+        Self::start_in(test, Some(net))
+    }
+
+    fn start_in(test: &str, net: Option<Net>) -> Option<Self> {
         let Some(sshd) = sshd() else {
             skip(test, "there is no sshd");
             return None;
@@ -46,22 +60,24 @@ impl Sshd {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-ec", script]).arg(sshd).arg(home.path(""));
         let log = fs::File::create(home.path("sshd.log")).unwrap();
+        let mut command = net.iter().fold(command, |command, net| net.inside(&command));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let server = Self { child, home };
+        let server = Self { child, home, net, port };
+        let log = || fs::read_to_string(server.home.path("sshd.log")).unwrap();
         for _ in 0..300 {
-            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            if log().contains("Server listening") {
                 return Some(server);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("no sshd: {}", fs::read_to_string(server.home.path("sshd.log")).unwrap());
+        panic!("no sshd: {}", log());
     }
 
     /// The binary under test, which finds its ssh in the folder.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.home.longhaul(arguments);
         command.env("LONGHAUL_SSH", format!("sh {}", self.home.path("ssh.sh").display()));
-        command
+        self.net.iter().fold(command, |command, net| net.inside(&command))
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -281,6 +297,15 @@ fn a_copy_between_two_hosts_does_not_pass_here() {
     let said = text(&far.succeed(&["cp", "far:tree", "guest:again"]).stderr);
     assert!(said.contains("over ssh"), "{said}");
     fs::remove_file(far.home.path("home/hosts.toml")).unwrap();
+    fs::write(far.home.path("far/tree/new"), "news").unwrap();
+    fs::write(far.home.path("guest/there/old"), "").unwrap();
+    let differs = far.run(&["sync", "-n", "--delete", "far:tree", "guest:there"]);
+    let said = text(&differs.stderr) + &text(&differs.stdout);
+    assert!(said.contains("new") && said.contains("old") && differs.status.success(), "{said}");
+    assert!(!far.home.path("guest/there/new").exists());
+    far.succeed(&["sync", "--delete", "far:tree", "guest:there"]);
+    let expected = fingerprint(&far.home.path("far/tree"));
+    assert_eq!(fingerprint(&far.home.path("guest/there")), expected);
     let said = far.fail(&["cp", "far:nothing", "guest:x"]);
     assert!(said.contains("nothing"), "{said}");
     for refused in [
@@ -314,6 +339,30 @@ fn the_rate_is_kept_over_ssh_itself() {
     let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert_eq!(done["limited_by"]["what"], "rate-limit", "{done}");
     assert_eq!(done["transport"], "ssh");
+}
+
+#[test]
+fn what_is_fetched_over_ssh_keeps_to_what_was_asked() {
+    let name = "what_is_fetched_over_ssh_keeps_to_what_was_asked";
+    let Some(far) = Sshd::start(name) else { return };
+    far.home.file("far/file", 2_000_000);
+    let rate = ["--rate-limit", "4mbit"];
+    let by = |carrier| [&["--transport", carrier], &rate[..]].concat();
+    let fixed = vec!["--cc", "fixed:4mbit"];
+    for (carrier, options) in
+        [("ssh", by("ssh")), ("tcp", by("tcp")), ("udp", by("udp")), ("udp", fixed)]
+    {
+        let copy = [&["cp", "--json", "--no-compress", "far:file", "came"], &options[..]].concat();
+        let begin = net::clock::now();
+        let said = text(&far.succeed(&copy).stdout);
+        let took = net::clock::now().since(begin);
+        let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_eq!(done["transport"], carrier, "{options:?}");
+        // At the whole rate, without anything else, it takes four.
+        assert!(took > Duration::from_secs(3), "{options:?}: {took:?}");
+        assert!(fs::read(far.home.path("came")).unwrap() == support::bytes(2_000_000));
+    }
+    far.succeed(&["cp", "--background", "far:file", "again"]);
 }
 
 #[test]
@@ -360,4 +409,107 @@ fn the_end_of_ssh_is_the_end() {
     assert!(said.contains("ssh") && said.contains("run the same command again"), "{said}");
     far.gone("far.pid");
     assert!(!Path::new(&far.home.path("far/file")).exists());
+}
+
+/// Longer than any time-out over ssh: UDP counts as blocked after 8 s, an address that does not answer
+/// after 4 s.
+const OUTAGE: Duration = Duration::from_secs(14);
+
+#[test]
+fn a_blackout_is_waited_out_and_the_data_goes_beside_ssh_again() {
+    let test = "a_blackout_is_waited_out_and_the_data_goes_beside_ssh_again";
+    const SIZE: usize = 80_000_000;
+    let Some(far) = Sshd::start_apart(test) else { return };
+    let net = far.net.as_ref().unwrap();
+    far.home.file("file", SIZE);
+    let mut child = start(&mut far.command(&["cp", "--json", "file", "far:"]));
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    net.black_out();
+    std::thread::sleep(OUTAGE);
+    net.clear();
+    let carriers = events.carriers_to_the_end();
+    assert!(carriers.len() > 1, "the outage was too short for this test: {carriers:?}");
+    assert_eq!((carriers[0].as_str(), carriers.last().unwrap().as_str()), ("udp", "udp"));
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(far.home.path("far/file")).unwrap() == support::bytes(SIZE));
+}
+
+#[test]
+fn ssh_carries_the_data_as_long_as_nothing_passes_beside_it() {
+    let test = "ssh_carries_the_data_as_long_as_nothing_passes_beside_it";
+    const SIZE: usize = 90_000_000;
+    let Some(far) = Sshd::start_apart(test) else { return };
+    let net = far.net.as_ref().unwrap();
+    let close = || {
+        for end in ["sport", "dport"] {
+            net.nft(&format!("add rule inet t in tcp {end} {} accept", far.port));
+        }
+        net.black_out();
+    };
+    far.home.file("file", SIZE);
+    close();
+    let mut child = start(&mut far.command(&["cp", "--json", "file", "far:"]));
+    let mut events = Events::of(&mut child);
+    events.wait_for_carrier("ssh");
+    events.wait_for_bytes();
+    net.clear();
+    events.wait_for_carrier("udp");
+    close();
+    assert_eq!(events.carriers_to_the_end(), ["ssh", "udp", "ssh"]);
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(far.home.path("far/file")).unwrap() == support::bytes(SIZE));
+}
+
+/// Stops the far side for so long in the middle of a copy, which is to end well.
+fn suspend(far: &Sshd, options: &[&str], time: Duration) {
+    far.home.file("file", 12_000_000);
+    let copy = ["cp", "--json", "--rate-limit", "20mbit"];
+    let mut child = start(&mut far.command(&[&copy[..], options, &["file", "far:"]].concat()));
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    kill_process(far.pid("far.pid"), Signal::STOP).unwrap();
+    std::thread::sleep(time);
+    kill_process(far.pid("far.pid"), Signal::CONT).unwrap();
+    let carriers = events.carriers_to_the_end();
+    assert!(carriers.len() > 1, "that was too short for this test: {carriers:?}");
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(far.home.path("far/file")).unwrap() == support::bytes(12_000_000));
+}
+
+#[test]
+fn a_suspended_far_side_is_waited_for() {
+    let Some(far) = Sshd::start("a_suspended_far_side_is_waited_for") else { return };
+    suspend(&far, &[], OUTAGE);
+}
+
+#[test]
+fn what_ssh_cannot_do_waits_for_its_own_way() {
+    let Some(far) = Sshd::start("what_ssh_cannot_do_waits_for_its_own_way") else { return };
+    // Without another way to go, UDP may be silent for 30 s.
+    suspend(&far, &["--background"], Duration::from_secs(34));
+}
+
+#[test]
+fn versions_that_do_not_meet_are_told() {
+    let home = Home::new();
+    home.file("file", 10);
+    let rsh = |script: &str| {
+        fs::write(home.path("rsh.sh"), script).unwrap();
+        home.fail(1, &["cp", "-e", "sh rsh.sh", "file", "there:"])
+    };
+    let said = rsh("read -r line; echo longhaul-reached; echo longhaul-far none 2-3");
+    assert!(said.contains("there speaks version 2-3") && said.contains("newer one"), "{said}");
+    let said = rsh("read -r line; echo longhaul-far 9 7 -");
+    assert!(said.contains("speaks otherwise"), "{said}");
+    // The far side answers a later near side, rather than wait for another line.
+    let mut far = home.longhaul(&["far"]);
+    let mut far = start(far.stdin(Stdio::piped()));
+    let mut line = far.stdin.take().unwrap();
+    std::io::Write::write_all(&mut line, b"longhaul-near 2-3 later words\n").unwrap();
+    let output = finish(far);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "longhaul-far none 1\n");
+    assert!(text(&output.stderr).contains("version 2-3"), "{}", text(&output.stderr));
+    drop(line);
 }

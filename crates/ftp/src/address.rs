@@ -58,7 +58,16 @@ pub fn read_eprt(text: &str, most: usize) -> Option<Ends> {
     (number.parse() == Ok(family(address))).then_some(Ends { address, ports })
 }
 
-/// The same for ends.
+/// Whether what should be an argument of EPRT names a family of addresses that RFC 2428 does not.
+pub fn names_unknown_family(text: &str) -> bool {
+    let mut rest = text.chars();
+    let delimiter = rest.next().filter(|c| c.is_ascii_punctuation());
+    let number = delimiter.and_then(|delimiter| rest.as_str().split_once(delimiter));
+    let number = number.and_then(|(number, _)| number.parse::<u64>().ok());
+    number.is_some_and(|number| ![IPV4, IPV6].map(u64::from).contains(&number))
+}
+
+/// The argument of EPRT for ends; ports beyond the first as MPRT has them.
 pub fn write_eprt(ends: &Ends) -> String {
     format!("|{}|{}|{}|", family(ends.address), ends.address, write_ports(&ends.ports))
 }
@@ -156,6 +165,11 @@ mod tests {
             ["", "|", "|1|::1|5|", "|2|::1|0|", "|2|::1|70000|", "|2|::1|5", "|2|x|5|", "é2é::1é5é"]
         {
             assert_eq!(read_eprt(bad, 1), None, "{bad}");
+        }
+        for (text, unknown) in
+            [("|3|x|5|", true), ("!0!", true), ("|2|x|5|", false), ("|a|", false)]
+        {
+            assert_eq!(names_unknown_family(text), unknown, "{text}");
         }
         assert_eq!(read_mprt("1,2,3,4,5,6,7", 2), None);
         assert_eq!(read_mprt("1,2,3,4", 2), None);

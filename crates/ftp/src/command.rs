@@ -169,6 +169,15 @@ pub const RULES: &[Rule] = {
     ]
 };
 
+/// Commands of RFC 959 and 2228 that are known and not done.
+const UNIMPLEMENTED: [&str; 6] = ["ADAT", "CCC", "CONF", "ENC", "MIC", "SMNT"];
+
+/// Whether a line that is no command here is one of those.
+pub fn is_unimplemented(line: &[u8]) -> bool {
+    let verb = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+    UNIMPLEMENTED.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(verb))
+}
+
 /// Splits a line: the row of its verb, if there is one, and what follows the first blank. A path
 /// may begin or end with blanks, so no others are taken away.
 pub fn parse(line: &[u8]) -> (Option<&'static Rule>, &[u8]) {
@@ -187,6 +196,7 @@ mod tests {
         assert_eq!((rule.unwrap().verb, argument), (Verb::Retr, &b" two blanks "[..]));
         assert_eq!(parse(b"PWD").1, b"");
         assert!(parse(b"GET / HTTP/1.1").0.is_none() && parse(b"").0.is_none());
+        assert!(is_unimplemented(b"ccc") && is_unimplemented(b"MIC x") && !is_unimplemented(b""));
     }
 
     #[test]

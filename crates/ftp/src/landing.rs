@@ -1,7 +1,8 @@
 //! Where a file that arrives lands: under a temporary name, and under its own only when it is whole.
 //!
 //! What was cut is kept as `.NAME.longhaul.part`, so that the same command can resume it. A transfer
-//! that resumes takes the kept part for itself by renaming it, so two never write to the same.
+//! that resumes locks the kept part, so two never write to the same; it stays in its place until it is
+//! whole, so that it outlives the process too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,8 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, futimens,
-    openat, renameat, statx, unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, fchmod,
+    flock, fsync, futimens, openat, renameat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
@@ -20,13 +21,21 @@ use transfer::{NAME_MAX, Names, Temp};
 use crate::data::Sink;
 use crate::names::PARTIAL_ENDING;
 
-/// A file that is arriving. Dropped, it leaves nothing behind.
+/// A file that is arriving. Dropped, it leaves nothing behind but the kept part that it went on in.
 pub struct Landing {
     file: tokio::fs::File,
-    temp: Temp,
+    place: Place,
     name: OsString,
     /// Bytes it began with.
     pub offset: u64,
+}
+
+/// Where it is until it has its name.
+enum Place {
+    /// Under a temporary name, or under none.
+    New(Temp),
+    /// It is the kept part, which it holds the lock of.
+    Kept(Arc<OwnedFd>),
 }
 
 impl Landing {
@@ -36,44 +45,46 @@ impl Landing {
     /// When the directory takes no new file.
     pub fn fresh(directory: OwnedFd, name: &OsStr) -> io::Result<Self> {
         let (file, temp) = Names::new()?.create_file(&Arc::new(directory), name)?;
-        Ok(Self::begun(file.into(), temp, name, 0))
+        Ok(Self::begun(file.into(), Place::New(temp), name, 0))
     }
 
-    /// From a later byte, with what is before taken from the kept part, or else from the file that
-    /// is there.
+    /// From a later byte of the file that is there, or else of what was kept of it: never of a part
+    /// beside a file, for what is told of the name is told of the file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] when neither has so many bytes.
+    /// [`io::ErrorKind::InvalidInput`] when there are not so many bytes.
     pub fn resumed(directory: OwnedFd, name: &OsStr, offset: u64) -> io::Result<Self> {
-        let directory = Arc::new(directory);
-        let mut names = Names::new()?;
-        if let Some((file, mut temp)) = claim(&mut names, &directory, name)? {
-            if file.metadata()?.len() >= offset {
-                return Self::cut_to(file, temp, name, offset);
-            }
-            temp.rename(&partial_name(name))?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&directory, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Self::kept(directory, name, offset),
+            // Beside the old file, which stays whole until this one is.
+            old => Self::copied(File::from(old?), Arc::new(directory), name, offset),
         }
-        // Beside the old file, which stays whole until this one is.
-        let old = openat(
-            &directory,
-            name,
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        let old = match old {
-            Err(Errno::NOENT) => return Err(io::ErrorKind::InvalidInput.into()),
-            old => File::from(old?),
-        };
-        if old.metadata()?.len() < offset {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let (file, temp) = names.create_file(&directory, name)?;
-        let mut file = File::from(file);
-        io::copy(&mut old.take(offset), &mut file)?;
-        Self::cut_to(file, temp, name, offset)
     }
 
-    /// Behind what there is: the kept part of a file that is not there yet, or the file.
+    /// From a later byte of what was kept.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when that has not so many bytes.
+    pub fn kept(directory: OwnedFd, name: &OsStr, offset: u64) -> io::Result<Self> {
+        let Some(mut file) = open_kept(&directory, name)? else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = Arc::new(directory);
+        if !locked(&file) {
+            // Another transfer goes on in it. What it began with does not change any more.
+            return Self::copied(file, directory, name, offset);
+        }
+        // Whoever held the lock before may have made it whole meanwhile.
+        if file.metadata()?.len() < offset || !is_at(&directory, &partial_name(name), &file)? {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        file.set_len(offset)?;
+        file.seek(io::SeekFrom::Start(offset))?;
+        Ok(Self::begun(file, Place::Kept(directory), name, offset))
+    }
+
+    /// Behind what there is: the file, or the kept part of one that is not there yet.
     ///
     /// # Errors
     /// As [`Landing::fresh`].
@@ -88,14 +99,21 @@ impl Landing {
         }
     }
 
-    fn cut_to(mut file: File, temp: Temp, name: &OsStr, offset: u64) -> io::Result<Self> {
-        file.set_len(offset)?;
-        file.seek(io::SeekFrom::Start(offset))?;
-        Ok(Self::begun(file, temp, name, offset))
+    /// In a new file that begins as another does.
+    fn copied(old: File, directory: Arc<OwnedFd>, name: &OsStr, offset: u64) -> io::Result<Self> {
+        if old.metadata()?.len() < offset {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (file, temp) = Names::new()?.create_file(&directory, name)?;
+        let mut file = File::from(file);
+        if io::copy(&mut old.take(offset), &mut file)? < offset {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self::begun(file, Place::New(temp), name, offset))
     }
 
-    fn begun(file: File, temp: Temp, name: &OsStr, offset: u64) -> Self {
-        Self { file: tokio::fs::File::from_std(file), temp, name: name.to_owned(), offset }
+    fn begun(file: File, place: Place, name: &OsStr, offset: u64) -> Self {
+        Self { file: tokio::fs::File::from_std(file), place, name: name.to_owned(), offset }
     }
 
     /// It is whole: makes it durable and gives it its name. Blocks.
@@ -105,9 +123,9 @@ impl Landing {
     pub async fn install(mut self, modified: Option<i64>) -> io::Result<()> {
         self.file.flush().await?;
         let file = self.file.into_std().await;
-        let (mut temp, name) = (self.temp, self.name);
+        let (place, name) = (self.place, self.name);
         blocking(move || {
-            let directory = temp.directory().clone();
+            let directory = place.directory().clone();
             let old = statx(&directory, &name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MODE);
             let mode = old.map_or_else(|_| new_file_mode(), |old| u32::from(old.stx_mode) & 0o777);
             fchmod(&file, Mode::from_raw_mode(mode))?;
@@ -115,11 +133,14 @@ impl Landing {
                 futimens(&file, &modified_at(seconds))?;
             }
             fsync(&file)?;
-            temp.appear(&file)?;
-            temp.rename(&name)?;
-            match unlinkat(&directory, partial_name(&name), AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
+            match place {
+                Place::New(mut temp) => {
+                    temp.appear(&file)?;
+                    temp.rename(&name)?;
+                    // Beside a whole file an older part is never looked at.
+                    let _ = forget(&directory, &name);
+                }
+                Place::Kept(_) => claim(&directory, &name, &file)?.rename(&name)?,
             }
             match fsync(&directory) {
                 // Some file systems cannot sync a directory, and need not.
@@ -135,19 +156,44 @@ impl Landing {
         // A disk that takes no more still holds what it took.
         let _ = self.file.flush().await;
         let file = self.file.into_std().await;
-        let (mut temp, name) = (self.temp, self.name);
+        let (place, name) = (self.place, self.name);
         // What cannot be kept is gone; the next transfer starts at its beginning.
         let _ = blocking(move || {
-            if file.metadata()?.len() > 0 {
-                if let Some(seconds) = modified {
-                    futimens(&file, &modified_at(seconds))?;
+            if file.metadata()?.len() == 0 {
+                return Ok(());
+            }
+            if let Some(seconds) = modified {
+                futimens(&file, &modified_at(seconds))?;
+            }
+            if let Place::New(mut temp) = place {
+                // In place of an older part, unless another transfer goes on in that.
+                let older = open_kept(temp.directory(), &name)?;
+                if !older.as_ref().is_some_and(is_in_use) {
+                    temp.appear(&file)?;
+                    temp.rename(&partial_name(&name))?;
                 }
-                temp.appear(&file)?;
-                temp.rename(&partial_name(&name))?;
             }
             Ok(())
         })
         .await;
+    }
+
+    /// What came broke the rules and is not worth keeping; what it began with is.
+    pub async fn discard(mut self) {
+        let _ = self.file.flush().await;
+        if let Place::Kept(_) = self.place {
+            // A disk that cannot do this keeps a part whose checksum will not be right.
+            let _ = self.file.set_len(self.offset).await;
+        }
+    }
+}
+
+impl Place {
+    fn directory(&self) -> &Arc<OwnedFd> {
+        match self {
+            Self::New(temp) => temp.directory(),
+            Self::Kept(directory) => directory,
+        }
     }
 }
 
@@ -175,22 +221,74 @@ pub(crate) fn modified_at(seconds: i64) -> Timestamps {
     }
 }
 
-/// Takes the kept part by giving it a temporary name that nobody else has.
-fn claim(
-    names: &mut Names,
-    directory: &Arc<OwnedFd>,
-    name: &OsStr,
-) -> io::Result<Option<(File, Temp)>> {
-    let partial = partial_name(name);
-    let claimed =
-        names.create(directory, name, |at, temporary| renameat(at, &partial, at, temporary));
-    let ((), temp) = match claimed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        claimed => claimed?,
+/// Opens the kept part of a file to go on in it, where there is one.
+fn open_kept(directory: impl AsFd, name: &OsStr) -> io::Result<Option<File>> {
+    open_part(directory, &partial_name(name))
+}
+
+fn open_part(directory: impl AsFd, part: &OsStr) -> io::Result<Option<File>> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(directory, part, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        file => {
+            let file = File::from(file?);
+            Ok(file.metadata()?.is_file().then_some(file))
+        }
+    }
+}
+
+/// Locks a kept part until it is closed; false where another transfer has it, or nothing can be locked.
+fn locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Whether another transfer goes on in a kept part; when not, none begins to while this is open.
+fn is_in_use(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+}
+
+/// Whether this very file stands under a name.
+fn is_at(directory: impl AsFd, name: &OsStr, file: &File) -> io::Result<bool> {
+    let inode = |stat: rustix::fs::Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+    let there = match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
+        Err(Errno::NOENT) => return Ok(false),
+        there => inode(there?),
     };
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(directory, temp.name(), flags, Mode::empty())?);
-    Ok(file.metadata()?.is_file().then_some((file, temp)))
+    Ok(there == inode(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?))
+}
+
+/// Takes the kept part, which is this file, by giving it a temporary name that nobody else has.
+fn claim(directory: &Arc<OwnedFd>, name: &OsStr, file: &File) -> io::Result<Temp> {
+    let partial = partial_name(name);
+    let take = |at: &OwnedFd, temporary: &OsStr| renameat(at, &partial, at, temporary);
+    let ((), mut temp) = Names::new()?.create(directory, name, take)?;
+    if !is_at(directory, temp.name(), file)? {
+        // Somebody has put another in its place, and may have it back.
+        temp.rename(&partial)?;
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(temp)
+}
+
+/// Removes what was kept of a file; false when there is nothing, or a transfer goes on in it.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(crate) fn forget(directory: impl AsFd, name: &OsStr) -> io::Result<bool> {
+    forget_part(directory, &partial_name(name))
+}
+
+/// The same, by the name of the part itself.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(crate) fn forget_part(directory: impl AsFd, part: &OsStr) -> io::Result<bool> {
+    let kept = open_part(&directory, part)?;
+    if kept.as_ref().is_none_or(is_in_use) {
+        return Ok(false);
+    }
+    unlinkat(&directory, part, AtFlags::empty())?;
+    Ok(true)
 }
 
 /// What was kept of a file, if something was: its size, and its time in seconds since 1970.
@@ -294,6 +392,72 @@ mod tests {
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one three");
         landing.install(None).await.unwrap();
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one three four");
+    }
+
+    /// What an overwriting transfer left when it was cut is no part of the file that is there.
+    #[tokio::test]
+    async fn a_part_beside_a_file_is_not_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, read) = (OsStr::new("a"), || fs::read(folder.path().join("a")).unwrap());
+        fs::write(folder.path().join("a"), b"one").unwrap();
+        fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
+        let mut landing = Landing::appended(open(folder.path()), name).unwrap();
+        landing.write(b" two").await.unwrap();
+        landing.install(None).await.unwrap();
+        assert_eq!(read(), b"one two");
+        assert_eq!(names(folder.path()), ["a"]);
+        fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
+        let beyond = Landing::resumed(open(folder.path()), name, 8);
+        assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
+        let mut landing = Landing::resumed(open(folder.path()), name, 3).unwrap();
+        landing.write(b" three").await.unwrap();
+        landing.install(None).await.unwrap();
+        assert_eq!(read(), b"one three");
+        // A client knows which of the two it asks for.
+        fs::write(folder.path().join(".a.longhaul.part"), b"else").unwrap();
+        let mut landing = Landing::kept(open(folder.path()), name, 4).unwrap();
+        landing.write(b"where").await.unwrap();
+        landing.install(None).await.unwrap();
+        assert_eq!(read(), b"elsewhere");
+    }
+
+    #[tokio::test]
+    async fn two_do_not_write_to_the_same_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = OsStr::new("a");
+        fs::write(folder.path().join(".a.longhaul.part"), b"one").unwrap();
+        let mut first = Landing::kept(open(folder.path()), name, 3).unwrap();
+        first.write(b" two").await.unwrap();
+        // As it stands there while the first goes on, and when the process is killed.
+        assert_eq!(names(folder.path()), [".a.longhaul.part"]);
+        let mut second = Landing::resumed(open(folder.path()), name, 3).unwrap();
+        second.write(b" three").await.unwrap();
+        assert!(!forget(open(folder.path()), name).unwrap(), "the first goes on in it");
+        second.keep(None).await;
+        first.keep(None).await;
+        assert_eq!(fs::read(folder.path().join(".a.longhaul.part")).unwrap(), b"one two");
+        let mut first = Landing::kept(open(folder.path()), name, 7).unwrap();
+        first.write(b" more").await.unwrap();
+        let second = Landing::kept(open(folder.path()), name, 7).unwrap();
+        second.install(None).await.unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one two");
+        first.discard().await;
+        assert_eq!(fs::read(folder.path().join(".a.longhaul.part")).unwrap(), b"one two");
+        assert!(forget(open(folder.path()), name).unwrap());
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_was_removed_does_not_become_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, part) = (OsStr::new("a"), folder.path().join(".a.longhaul.part"));
+        fs::write(&part, b"one").unwrap();
+        let landing = Landing::kept(open(folder.path()), name, 3).unwrap();
+        fs::remove_file(&part).unwrap();
+        fs::write(&part, b"another").unwrap();
+        assert!(landing.install(None).await.is_err());
+        assert_eq!(names(folder.path()), [".a.longhaul.part"]);
+        assert_eq!(fs::read(&part).unwrap(), b"another");
     }
 
     #[tokio::test]

@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
+use crate::reply::IAC;
+
 /// The longest line, its end not counted: room for the longest path that Linux knows.
 pub const LINE_MAX: usize = 4096 + 64;
 
 /// Bytes that wait to be taken, at most; beyond, the connection should not be read.
 pub const BUFFER_MAX: usize = 4 * LINE_MAX;
-
-const IAC: u8 = 255;
 
 /// Takes bytes and gives lines.
 #[derive(Debug, Default)]

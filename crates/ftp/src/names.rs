@@ -23,14 +23,23 @@ pub fn resolve(here: &RelPath, typed: &[u8]) -> Result<RelPath, PathError> {
     RelPath::new(names.join(&b'/'))
 }
 
-/// Shows a path as the client sees it: from `/`.
-pub fn show(path: &RelPath) -> String {
-    format!("/{}", String::from_utf8_lossy(path.as_bytes()))
+/// A path as the client sees it: from `/`.
+pub fn seen(path: &RelPath) -> Vec<u8> {
+    [b"/", path.as_bytes()].concat()
 }
 
-/// In quotation marks, those in it doubled (RFC 959, appendix II).
-pub fn quoted(path: &RelPath) -> String {
-    format!("\"{}\"", show(path).replace('"', "\"\""))
+/// The same, to be shown.
+pub fn show(path: &RelPath) -> String {
+    String::from_utf8_lossy(&seen(path)).into_owned()
+}
+
+/// In quotation marks, those in it doubled (RFC 959, appendix II), and what follows.
+pub fn quoted(path: &RelPath, rest: &str) -> Vec<u8> {
+    let path = seen(path);
+    let doubled =
+        path.iter().flat_map(|&byte| std::iter::repeat_n(byte, 1 + usize::from(byte == b'"')));
+    let marked = std::iter::once(b'"').chain(doubled).chain([b'"']);
+    marked.chain(rest.bytes()).collect()
 }
 
 /// Whether a name is one that is made for what is not whole yet: such are neither shown nor taken.
@@ -42,7 +51,12 @@ pub fn is_partial(name: &[u8]) -> bool {
     })
 }
 
-/// Whether any name of a path is such.
+/// Whether a name is one under which the part of a file is kept that was cut.
+pub fn is_kept(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PARTIAL_ENDING.as_bytes())
+}
+
+/// Whether any name of a path is made for what is not whole yet.
 pub fn has_partial(path: &RelPath) -> bool {
     path.as_bytes().split(|&byte| byte == b'/').any(is_partial)
 }
@@ -67,7 +81,8 @@ mod tests {
 
     #[test]
     fn quotation_marks_are_doubled() {
-        assert_eq!(quoted(&RelPath::new(b"a\"b".to_vec()).unwrap()), "\"/a\"\"b\"");
+        let path = RelPath::new(b"a\"\xffb".to_vec()).unwrap();
+        assert_eq!(quoted(&path, " made"), b"\"/a\"\"\xffb\" made");
     }
 
     #[test]
@@ -75,6 +90,8 @@ mod tests {
         assert!(is_partial(b".big.iso.longhaul.part"));
         assert!(is_partial(b".big.iso.longhaul-0123456789abcdef0.part"));
         assert!(!is_partial(b"big.longhaul.part") && !is_partial(b".profile"));
+        assert!(is_kept(b".big.iso.longhaul.part"));
+        assert!(!is_kept(b".big.iso.longhaul-0123456789abcdef0.part"));
         assert!(has_partial(&RelPath::new(b"a/.x.longhaul.part/b".to_vec()).unwrap()));
     }
 }

@@ -1,6 +1,10 @@
 //! Replies (RFC 959, section 4.2; 1123, section 4.1.2.11): three digits and text, in one line or many.
 
+use std::borrow::Cow;
 use std::fmt;
+
+/// Telnet's own byte, twice where it is one of a name.
+pub const IAC: u8 = 255;
 
 /// Lines that a reply may have before the reader gives up on it.
 pub const REPLY_LINES_MAX: usize = 10_000;
@@ -10,19 +14,29 @@ pub const REPLY_LINES_MAX: usize = 10_000;
 pub struct Reply {
     /// 100 to 599.
     pub code: u16,
-    /// Without codes and line ends; at least one line.
-    pub lines: Vec<String>,
+    /// Without codes and line ends; at least one line. In bytes, for names are such.
+    pub lines: Vec<Vec<u8>>,
 }
 
 impl Reply {
     /// A reply of one line.
-    pub fn new(code: u16, text: impl Into<String>) -> Self {
+    pub fn new(code: u16, text: impl Into<Vec<u8>>) -> Self {
         Self { code, lines: vec![text.into()] }
     }
 
+    /// One of many lines.
+    pub fn of_lines<T: Into<Vec<u8>>>(code: u16, lines: impl IntoIterator<Item = T>) -> Self {
+        Self { code, lines: lines.into_iter().map(T::into).collect() }
+    }
+
+    /// The first line.
+    pub fn first(&self) -> &[u8] {
+        self.lines.first().map_or(b"", Vec::as_slice)
+    }
+
     /// The text of the first line.
-    pub fn text(&self) -> &str {
-        self.lines.first().map_or("", String::as_str)
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.first())
     }
 
     /// 1 to 5: under way, done, more is wanted, not now, never.
@@ -30,8 +44,8 @@ impl Reply {
         self.code / 100
     }
 
-    /// The wire form. What would end a line, or mean something to Telnet, is replaced; lines in the
-    /// middle are indented, so that none of them looks like the last.
+    /// The wire form. What would end a line is replaced, and what means something to Telnet doubled;
+    /// lines in the middle are indented, so that none of them looks like the last.
     pub fn encode(&self) -> Vec<u8> {
         let last = self.lines.len().saturating_sub(1);
         let mut bytes = Vec::new();
@@ -42,12 +56,12 @@ impl Reply {
                 _ => " ".to_owned(),
             };
             bytes.extend(head.bytes());
-            bytes.extend(
-                line.chars()
-                    .map(|c| if c.is_control() { '?' } else { c })
-                    .collect::<String>()
-                    .bytes(),
-            );
+            for &byte in line {
+                bytes.push(if byte.is_ascii_control() { b'?' } else { byte });
+                if byte == IAC {
+                    bytes.push(IAC);
+                }
+            }
             bytes.extend(b"\r\n");
         }
         bytes
@@ -56,7 +70,8 @@ impl Reply {
 
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.code, self.lines.join(" / "))
+        let lines = self.lines.iter().map(|line| String::from_utf8_lossy(line));
+        write!(f, "{} {}", self.code, lines.collect::<Vec<_>>().join(" / "))
     }
 }
 
@@ -82,10 +97,11 @@ impl ReplyReader {
     ///
     /// # Errors
     /// [`ReplyError`], after which nothing of that server makes sense.
-    pub fn line(&mut self, line: &str) -> Result<Option<Reply>, ReplyError> {
-        let code = line.get(..3).filter(|code| code.bytes().all(|byte| byte.is_ascii_digit()));
-        let code = code.and_then(|code| code.parse().ok()).filter(|code| (100..600).contains(code));
-        let (mark, rest) = (line.as_bytes().get(3), line.get(4..).unwrap_or_default());
+    pub fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, ReplyError> {
+        let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
+        let code = code.and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        let code = code.filter(|code| (100..600).contains(code));
+        let (mark, rest) = (line.get(3), line.get(4..).unwrap_or_default());
         match (&mut self.begun, code, mark) {
             (None, Some(code), None | Some(b' ')) => Ok(Some(Reply::new(code, rest))),
             (None, Some(code), Some(b'-')) => {
@@ -115,31 +131,21 @@ mod tests {
         let mut reader = ReplyReader::default();
         let mut last = Ok(None);
         for line in text.lines() {
-            last = reader.line(line);
+            last = reader.line(line.as_bytes());
         }
         last
     }
 
     #[test]
     fn what_is_written_can_be_read() {
-        let features = Reply {
-            code: 211,
-            lines: vec![
-                "Features:".into(),
-                "211 is no end here".into(),
-                "UTF8".into(),
-                "End".into(),
-            ],
-        };
+        let features = Reply::of_lines(211, ["Features:", "211 is no end here", "UTF8", "End"]);
         let bytes = String::from_utf8(features.encode()).unwrap();
         assert_eq!(bytes, "211-Features:\r\n 211 is no end here\r\n UTF8\r\n211 End\r\n");
         let reply = read(&bytes).unwrap().unwrap();
-        assert_eq!((reply.code, reply.lines.len(), reply.lines[2].trim()), (211, 4, "UTF8"));
+        assert_eq!((reply.code, reply.lines.len()), (211, 4));
+        assert_eq!(reply.lines[2].trim_ascii(), b"UTF8");
         assert_eq!(read("220\r\n"), Ok(Some(Reply::new(220, ""))));
-        assert_eq!(
-            read("230-a\n230-b\n230 c"),
-            Ok(Some(Reply { code: 230, lines: ["a", "b", "c"].map(str::to_owned).to_vec() }))
-        );
+        assert_eq!(read("230-a\n230-b\n230 c"), Ok(Some(Reply::of_lines(230, ["a", "b", "c"]))));
     }
 
     #[test]
@@ -149,9 +155,19 @@ mod tests {
     }
 
     #[test]
+    fn names_are_told_in_their_bytes() {
+        let reply = Reply::new(257, &b"\"/\xe9\xfft\xc3\xa9\""[..]);
+        assert_eq!(reply.encode(), b"257 \"/\xe9\xff\xfft\xc3\xa9\"\r\n");
+    }
+
+    #[test]
     fn what_is_no_reply_is_told() {
         for text in ["SSH-2.0-x", "99 x", "600 x", "é20 x", ""] {
-            assert_eq!(ReplyReader::default().line(text), Err(ReplyError::Code), "{text}");
+            assert_eq!(
+                ReplyReader::default().line(text.as_bytes()),
+                Err(ReplyError::Code),
+                "{text}"
+            );
         }
         assert_eq!(
             read(&format!("220-\n{}", "x\n".repeat(REPLY_LINES_MAX))),

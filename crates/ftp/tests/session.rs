@@ -71,7 +71,8 @@ impl Talk {
             assert!(!self.closed, "an action after the end: {action:?}");
             match action {
                 Action::Send(bytes) => {
-                    let text = String::from_utf8(bytes).unwrap();
+                    // Names in it are bytes.
+                    let text = String::from_utf8_lossy(&bytes);
                     assert!(text.ends_with("\r\n") && text[..3].parse::<u16>().is_ok(), "{text}");
                     self.said += &text;
                 }
@@ -135,6 +136,41 @@ fn three_wrong_passwords_end_the_session() {
 }
 
 #[test]
+fn logins_that_are_given_up_count_too() {
+    let mut talk = Talk::with(Settings::default());
+    talk.session.receive(b"USER u\r\nPASS a\r\nABOR\r\nPASS b\r\n", talk.now);
+    while let Some(action) = talk.session.poll() {
+        if let Action::Send(bytes) = action {
+            talk.said += &String::from_utf8(bytes).unwrap();
+        }
+    }
+    let codes: Vec<&str> = talk.said.lines().map(|line| &line[..3]).collect();
+    assert_eq!(codes, ["331", "426", "226", "503"], "the name is forgotten");
+}
+
+#[test]
+fn what_is_known_and_not_done_is_told_from_what_is_unknown() {
+    let mut talk = Talk::with(Settings::default());
+    assert_eq!(
+        talk.say("ADAT x\r\nCCC\r\nconf x\r\nENC x\r\nMIC x\r\nGET\r\n"),
+        [502, 502, 502, 502, 502, 500]
+    );
+}
+
+#[test]
+fn what_is_only_kept_in_part_has_no_name_to_change() {
+    let mut talk = Talk::logged_in();
+    talk.session.receive(b"RNFR x\r\n", talk.now);
+    assert!(matches!(talk.session.poll(), Some(Action::Do(Task::Inspect(_)))));
+    let Answer::Entry(entry) = answer(&Task::Inspect(transfer::RelPath::default())) else {
+        panic!("an entry")
+    };
+    talk.session.answer(Answer::Entry(Entry { modified: None, ..entry }), talk.now);
+    talk.drain();
+    assert!(talk.said.starts_with("550 "), "{}", talk.said);
+}
+
+#[test]
 fn readers_change_nothing() {
     let mut talk = Talk::with(Settings::default());
     talk.say("USER reader\r\nPASS right\r\nEPSV\r\n");
@@ -177,6 +213,8 @@ fn data_goes_to_the_client_alone_and_to_no_service() {
     assert_eq!(talk.say(refused), [501; 6]);
     assert_eq!(talk.say("RETR x\r\n"), [425]);
     assert_eq!(talk.say("PORT 192,0,2,7,19,137\r\nRETR x\r\n"), [200, 150, 226]);
+    let unknown = "EPRT |3|192.0.2.7|5001|\r\nEPRT |0|x|5001|\r\nMPRT |9|::1|5001,5002|\r\n";
+    assert!(talk.hear(unknown).matches("522 Use protocol (1,2)\r\n").count() == 3);
     assert_eq!(
         talk.say("EPSV ALL\r\nPORT 192,0,2,7,19,137\r\nPASV\r\nMPSV\r\n"),
         [200, 503, 503, 229]
@@ -194,6 +232,9 @@ fn striping_is_asked_for_and_bounded() {
     assert_eq!(talk.tasks[0], Task::Listen { connections: 16 });
     let ports = (0..17).map(|port| (5000 + port).to_string()).collect::<Vec<_>>().join(",");
     assert_eq!(talk.say(&format!("MPRT 192,0,2,7,{ports}\r\n")), [501]);
+    // Either is for one transfer; what PORT named stays.
+    assert_eq!(talk.say("MPRT 192,0,2,7,5001,5002\r\nRETR x\r\nRETR x\r\n"), [200, 150, 226, 425]);
+    assert_eq!(talk.say("MPSV\r\nRETR x\r\nRETR x\r\n"), [229, 150, 226, 425]);
     assert_eq!(talk.say("MPSV\r\nTYPE A\r\nRETR x\r\nLIST\r\n"), [229, 200, 504, 504]);
     let mut single = Talk::with(Settings { streams: 1, ..Settings::default() });
     assert_eq!(single.say("USER u\r\nPASS right\r\nMULT\r\n"), [331, 230, 502]);

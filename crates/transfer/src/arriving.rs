@@ -6,6 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::{FileType, Mode, OFlags, openat};
 
@@ -61,6 +62,8 @@ pub(crate) struct Incoming {
     /// The version that stands under the final name, once it was needed.
     version: Option<File>,
     inode: u64,
+    /// Some of it was lost on its way to the disk, as the committer has found.
+    pub spoilt: Arc<AtomicBool>,
     /// Bytes that the journal claims; `None` when it is not to claim more.
     claimed: Option<u64>,
 }
@@ -91,6 +94,7 @@ impl Incoming {
             is_short: false,
             version: None,
             inode,
+            spoilt: Arc::default(),
             claimed: journal.then_some(claimed),
         }))
     }
@@ -215,8 +219,14 @@ impl Incoming {
         let written = RawBytes(name.as_bytes().to_vec());
         let record =
             Record::Begun { tag, path: path.clone(), name: written, inode: self.inode, state };
-        let directory = self.temp.directory().clone();
-        Some(Checkpoint { file: self.file.clone(), directory, name, path, record })
+        let (file, directory) = (self.file.clone(), self.temp.directory().clone());
+        let spoilt = self.spoilt.clone();
+        Some(Checkpoint { file, directory, name, path, record, spoilt })
+    }
+
+    /// Whether what is still to come would be for nothing.
+    pub fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Relaxed)
     }
 
     /// It is of no use: its temporary name goes when this is dropped.

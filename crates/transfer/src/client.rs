@@ -65,11 +65,13 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     send(stream, preamble, Hello::Expected, sources).await
 }
 
-/// Sends what comes from `input`, a pipe or a terminal, to become the far side's file `remote`.
+/// Sends what comes from `input`, a pipe or a terminal, to become the far side's file `remote`. Of the
+/// options, it counts whether bytes are packed.
 pub async fn put_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     input: OwnedFd,
     remote: &Path,
+    options: &Options,
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
     let near = |reason: String| TransferError::Near(format!("{remote:?}: {reason}"));
@@ -86,7 +88,8 @@ pub async fn put_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     };
     let preamble = request(&put);
     let list = vec![Source::stream(input, name)];
-    let sources = Sources::new(Place::Local, list, Terms::default(), progress.clone());
+    let terms = Terms { packs: options.terms.packs, ..Terms::default() };
+    let sources = Sources::new(Place::Local, list, terms, progress.clone());
     send(stream, preamble, Hello::Expected, sources).await
 }
 
@@ -117,14 +120,18 @@ pub async fn get<S: AsyncRead + AsyncWrite + Unpin + Send>(
 }
 
 /// Fetches the far side's single file `remote` to `output`, a pipe or a terminal. What has come goes on
-/// before it is verified: only success tells that it was right.
+/// before it is verified: only success tells that it was right. Of the options, the rate counts, and
+/// whether bytes are packed.
 pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: S,
     remote: &Path,
     output: OwnedFd,
+    options: &Options,
     progress: &Progress,
 ) -> Result<Summary, TransferError> {
-    let preamble = request(&Message::Get { source: typed(remote)?, terms: Terms::default() });
+    let Terms { rate, packs, .. } = options.terms;
+    let terms = Terms { rate, packs, ..Terms::default() };
+    let preamble = request(&Message::Get { source: typed(remote)?, terms });
     pour(stream, preamble, output.into(), progress.clone()).await
 }
 

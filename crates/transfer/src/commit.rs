@@ -5,22 +5,22 @@
 //! ten thousand small files do not take ten thousand waits for the disk.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{Dir, FileType, fdatasync, fsync};
+use rustix::fs::{FileType, fdatasync, fsync};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::attributes::Attributes;
 use crate::error::{explain, is_fatal};
+use crate::folding::name;
 use crate::journal::{Journal, Record};
 use crate::manifest::Manifest;
 use crate::meta::{Meta, Tag};
@@ -44,6 +44,9 @@ const DIRECTORY_MODE: u32 = 0o3777;
 /// Paths that failed which are kept in mind: no other names are given to their files.
 const FAILED_MAX: usize = 64 << 10;
 
+/// So many files may meet an error of the disk itself; with one more, it is given up.
+const DISK_ERRORS_MAX: u32 = 16;
+
 /// Threads that sync the files of a batch.
 const SYNCERS: usize = 8;
 
@@ -55,6 +58,8 @@ pub(crate) struct Pending {
     pub file: Arc<File>,
     pub size: u64,
     pub tag: Tag,
+    /// Some of it was lost on its way to the disk, as a note says already.
+    pub spoilt: Arc<AtomicBool>,
     /// What a manifest is told when it stands: its name and hash.
     pub listed: Option<(RelPath, [u8; blake3::OUT_LEN])>,
 }
@@ -82,6 +87,8 @@ pub(crate) struct Checkpoint {
     /// What it is to be.
     pub path: RelPath,
     pub record: Record,
+    /// To be set when some of it is lost on its way to the disk.
+    pub spoilt: Arc<AtomicBool>,
 }
 
 /// A directory into which nothing more will come.
@@ -129,6 +136,8 @@ pub(crate) struct Report {
     pub stood: AtomicU64,
     /// Paths of which something stands there perhaps, and not what was sent.
     pub failed: Mutex<HashSet<Vec<u8>>>,
+    /// Files that met an error of the disk itself.
+    pub disk_errors: AtomicU32,
     /// Is told the hashes of all files.
     pub manifest: Option<Manifest>,
     /// Somebody was told that extended attributes are not kept.
@@ -213,7 +222,9 @@ impl Report {
 
     /// What an error at one file means: a note, or the end of the transfer with this reason.
     pub fn judge(&self, path: &RelPath, error: &io::Error) -> Result<(), String> {
-        if is_fatal(error) {
+        let is_disk = Errno::from_io_error(error) == Some(Errno::IO);
+        let is_broken = is_disk && self.disk_errors.fetch_add(1, Relaxed) >= DISK_ERRORS_MAX;
+        if is_broken || is_fatal(error) {
             return Err(format!("{:?}: {}", path.as_path(), explain(error)));
         }
         self.note(path, &explain(error));
@@ -243,8 +254,9 @@ impl Report {
 pub(crate) fn run(batches: Receiver<Batch>, report: &Report) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for batch in batches {
-        commit(batch, &mut counts, report)?;
+        let committed = commit(batch, &mut counts, report);
         report.progress.set_files(report.stood.load(Relaxed) + counts.files);
+        committed?;
     }
     Ok(counts)
 }
@@ -259,6 +271,9 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
     drop(batch.discarded);
     counts.symlinks += batch.symlinks;
     for (mut entry, synced) in batch.pending.into_iter().zip(synced) {
+        if entry.spoilt.load(Relaxed) {
+            continue;
+        }
         let appeared = synced.and_then(|()| entry.temp.appear(&entry.file)).map_err(Into::into);
         if let Err(error) = appeared.and_then(|()| name(&mut entry.temp, &entry.name)) {
             report.judge(&entry.path, &error)?;
@@ -299,6 +314,11 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
         match synced {
             // Some file systems cannot sync a directory, and need not.
             Err(Errno::INVAL | Errno::NOTSUP) => {}
+            // Any of the names in it may not outlast the machine, and nobody knows which.
+            Err(Errno::IO) => {
+                let reason = explain(&Errno::IO.into());
+                return Err(format!("a directory cannot be brought to the disk: {reason}"));
+            }
             synced => synced.or_else(|error| report.judge(&RelPath::default(), &error.into()))?,
         }
     }
@@ -309,29 +329,6 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             Ok(())
         }
     }
-}
-
-/// Gives what is whole its final name.
-fn name(temp: &mut Temp, name: &OsStr) -> io::Result<()> {
-    if is_alias(temp.directory(), name) {
-        return Err(io::Error::other(
-            "that file system cannot tell its name from another one there, which differs in case \
-             alone: rename one of them at the source",
-        ));
-    }
-    Ok(temp.rename(name)?)
-}
-
-/// Whether what stands there under a name is called otherwise, in a directory that does not tell
-/// capitals from small letters.
-fn is_alias(directory: &OwnedFd, name: &OsStr) -> bool {
-    let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
-    let other: Vec<u8> = name.as_bytes().iter().map(swap).collect();
-    let inode = |name: &OsStr| Meta::at(directory, name).ok().map(|meta| meta.inode);
-    let Some(there) = inode(name) else { return false };
-    let same = || other != name.as_bytes() && inode(OsStr::from_bytes(&other)) == Some(there);
-    let names = || Dir::read_from(directory).into_iter().flatten().flatten();
-    same() && !names().any(|entry| entry.file_name().to_bytes() == name.as_bytes())
 }
 
 impl Linked {
@@ -351,11 +348,12 @@ impl Linked {
 
 /// Claims what has arrived of a file, behind other records.
 fn claim(checkpoint: Checkpoint, mut records: Vec<Record>, report: &Report) -> Result<(), String> {
-    let Checkpoint { file, directory, name, path, record } = checkpoint;
+    let Checkpoint { file, directory, name, path, record, spoilt } = checkpoint;
     if let Err(error) = fdatasync(&file) {
         // It is told once: the next sync would succeed without the pages that were lost.
+        spoilt.store(true, Relaxed);
         report.journal(&records, true, false);
-        return Err(format!("{:?}: {}", path.as_path(), explain(&error.into())));
+        return report.judge(&path, &error.into());
     }
     records.push(record);
     if report.journal(&records, true, false) {

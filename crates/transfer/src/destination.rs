@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::budget::Budget;
 use crate::error::explain;
 use crate::filter::Filter;
 use crate::journal::TransferId;
@@ -36,6 +37,8 @@ pub(crate) struct Destination {
     pub filter: Option<Filter>,
     /// Is told the hashes of all files.
     pub manifest: Option<Manifest>,
+    /// Memory for what the sender tells.
+    pub budget: Budget,
     /// The first name of all that may come, when only one was asked for.
     pub expected: Option<RelPath>,
 }
@@ -57,6 +60,7 @@ impl Destination {
             rehearses: false,
             filter: None,
             manifest: None,
+            budget: Budget::default(),
             expected: None,
         }
     }
@@ -86,6 +90,11 @@ impl Destination {
         Self { manifest, ..self }
     }
 
+    /// With no more memory than this for what the sender tells.
+    pub fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
+    }
+
     /// With a journal.
     pub fn with_journal(self, id: Option<TransferId>) -> Self {
         Self { id, ..self }
@@ -99,6 +108,16 @@ impl Destination {
     /// Whether somebody who was asked for one thing may send this.
     pub fn expects(&self, path: &RelPath) -> bool {
         self.expected.as_ref().is_none_or(|name| name == path || name.is_above(path))
+    }
+
+    /// As it was typed.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether no more than one thing can come.
+    pub fn takes_one(&self) -> bool {
+        self.expected.is_some() || !self.must_be_directory
     }
 
     /// Whether there is nothing yet, nor a place for it.

@@ -55,6 +55,6 @@ pub(crate) fn explain(error: &io::Error) -> String {
 pub(crate) fn is_fatal(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO | Errno::MFILE | Errno::NFILE)
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::MFILE | Errno::NFILE)
     )
 }

@@ -22,8 +22,8 @@ use crate::source;
 use crate::sources::Sources;
 use crate::summary::{Counts, Summary};
 use crate::wire::{
-    CONTROL_HEAD, HELLO_LEN, Message, WireError, append_message, check_hello, control_length,
-    parse_message,
+    CONTROL_HEAD, HELLO_LEN, HELLO_START, Message, WireError, append_message, check_hello,
+    check_start, control_length, parse_message,
 };
 
 /// Replies that may wait for the stream.
@@ -44,7 +44,11 @@ impl Hello {
     pub async fn read(self, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), TransferError> {
         if self == Self::Expected {
             let mut hello = [0; HELLO_LEN];
-            read_exact(stream, &mut hello).await?;
+            let (start, rest) = hello.split_first_chunk_mut::<HELLO_START>().expect("it is longer");
+            read_exact(stream, start).await?;
+            // An older release's hello ends here.
+            check_start(start)?;
+            read_exact(stream, rest).await?;
             check_hello(&hello)?;
         }
         Ok(())

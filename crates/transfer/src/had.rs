@@ -38,7 +38,7 @@ struct Heard {
 impl Had {
     pub fn add(&self, tags: Vec<Tag>) {
         let mut heard = self.lock();
-        let room = TAGS_MAX - heard.tags.len();
+        let room = TAGS_MAX.saturating_sub(heard.tags.len());
         heard.tags.extend(tags.into_iter().take(room));
         self.any.store(true, Relaxed);
     }
@@ -99,5 +99,26 @@ impl Had {
 
     fn lock(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_that_tells_without_end_is_remembered_up_to_a_bound() {
+        let had = Had::default();
+        let many = || (0..TAGS_MAX as u64 + 1000).map(u64::to_le_bytes);
+        had.add(many().map(|n| *[n, n].concat().first_chunk().unwrap()).collect());
+        had.add(vec![[9; 16]]);
+        assert_eq!(had.lock().tags.len(), TAGS_MAX);
+        assert!(!had.holds(&[9; 16]));
+        *had.lock() = Heard::default();
+        let key = |n: [u8; 8]| *[n, n].concat().first_chunk().unwrap();
+        had.add_standing(many().map(|n| Standing { key: key(n), rest: 0 }).collect());
+        assert_eq!(had.lock().standing.len(), TAGS_MAX);
+        (0..2 * PARTS_MAX).for_each(|_| had.add_part([1; 16], State::default()));
+        assert_eq!(had.lock().parts.len(), PARTS_MAX);
     }
 }

@@ -47,6 +47,7 @@
 
 mod arriving;
 mod attributes;
+mod budget;
 mod client;
 mod commit;
 mod delta;
@@ -54,6 +55,7 @@ mod destination;
 mod error;
 mod exchange;
 mod filter;
+mod folding;
 mod had;
 mod hash;
 mod journal;
@@ -80,6 +82,7 @@ mod tree;
 mod walk;
 pub mod wire;
 
+pub use budget::Budget;
 pub use client::{Options, get, get_stream, put, put_stream};
 pub use error::TransferError;
 pub use filter::check_pattern;
@@ -93,7 +96,7 @@ pub use place::Place;
 pub use probe::probe;
 pub use progress::{Progress, Sample};
 pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
-pub use server::{Direction, Outcome, Root, ServeOptions, refuse, serve};
+pub use server::{AskedRate, Direction, Outcome, Root, ServeOptions, serve};
 pub use summary::{Bottleneck, Counts, Kept, Summary};
 pub use temp::{Names, Temp};
 pub use tree::Tree;

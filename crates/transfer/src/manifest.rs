@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -101,11 +102,13 @@ impl Manifest {
         }
     }
 
-    /// Files whose hashes are still to be read.
-    pub(crate) fn owed(&self) -> Vec<RelPath> {
+    /// The next file, behind one or from the beginning, whose hash is still to be read.
+    pub(crate) fn owed(&self, behind: Option<&RelPath>) -> Option<RelPath> {
         let files = self.lock();
-        let owed = files.hashes.iter().filter(|(_, hash)| hash.is_none());
-        owed.filter_map(|(path, _)| RelPath::new(path.clone()).ok()).collect()
+        let begin = behind.map_or(Bound::Unbounded, |path| Bound::Excluded(path.as_bytes()));
+        let mut behind = files.hashes.range::<[u8], _>((begin, Bound::Unbounded));
+        let (path, _) = behind.find(|(_, hash)| hash.is_none())?;
+        RelPath::new(path.clone()).ok()
     }
 
     /// Whether a file's hash is known.
@@ -205,7 +208,7 @@ mod tests {
             let (done, _) = tokio::join!(getting, serve(far, source.path(), &allowed));
             assert_eq!(done.unwrap().is_partial(), name == "a", "{name}");
         }
-        assert!(manifest.owed().is_empty());
+        assert!(manifest.owed(None).is_none());
         assert_eq!(manifest.lock().hashes.len(), 3);
     }
 
@@ -219,7 +222,9 @@ mod tests {
         }
         manifest.add_name(&path(b"c"), &path(b"a"));
         manifest.add_name(&path(b"d"), &path(b"unknown"));
-        assert_eq!((manifest.owed(), manifest.bent()), (vec![path(b"owed")], 1));
+        let owed = path(b"owed");
+        assert_eq!((manifest.owed(None), manifest.bent()), (Some(owed.clone()), 1));
+        assert_eq!(manifest.owed(Some(&owed)), None);
         let file = folder.path().join("list");
         std::fs::write(&file, "old").unwrap();
         manifest.write(&file).unwrap();

@@ -93,6 +93,11 @@ impl Meta {
         self.blocks.saturating_mul(512) < self.size
     }
 
+    /// The room that it takes, at the least, shared by its names.
+    pub fn least(&self) -> u64 {
+        self.blocks.saturating_mul(512).min(self.size) / u64::from(self.links.max(1))
+    }
+
     pub fn of(file: impl AsFd) -> Result<Self> {
         Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?.into())
     }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use crate::error::TransferError;
 use crate::hash::Hasher;
 use crate::notes::Notes;
+use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
 use crate::summary::{Counts, Kept, Summary};
@@ -58,14 +59,17 @@ struct Pourer {
 
 impl Pourer {
     fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
-        let mut decoder = Decoder::default();
+        let (mut decoder, unpacker) = (Decoder::default(), Unpacker::new());
+        let mut unpacker = unpacker.map_err(|error| TransferError::Near(error.to_string()))?;
         while let Some(block) = pipe.next() {
             let mut input = &block[..];
             while let Some(item) = decoder.next(&mut input)? {
                 match item {
                     Item::Data(data) => self.data(data)?,
-                    // It was asked not to.
-                    Item::Packed(_) => return Err(WireError::Unasked.into()),
+                    Item::Packed(packed) => {
+                        let plain = unpacker.unpack(&packed).ok_or(WireError::Damaged)?;
+                        self.data(plain)?;
+                    }
                     Item::Message(Message::Finish { occupancy, kept })
                         if self.current.is_none() =>
                     {
@@ -81,7 +85,7 @@ impl Pourer {
 
     fn message(&mut self, message: Message) -> Result<(), TransferError> {
         match (message, &self.current) {
-            (Message::Totals { files, bytes }, _) => self.progress.set_totals(files, bytes),
+            (Message::Totals { files, bytes, .. }, _) => self.progress.set_totals(files, bytes),
             (Message::Note(note), _) => self.notes.push(note),
             (Message::Fatal { reason }, _) => return Err(TransferError::Far(reason)),
             (Message::File { size, .. }, None) if self.counts.files == 0 => {

@@ -14,7 +14,14 @@ struct Counters {
     heard: AtomicU64,
     is_over: AtomicBool,
     totals: Mutex<Option<(u64, u64)>>,
-    current: Mutex<Vec<u8>>,
+    current: Mutex<Current>,
+    current_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    path: Vec<u8>,
+    size: Option<u64>,
 }
 
 /// One look at a [`Progress`].
@@ -33,6 +40,10 @@ pub struct Sample {
     pub heard: u64,
     /// The file that this side is at; characters that a terminal would obey are replaced.
     pub current: String,
+    /// How many of its bytes this side has read or written.
+    pub current_bytes: u64,
+    /// How many it has, where that is known.
+    pub current_total: Option<u64>,
 }
 
 impl Progress {
@@ -51,7 +62,9 @@ impl Progress {
             files: self.0.files.load(Relaxed),
             files_total: totals.map(|(files, _)| files),
             heard: self.0.heard.load(Relaxed),
-            current: crate::notes::printable(&String::from_utf8_lossy(&current)),
+            current: crate::notes::printable(&String::from_utf8_lossy(&current.path)),
+            current_bytes: self.0.current_bytes.load(Relaxed),
+            current_total: current.size,
         }
     }
 
@@ -91,10 +104,35 @@ impl Progress {
         *self.0.totals.lock().unwrap_or_else(PoisonError::into_inner) = Some((files, bytes));
     }
 
-    /// This file is at work.
-    pub fn set_current(&self, path: &[u8]) {
+    /// This file is at work, and has so many bytes.
+    pub fn set_current(&self, path: &[u8], size: Option<u64>) {
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.clear();
-        current.extend_from_slice(path);
+        current.path.clear();
+        current.path.extend_from_slice(path);
+        current.size = size;
+        self.0.current_bytes.store(0, Relaxed);
+    }
+
+    /// So many of its bytes were read or written.
+    pub fn set_current_bytes(&self, bytes: u64) {
+        self.0.current_bytes.store(bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_file_begins_at_nothing() {
+        let progress = Progress::new();
+        progress.set_current(b"one", Some(9));
+        progress.set_current_bytes(7);
+        let Sample { current, current_bytes, current_total, .. } = progress.sample();
+        assert_eq!((&current[..], current_bytes, current_total), ("one", 7, Some(9)));
+        progress.set_current(b"t\x1bwo", None);
+        let Sample { current, current_bytes, current_total, .. } = progress.sample();
+        assert_eq!((current_bytes, current_total), (0, None));
+        assert!(current.starts_with('t') && !current.contains('\x1b'), "{current}");
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, futimens, openat, unlinkat};
 use rustix::io::Errno;
 
+use crate::budget::{Budget, Share};
 use crate::commit::Report;
 use crate::destination::Target;
 use crate::filter::Filter;
@@ -22,16 +23,20 @@ use crate::tree::{DIRECTORY, Tree};
 use crate::walk::{Found, Source, Visitor};
 
 /// Bytes of memory for the names of one directory.
-const NAMES_MAX: usize = 512 << 20;
+const NAMES_MAX: usize = 128 << 20;
 
 /// Bytes of memory for the paths to be removed at a time; the same command removes the others.
-const EXTRA_MAX: usize = 256 << 20;
+const EXTRA_MAX: usize = 128 << 20;
 
 /// What each of them takes besides its own bytes.
 const OVERHEAD: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Removal {
+    /// The sender tells names.
+    removes: bool,
+    /// Of the memory for all requests.
+    share: Share,
     /// The names that are to stay in the directory that is being told, and whether they were found.
     staying: HashMap<Vec<u8>, bool>,
     staying_bytes: usize,
@@ -40,14 +45,51 @@ pub(crate) struct Removal {
     extra_bytes: usize,
     /// Those that found no room.
     others: u64,
+    /// Directories that made room for files: where they are now, and how the sender called them before.
+    aside: Vec<(RelPath, RelPath)>,
 }
 
 impl Removal {
-    /// Takes in more names; false when they are more than anybody has.
-    pub fn add(&mut self, names: Vec<RawBytes>) -> bool {
-        self.staying_bytes += names.iter().map(|name| name.0.len() + OVERHEAD).sum::<usize>();
+    /// For a request that shares this memory with others.
+    pub fn new(budget: &Budget) -> Self {
+        Self { share: Share::of(budget), ..Self::default() }
+    }
+
+    /// Whether the sender has said that what it does not have is to go.
+    pub fn removes(&self) -> bool {
+        self.removes
+    }
+
+    /// Takes in more names.
+    ///
+    /// # Errors
+    /// Why they find no room, and what to do.
+    pub fn add(&mut self, names: Vec<RawBytes>) -> Result<(), &'static str> {
+        self.removes = true;
+        let bytes = names.iter().map(|name| name.0.len() + OVERHEAD).sum::<usize>();
+        if self.staying_bytes + bytes > NAMES_MAX {
+            return Err("it holds too many names to be compared: sync without --delete");
+        }
+        if !self.share.take(bytes) {
+            return Err(
+                "no memory is left for its names, as other requests have it: run the same \
+                        command again later",
+            );
+        }
+        self.staying_bytes += bytes;
         self.staying.extend(names.into_iter().map(|name| (name.0, false)));
-        self.staying_bytes <= NAMES_MAX
+        Ok(())
+    }
+
+    /// A directory is to make room, and to be removed with the rest; false when there is no memory for it.
+    pub fn add_aside(&mut self, now: RelPath, sent: RelPath) -> bool {
+        let bytes = now.as_bytes().len() + sent.as_bytes().len() + 2 * OVERHEAD;
+        let has_room = self.extra_bytes + bytes <= EXTRA_MAX && self.share.take(bytes);
+        if has_room {
+            self.extra_bytes += bytes;
+            self.aside.push((now, sent));
+        }
+        has_room
     }
 
     /// All names of this directory of the sender's were told: whatever else is in it is to go, unless
@@ -59,7 +101,7 @@ impl Removal {
         filter: Option<&Filter>,
     ) -> io::Result<&[RelPath]> {
         let mut staying = std::mem::take(&mut self.staying);
-        self.staying_bytes = 0;
+        self.share.give_back(std::mem::take(&mut self.staying_bytes));
         let begin = self.extra.len();
         let at = target.locate(path).map_err(io::Error::other)?;
         let directory = target.tree.directory(at.as_bytes())?;
@@ -98,11 +140,15 @@ impl Removal {
     }
 
     fn find(&mut self, path: RelPath) {
-        let bytes = self.extra_bytes + path.as_bytes().len() + OVERHEAD;
-        if bytes > EXTRA_MAX {
+        // One that made room is known.
+        if self.aside.iter().any(|(now, _)| *now == path) {
+            return;
+        }
+        let bytes = path.as_bytes().len() + OVERHEAD;
+        if self.extra_bytes + bytes > EXTRA_MAX || !self.share.take(bytes) {
             self.others += 1;
         } else {
-            self.extra_bytes = bytes;
+            self.extra_bytes += bytes;
             self.extra.push(path);
         }
     }
@@ -122,15 +168,17 @@ impl Removal {
     /// went. Directories keep their times.
     pub fn carry_out(self, target: &mut Target, filter: Option<&Filter>, report: &Report) -> u64 {
         let mut removed = 0;
-        for path in &self.extra {
+        let extra = self.extra.into_iter().map(|path| (target.sent(&path), path));
+        let all =
+            Vec::from_iter(extra.chain(self.aside.into_iter().map(|(now, sent)| (sent, now))));
+        for (sent, path) in all {
             let Some((parent, _)) = path.split() else { continue };
-            let sent = target.sent(path);
             let tree = &mut target.tree;
             let opened = tree.directory(parent).and_then(|parent| Ok((Meta::of(&parent)?, parent)));
             let Ok((before, parent)) = opened else { continue };
-            match remove(tree, &parent, path, (filter, sent)) {
+            match remove(tree, &parent, &path, (filter, sent)) {
                 Ok(names) => removed += names,
-                Err(error) => report.note(path, &format!("it cannot be removed: {error}")),
+                Err(error) => report.note(&path, &format!("it cannot be removed: {error}")),
             }
             // A time that cannot be set is no reason to fail.
             let _ = futimens(&parent, &before.modified.timestamps());
@@ -140,6 +188,13 @@ impl Removal {
 
     /// Tells that all of it stays.
     pub fn give_up(self, report: &Report) {
+        for (now, sent) in &self.aside {
+            let reason = format!(
+                "the directory that stood there is now {:?}, and stays, for something else failed",
+                now.as_path()
+            );
+            report.tell(NoteKind::Skipped, sent, &reason);
+        }
         if let Some(path) = self.extra.first() {
             let reason = format!(
                 "it and all else that the source does not have ({}) stays, for something else failed",
@@ -151,7 +206,7 @@ impl Removal {
 }
 
 /// Whether an entry is neither a temporary file nor a journal, of whatever transfer.
-fn is_others(name: &[u8]) -> bool {
+pub(crate) fn is_others(name: &[u8]) -> bool {
     let ours = name.windows(10).any(|part| part == b".longhaul-");
     let is_own = ours && (name.ends_with(b".part") || name.ends_with(b".journal"));
     !is_own && !matches!(name, b"." | b"..")

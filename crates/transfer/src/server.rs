@@ -3,10 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
 use tokio::io::{AsyncRead, AsyncWrite};
+use units::Rate;
 
+use crate::budget::Budget;
 use crate::destination::Destination;
 use crate::error::{TransferError, explain};
 use crate::exchange::{self, Hello, read_message, receive, send};
@@ -29,6 +33,25 @@ pub struct ServeOptions {
     pub owners: bool,
     /// Counts what the request moves.
     pub progress: Progress,
+    /// Memory for names and paths that the client tells: to be the same one for all requests.
+    pub budget: Budget,
+    /// Is told how fast the client wants to be sent to. Whoever made the stream sees to it.
+    pub asked: AskedRate,
+}
+
+/// The rate that a [`crate::get`] asks not to exceed. All clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct AskedRate(Arc<AtomicU64>);
+
+impl AskedRate {
+    /// The rate, once the request was read, if it asks for one.
+    pub fn get(&self) -> Option<Rate> {
+        Some(self.0.load(Relaxed)).filter(|&bits| bits > 0).map(Rate::from_bits_per_sec)
+    }
+
+    fn set(&self, bits: Option<u64>) {
+        self.0.store(bits.unwrap_or(0), Relaxed);
+    }
 }
 
 /// What the paths of requests are relative to.
@@ -135,8 +158,8 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     }
 }
 
-/// Tells the client why its request is not served, whatever it is.
-pub async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin, reason: &str) {
+/// Tells the client why its request is not served.
+async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin, reason: &str) {
     exchange::refuse(stream, hello().to_vec(), reason).await;
 }
 
@@ -167,10 +190,12 @@ async fn accept(
                 .telling(true, true)
                 .rehearsed(rehearses)
                 .protecting(filter)
+                .within(options.budget.clone())
                 .owning(options.owners);
             Ok(Request::Put(path, destination))
         }
         Message::Get { source, terms } => {
+            options.asked.set(terms.rate);
             let path = root.path(&source)?;
             // Told at once, rather than as a file that failed.
             place

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -16,6 +16,7 @@ use crate::commit::{self, Batch, Finished, Pending, Report};
 use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
+use crate::folding::Entered;
 use crate::journal::{Journal, Part};
 use crate::notes::{NoteKind, Notes};
 use crate::pack::Unpacker;
@@ -26,9 +27,11 @@ use crate::removal::Removal;
 use crate::summary::{Counts, Kept, Summary};
 use crate::temp::Names;
 use crate::tree::Tree;
-use crate::wire::{COPY_MAX, Decoder, HAS_TAGS, HOLE_MAX, Item, Message, WireError};
+use crate::wire::{COPY_MAX, Decoder, HOLE_MAX, Item, Message, WireError};
 
+mod clearing;
 mod making;
+mod opening;
 mod syncing;
 
 /// Versions that the sender may ask for ahead of their turn.
@@ -55,6 +58,7 @@ pub(crate) fn run(
         journal,
         stood: AtomicU64::new(0),
         failed: Mutex::default(),
+        disk_errors: AtomicU32::new(0),
         manifest: destination.manifest.clone(),
         told_extended: AtomicBool::new(false),
     };
@@ -87,6 +91,11 @@ pub(crate) fn run(
         Err(TransferError::Protocol(error)) => Message::fatal(&error.to_string()),
         Err(_) => return Err(ended.expect_err("matched")),
     };
+    if let Message::Fatal { .. } = last {
+        // So that the sender knows whether anything stands there.
+        let (files, bytes) = report.progress.moved();
+        let _ = report.replies.blocking_send(Message::Progress { files, bytes });
+    }
     // A sender that is gone is noticed where the stream is written.
     let _ = report.replies.blocking_send(last);
     let (counts, kept, sending) = ended?;
@@ -118,11 +127,17 @@ struct Sink<'a> {
     other: Counts,
     /// Opened for the first entry, so that nothing is made when the sender has nothing.
     target: Option<Target>,
+    /// Nothing there can give way to what comes.
+    is_fresh: bool,
+    /// Room that all of it needs, once that is known and until it was looked for.
+    least: Option<u64>,
     arriving: Option<Arriving>,
     /// What an earlier sitting has begun and this one has not met yet.
     parts: Vec<Part>,
     /// The directories above the last entry.
     above: Vec<Header>,
+    /// The directories of this transfer.
+    entered: Entered,
     /// A directory that could not be made; what it holds is passed over without further notes.
     lost: Option<RelPath>,
     /// It was told that owners are not set.
@@ -147,12 +162,15 @@ impl<'a> Sink<'a> {
             ask,
             names,
             unpacker: None,
-            removal: Removal::default(),
+            removal: Removal::new(&destination.budget),
             other: Counts::default(),
             target: None,
+            is_fresh: false,
+            least: None,
             arriving: None,
             parts: Vec::new(),
             above: Vec::new(),
+            entered: Entered::default(),
             lost: None,
             told_owner: false,
             batch: Batch::default(),
@@ -207,7 +225,11 @@ impl<'a> Sink<'a> {
 
     fn message(&mut self, message: Message) -> Result<(), TransferError> {
         match message {
-            Message::Totals { files, bytes } => self.report.progress.set_totals(files, bytes),
+            Message::Totals { files, bytes, least } => {
+                self.report.progress.set_totals(files, bytes);
+                self.least = Some(least);
+                self.find_room()?;
+            }
             Message::Note(note) => self.report.keep(note),
             Message::Fatal { reason } => return Err(TransferError::Far(reason)),
             Message::End { hash } => return self.end(&hash),
@@ -291,6 +313,7 @@ impl<'a> Sink<'a> {
         }
         if self.target.is_none() {
             self.open(&header.path).map_err(TransferError::Near)?;
+            self.find_room()?;
         }
         let target = self.target.as_ref().expect("opened");
         if self.lost.as_ref().is_some_and(|lost| lost.is_above(&header.path)) {
@@ -320,33 +343,6 @@ impl<'a> Sink<'a> {
                 Ok(None)
             }
         }
-    }
-
-    /// Opens the destination for a first entry, and tells what an earlier sitting has left there.
-    fn open(&mut self, first: &RelPath) -> Result<(), String> {
-        let mut target = self.destination.target(first)?;
-        if let Some(id) = self.destination.id {
-            let mut names = Names::new().map_err(|error| error.to_string())?;
-            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
-            // A sender that is gone is noticed where the stream is written.
-            let tell = |message| drop(self.report.replies.blocking_send(message));
-            for part in &found.parts {
-                tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
-            }
-            for tags in found.installed.chunks(HAS_TAGS) {
-                tell(Message::Has { tags: tags.to_vec() });
-            }
-            let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
-            self.written = found.bytes + begun;
-            let stood = found.installed.len() as u64;
-            self.report.stood.store(stood, Relaxed);
-            self.report.progress.set_files(stood);
-            self.parts = found.parts;
-            let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
-            *place = Some(journal);
-        }
-        self.target = Some(target);
-        Ok(())
     }
 
     /// The name by which a manifest, if there is one, is to list what is at a place.
@@ -400,12 +396,18 @@ impl<'a> Sink<'a> {
         length: u64,
         take: impl FnOnce(&mut Incoming) -> Result<(u64, io::Result<()>), WireError>,
     ) -> Result<(), TransferError> {
+        if let Some(Arriving::File(incoming)) = &self.arriving
+            && incoming.is_spoilt()
+        {
+            self.abandon(Some(Arriving::Unwanted));
+        }
         match &mut self.arriving {
             None => return Err(WireError::Unexpected.into()),
             Some(Arriving::Unwanted) => self.written = self.written.saturating_add(length),
             Some(Arriving::File(incoming)) => {
                 let (new, written) = take(incoming)?;
                 self.written = self.written.saturating_add(new);
+                self.report.progress.set_current_bytes(incoming.length());
                 if let Err(error) = written {
                     let path = &incoming.header.path;
                     self.report.judge(path, &error).map_err(TransferError::Near)?;
@@ -440,20 +442,24 @@ impl<'a> Sink<'a> {
             _ => return Err(WireError::Unexpected.into()),
         };
         let is_as_read = incoming.is_as_read(hash);
-        if !matches!(is_as_read, Ok(true)) {
-            let path = incoming.header.path.clone();
+        let path = &incoming.header.path;
+        let ready = match is_as_read {
+            Ok(true) => self.clear_for_file(path, incoming.temp.directory(), &incoming.name),
+            Ok(false) => Err(io::Error::other("it arrived damaged: copy it again")),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ready {
+            let path = path.clone();
             self.discard(incoming);
-            let damaged = io::Error::other("it arrived damaged: copy it again");
-            let error = is_as_read.err().unwrap_or(damaged);
             return self.report.judge(&path, &error).map_err(TransferError::Near);
         }
         let size = incoming.length();
-        let Incoming { file, temp, name, header, .. } = *incoming;
+        let Incoming { file, temp, name, header, spoilt, .. } = *incoming;
         let Header { path, tag, attributes, .. } = header;
         self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
         self.batch.bytes += size;
         let listed = self.sent(&path).map(|sent| (sent, *hash));
-        self.batch.pending.push(Pending { temp, name, path, file, size, tag, listed });
+        self.batch.pending.push(Pending { temp, name, path, file, size, tag, spoilt, listed });
         if self.batch.is_full() { self.commit() } else { Ok(()) }
     }
 

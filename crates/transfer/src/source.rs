@@ -173,7 +173,7 @@ impl<'a> Sender<'a> {
         } else if self.stands(path, open, meta)? {
             true
         } else {
-            self.sources.progress.set_current(path.as_bytes());
+            self.sources.progress.set_current(path.as_bytes(), Some(meta.size));
             match open() {
                 Ok(file) => self.send_file(path, &file)?,
                 Err(error) => {
@@ -261,6 +261,8 @@ impl<'a> Sender<'a> {
     ) -> ControlFlow<(), Result<bool, Errno>> {
         let mut layout = Layout::of(meta);
         while hasher.length() < meta.size {
+            self.sources.progress.set_current_bytes(hasher.length());
+            self.tell_totals()?;
             if self.sources.had.holds(tag) {
                 return ControlFlow::Continue(Ok(false));
             }
@@ -286,6 +288,7 @@ impl<'a> Sender<'a> {
                 self.hand_over()?;
             }
         }
+        self.sources.progress.set_current_bytes(hasher.length());
         ControlFlow::Continue(Ok(true))
     }
 
@@ -298,6 +301,20 @@ impl<'a> Sender<'a> {
             self.block[start..start + packed.len()].copy_from_slice(packed);
             self.block.truncate(start + packed.len());
         }
+    }
+
+    /// Tells how much there is, once that is known.
+    fn tell_totals(&mut self) -> ControlFlow<()> {
+        if self.told_totals {
+            return ControlFlow::Continue(());
+        }
+        let Some(&(files, bytes, least)) = self.sources.totals.get() else {
+            return ControlFlow::Continue(());
+        };
+        self.told_totals = true;
+        // What stands there already needs no room, and here nobody knows how much that is.
+        let least = if self.sources.terms.compare.is_some() { 0 } else { least };
+        self.message(&Message::Totals { files, bytes, least })
     }
 
     /// Tells names that are to stay.
@@ -421,6 +438,8 @@ impl Visitor for Sender<'_> {
         self.compared += 1;
         let pipe = &self.pipe;
         match self.sources.had.wait_told(self.compared, || !pipe.is_closed()) {
+            // No names yet, and yet they say ahead of all entries that there will be some.
+            true if self.sources.terms.removes => self.tell_names(top, false),
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -446,12 +465,7 @@ impl Visitor for Sender<'_> {
     }
 
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
-        if !self.told_totals
-            && let Some(&(files, bytes)) = self.sources.totals.get()
-        {
-            self.told_totals = true;
-            self.message(&Message::Totals { files, bytes })?;
-        }
+        self.tell_totals()?;
         self.ask()?;
         match found {
             Found::Directory(meta, directory) => {

@@ -21,8 +21,8 @@ pub(crate) struct Sources {
     pub list: Vec<Source>,
     pub terms: Terms,
     pub progress: Progress,
-    /// Files and bytes, once they have been counted.
-    pub totals: OnceLock<(u64, u64)>,
+    /// Files, their bytes, and the room that they take at the least, once they have been counted.
+    pub totals: OnceLock<(u64, u64, u64)>,
     /// Nobody waits for the count any more.
     ended: AtomicBool,
     /// What need not be sent.
@@ -43,14 +43,14 @@ impl Sources {
     /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for
     /// large files that stand there otherwise.
     pub fn count(&self) {
-        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, told: 0 };
+        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, least: 0, told: 0 };
         for source in &self.list {
             if source.walk(&self.place, &mut ahead).is_break() {
                 return;
             }
         }
         self.progress.set_totals(ahead.files, ahead.bytes);
-        let _ = self.totals.set((ahead.files, ahead.bytes));
+        let _ = self.totals.set((ahead.files, ahead.bytes, ahead.least));
     }
 
     fn is_wanted(&self) -> bool {
@@ -79,6 +79,7 @@ struct Ahead<'a> {
     sources: &'a Sources,
     files: u64,
     bytes: u64,
+    least: u64,
     told: usize,
 }
 
@@ -96,6 +97,7 @@ impl Visitor for Ahead<'_> {
         if let Found::File(_, meta) = found {
             self.files += 1;
             self.bytes += meta.size;
+            self.least += meta.least();
             // By content, only the sender finds out which differ.
             if self.sources.terms.compare == Some(Compare::Time)
                 && self.sources.has_version(path, &meta)

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
@@ -105,6 +105,14 @@ pub(crate) fn link(
 ) -> rustix::io::Result<()> {
     let open = format!("/proc/self/fd/{}", file.as_raw_fd());
     linkat(CWD, open, directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// A name for what has to make room, which says whose it was.
+pub(crate) fn aside(name: &OsStr) -> io::Result<OsString> {
+    let ending = format!(".longhaul-{:016x}.old", getrandom::u64().map_err(io::Error::other)?);
+    let room = NAME_MAX - ending.len();
+    let begin = &name.as_bytes()[..name.len().min(room)];
+    Ok(OsString::from_vec([begin, ending.as_bytes()].concat()))
 }
 
 /// A temporary name, removed when dropped unless it was renamed or is to stay.

@@ -1,8 +1,7 @@
 //! The protocol inside the stream: pure functions between bytes and messages.
 //!
-//! Each side begins with a hello: [`MAGIC`], then [`VERSION`] as two bytes, little endian. These ten
-//! bytes never change, so that two releases can tell each other what they speak. Frames follow, all
-//! numbers little endian:
+//! Each side begins with a hello: [`MAGIC`], the [`Versions`] that it speaks, and what it understands beyond
+//! them (`hello.rs` says how two releases meet). Frames follow, all numbers little endian:
 //!
 //! | bytes | control frame | data frame |
 //! |---|---|---|
@@ -13,7 +12,8 @@
 //! Packed bytes are one zstd frame of 1 to [`DATA_MAX`] bytes.
 //!
 //! The check of eight bytes keeps a damaged name or permission out of the tree, as a file's hash
-//! keeps out damaged contents. Neither replaces the stream's own authentication.
+//! keeps out damaged contents. Neither replaces the stream's own authentication. A message may be longer than
+//! this release knows: what stands behind its fields is ignored.
 //!
 //! The client sends `Put` or `Get`. Then the side that has the files sends `Directory`, `Symlink`
 //! and `File` in such an order that a directory comes before what it holds and is never returned to, and
@@ -33,6 +33,7 @@
 //! follows it, either way, is in no frames and means nothing.
 
 mod decoder;
+mod hello;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,15 +49,9 @@ pub use crate::relpath::{RawBytes, RelPath};
 pub use crate::standing::{Compare, Standing};
 use crate::summary::{Counts, Kept};
 pub use decoder::{Decoder, Item};
-
-/// The first bytes of each side.
-pub const MAGIC: [u8; 8] = *b"longhaul";
-
-/// The version of the protocol that this release speaks.
-pub const VERSION: u16 = 4;
-
-/// Length of the hello.
-pub const HELLO_LEN: usize = MAGIC.len() + 2;
+pub use hello::{
+    Agreed, HELLO_LEN, HELLO_START, MAGIC, Versions, check_hello, check_start, hello, hello_of,
+};
 
 /// The longest encoded message: two paths and a reason, or a path and extended attributes.
 pub const CONTROL_MAX: usize = 16 << 10;
@@ -103,6 +98,8 @@ pub struct Terms {
     pub packs: bool,
     /// The sender names also the files that the receiver has already.
     pub lists: bool,
+    /// The sender keeps to so many bits a second, as far as it can.
+    pub rate: Option<u64>,
 }
 
 /// What the two sides say to each other, besides the bytes of files.
@@ -134,6 +131,8 @@ pub enum Message {
         files: u64,
         /// Their bytes.
         bytes: u64,
+        /// Room that they take on a disk, at the least: no holes, and names of one file are one.
+        least: u64,
     },
     /// A directory.
     Directory {
@@ -310,10 +309,10 @@ pub enum WireError {
     Magic,
     /// Another release.
     #[error(
-        "it speaks version {0} of the transfer protocol, this side version {VERSION}: \
-         install the same release on both sides"
+        "it speaks {0} of the transfer protocol, this side {ours}: install the same release on both sides",
+        ours = Versions::SPOKEN
     )]
-    Version(u16),
+    Version(Versions),
     /// A frame of no bytes, or of more than a frame may have.
     #[error("a frame of an impossible length")]
     Length,
@@ -329,24 +328,6 @@ pub enum WireError {
     /// A message that may not come now.
     #[error("a message out of turn")]
     Unexpected,
-}
-
-/// The first bytes of a stream.
-pub fn hello() -> [u8; HELLO_LEN] {
-    let mut hello = [0; HELLO_LEN];
-    hello[..MAGIC.len()].copy_from_slice(&MAGIC);
-    hello[MAGIC.len()..].copy_from_slice(&VERSION.to_le_bytes());
-    hello
-}
-
-/// Whether the other side's first bytes are those of this protocol and version.
-pub fn check_hello(hello: &[u8; HELLO_LEN]) -> Result<(), WireError> {
-    let version = u16::from_le_bytes([hello[MAGIC.len()], hello[MAGIC.len() + 1]]);
-    match hello.starts_with(&MAGIC) {
-        false => Err(WireError::Magic),
-        true if version != VERSION => Err(WireError::Version(version)),
-        true => Ok(()),
-    }
 }
 
 /// Appends a message and its head. It must fit into [`CONTROL_MAX`], as every message does whose
@@ -393,7 +374,8 @@ pub fn control_length(head: &[u8; CONTROL_HEAD]) -> Result<usize, WireError> {
 
 /// Reads the message behind a control frame's head.
 pub fn parse_message(head: &[u8; CONTROL_HEAD], body: &[u8]) -> Result<Message, WireError> {
-    let message = parse_frame(head, body)?;
+    // What a later release has added stands behind.
+    let (message, _) = parse(head, body)?;
     if within_limits(&message) { Ok(message) } else { Err(WireError::Message) }
 }
 
@@ -402,13 +384,21 @@ pub(crate) fn parse_frame<'a, T: Deserialize<'a>>(
     head: &[u8; CONTROL_HEAD],
     body: &'a [u8],
 ) -> Result<T, WireError> {
+    match parse(head, body)? {
+        (message, []) => Ok(message),
+        _ => Err(WireError::Message),
+    }
+}
+
+/// What a frame says, and what is left of it.
+fn parse<'a, T: Deserialize<'a>>(
+    head: &[u8; CONTROL_HEAD],
+    body: &'a [u8],
+) -> Result<(T, &'a [u8]), WireError> {
     if head[DATA_HEAD..] != check(body) {
         return Err(WireError::Damaged);
     }
-    match postcard::take_from_bytes(body) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(WireError::Message),
-    }
+    postcard::take_from_bytes(body).map_err(|_| WireError::Message)
 }
 
 /// Paths are checked as they are parsed; these fields have only the frame's bound otherwise.

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use common::{Both, Dice, Fault, faulty, get_from, leftovers, look, put_to, shared, skip, tree};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{self, HELLO_LEN};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
+use transfer::wire::{self, HELLO_LEN, Versions};
 use transfer::{Options, Progress, ServeOptions, TransferError, TransferId, put, serve};
 
 /// A file that was at the destination before; the source has another of that name.
@@ -58,7 +58,9 @@ async fn a_damaged_byte_is_found_and_nothing_damaged_is_installed() {
     let length = length(&source).await;
     let mut dice = Dice::new(1);
     for round in 0..50 {
-        let fault = Fault::Flip(dice.below(length - 100));
+        // A hello has bits that mean nothing here.
+        let hello = HELLO_LEN as u64;
+        let fault = Fault::Flip(hello + dice.below(length - 100 - hello));
         let (near, far) = suffer(&source, fault, round % 2 == 0).await;
         for side in [near, far.map(|outcome| outcome.summary)] {
             assert!(side.is_err() || side.unwrap().is_partial(), "{fault:?} was not noticed");
@@ -165,6 +167,8 @@ async fn a_full_disk_ends_the_transfer_with_a_clear_message_on_both_sides() {
     if !mount.output().is_ok_and(|done| done.status.success()) {
         return skip(name, "only root may mount a small file system");
     }
+    // As what stands there may give way, it is tried.
+    fs::create_dir(root.path().join("tree")).unwrap();
     let source = tree(8, 5 << 20);
     let mut large = Dice::new(0).bytes(40 << 20);
     large[0] = 0;
@@ -181,34 +185,68 @@ async fn a_full_disk_ends_the_transfer_with_a_clear_message_on_both_sides() {
     }
 }
 
-#[tokio::test]
-async fn two_versions_tell_each_other_apart() {
-    let mut other = wire::hello();
-    other[8] = 7;
+/// What two sides come to between whom somebody stands who puts this hello in the place of each one's own.
+async fn between_releases(hello: [u8; HELLO_LEN]) -> Both {
+    async fn relay(
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+        hello: &[u8],
+    ) {
+        // Who gives up takes no more.
+        let _ = to.write_all(hello).await;
+        let _ = from.read_exact(&mut [0; HELLO_LEN]).await;
+        let _ = tokio::io::copy(&mut from, &mut to).await;
+        let _ = to.shutdown().await;
+    }
+    let source = tree(2, 3000);
     let root = TempDir::new().unwrap();
-    let (near, mut far) = duplex(1000);
-    let answering = async {
-        far.write_all(&other).await.unwrap();
-        tokio::io::copy(&mut far, &mut tokio::io::sink()).await.unwrap();
-    };
-    let (options, progress) = Default::default();
-    let asking = async {
-        put(near, &[root.path().join("a")], Path::new(""), &options, &progress).await.unwrap_err()
-    };
-    let (error, ()) = tokio::join!(asking, answering);
-    assert!(error.to_string().contains("version 7"), "{error}");
+    let ((near, near_end), (far_end, far)) = (duplex(1000), duplex(1000));
+    let (from_near, to_near) = tokio::io::split(near_end);
+    let (from_far, to_far) = tokio::io::split(far_end);
+    let sources = [source.path().join("tree")];
+    let (both, (), ()) = tokio::join!(
+        put_to(near, far, &sources, root.path(), ""),
+        relay(from_near, to_far, &hello),
+        relay(from_far, to_near, &hello),
+    );
+    both
+}
 
+#[tokio::test]
+async fn a_later_release_that_speaks_this_version_too_is_met() {
+    let Versions { oldest, newest } = Versions::SPOKEN;
+    let later = Versions { oldest, newest: newest + 3 };
+    let (near, far) = between_releases(wire::hello_of(later, u64::MAX)).await;
+    assert_eq!(shared(near.unwrap()), far.unwrap().summary);
+}
+
+#[tokio::test]
+async fn releases_that_have_no_version_in_common_say_so_on_both_sides() {
+    let newest = Versions::SPOKEN.newest;
+    let later = Versions { oldest: newest + 1, newest: newest + 2 };
+    let (near, far) = between_releases(wire::hello_of(later, 0)).await;
+    for error in [near.unwrap_err(), far.unwrap_err()] {
+        let said = error.to_string();
+        let theirs = format!("speaks versions {} to {}", newest + 1, newest + 2);
+        assert!(said.contains(&theirs) && said.contains("install the same release"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_hello_of_old_is_answered_before_it_is_missed() {
     let (mut near, far) = duplex(1000);
-    near.write_all(&other).await.unwrap();
+    // It ends there, and its side says no more before it is answered.
+    near.write_all(b"longhaul\x04\0").await.unwrap();
     let asking = async {
         let mut answer = [0; HELLO_LEN];
         near.read_exact(&mut answer).await.unwrap();
         drop(near);
         answer
     };
+    let root = TempDir::new().unwrap();
     let allowed = ServeOptions::default();
     let (error, answer) = tokio::join!(serve(far, root.path(), &allowed), asking);
-    assert!(error.unwrap_err().to_string().contains("version 7"));
+    assert!(error.unwrap_err().to_string().contains("it speaks version 4"));
     assert_eq!(answer, wire::hello());
 }
 

@@ -6,13 +6,14 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-use common::{get_from, look, put_to};
+use common::{Mounted, get_from, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Attributes, Compare, Message, append_message, data_head, hello};
+use transfer::wire::{Attributes, Compare, Decoder, HELLO_LEN, Item, Message, Piece, RawBytes};
+use transfer::wire::{Standing, Terms, append_message, data_head, hello};
 use transfer::{
-    Kept, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome, Progress, RelPath, ServeOptions,
-    Summary, TransferError, get, serve,
+    Budget, Counts, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome,
+    Progress, RelPath, ServeOptions, Summary, TransferError, get, serve,
 };
 
 fn path(path: &str) -> RelPath {
@@ -56,6 +57,14 @@ const FINISH: Message = Message::Finish {
 
 /// A client that puts hand-made frames.
 async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, TransferError> {
+    put_frames_to(root, frames, &ServeOptions::default()).await
+}
+
+async fn put_frames_to(
+    root: &Path,
+    frames: &[Vec<u8>],
+    allowed: &ServeOptions,
+) -> Result<Outcome, TransferError> {
     let (near, far) = duplex(1000);
     let (mut answers, mut requests) = tokio::io::split(near);
     let sending = async {
@@ -69,9 +78,8 @@ async fn put_frames(root: &Path, frames: &[Vec<u8>]) -> Result<Outcome, Transfer
         let _ = requests.write_all(&bytes).await;
         let _ = requests.shutdown().await;
     };
-    let allowed = ServeOptions::default();
     let listening = async { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await };
-    tokio::join!(serve(far, root, &allowed), sending, listening).0
+    tokio::join!(serve(far, root, allowed), sending, listening).0
 }
 
 #[tokio::test]
@@ -174,6 +182,14 @@ async fn no_client_reads_or_writes_outside_the_served_folder() {
 
 /// A client that asks for `x`, and a server that answers with hand-made frames.
 async fn get_frames(destination: &Path, frames: &[Vec<u8>]) -> Result<Summary, TransferError> {
+    get_frames_by(destination, frames, &Options::default()).await
+}
+
+async fn get_frames_by(
+    destination: &Path,
+    frames: &[Vec<u8>],
+    options: &Options,
+) -> Result<Summary, TransferError> {
     let (near, far) = duplex(1000);
     let answering = async move {
         let (mut requests, mut answers) = tokio::io::split(far);
@@ -181,8 +197,8 @@ async fn get_frames(destination: &Path, frames: &[Vec<u8>]) -> Result<Summary, T
         let _ = answers.write_all(&[hello().to_vec(), frames.concat()].concat()).await;
         let _ = requests.read_to_end(&mut Vec::new()).await;
     };
-    let (options, progress) = <(Options, Progress)>::default();
-    let getting = get(near, Path::new("some/x"), destination, &options, &progress);
+    let progress = Progress::default();
+    let getting = get(near, Path::new("some/x"), destination, options, &progress);
     tokio::join!(getting, answering).0
 }
 
@@ -310,7 +326,7 @@ async fn a_hostile_server_that_never_stops_fills_no_memory() {
     let mut frames = vec![messages(std::iter::repeat_n(note, 3 * NOTES_MAX))];
     // Sizes that nobody has, of which nothing comes.
     frames.push(messages([
-        Message::Totals { files: u64::MAX, bytes: u64::MAX },
+        Message::Totals { files: u64::MAX, bytes: u64::MAX, least: 0 },
         header("x", u64::MAX, 0),
         Message::Abandon,
         FINISH,
@@ -319,6 +335,126 @@ async fn a_hostile_server_that_never_stops_fills_no_memory() {
     assert_eq!(summary.notes.iter().count(), NOTES_MAX);
     assert_eq!(summary.notes.failed(), 3 * NOTES_MAX as u64);
     assert_eq!(look(folder.path()).len(), 1);
+}
+
+/// Names of a directory that are to stay.
+fn names(number: usize, is_last: bool) -> Message {
+    let name = |n: usize| RawBytes(format!("{n:0>250}").into_bytes());
+    let names = (number * 8..number * 8 + 8).map(name).collect();
+    Message::Names { path: path("x"), names, is_last }
+}
+
+#[tokio::test]
+async fn names_without_end_fill_no_memory_and_others_are_still_served() {
+    let root = TempDir::new().unwrap();
+    let budget = Budget::new(1 << 20);
+    let allowed = ServeOptions { budget, ..ServeOptions::default() };
+    let flood = messages((0..2000).map(|number| names(number, false)));
+    let begin = messages([directory("x")]);
+    let error = put_frames_to(root.path(), &[begin.clone(), flood], &allowed).await.unwrap_err();
+    assert!(error.to_string().contains("memory"), "{error}");
+    // What that one had is there for the next again, and for one directory after another.
+    let some = (0..2000).map(|number| names(number, number % 100 == 99));
+    let frames = [begin, messages(some.chain([FINISH]))];
+    put_frames_to(root.path(), &frames, &allowed).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_server_says_to_stay_without_end_is_told_not_to_be_there() {
+    const FILES: u64 = 20_000;
+    let folder = TempDir::new().unwrap();
+    let stays = (0..FILES).map(|n| Message::Stays { path: path(&format!("x/{n}")) });
+    let frames = [messages([directory("x")]), messages(stays.chain([FINISH]))];
+    let manifest = Manifest::default();
+    let options = Options { manifest: Some(manifest.clone()), ..Options::default() };
+    let summary = get_frames_by(folder.path(), &frames, &options).await.unwrap();
+    assert_eq!(summary.notes.failed(), FILES);
+    assert_eq!(summary.notes.iter().count(), NOTES_MAX);
+    manifest.write(&folder.path().join("list")).unwrap();
+    assert_eq!(fs::read(folder.path().join("list")).unwrap(), b"");
+}
+
+#[tokio::test]
+async fn what_a_receiver_says_without_end_does_not_stop_the_sender() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("x"), vec![7; 3 << 20]).unwrap();
+    let (near, far) = duplex(100_000);
+    let (mut answers, mut requests) = tokio::io::split(near);
+    let flood = async {
+        let mut bytes = hello().to_vec();
+        let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+        append_message(&Message::Get { source: RawBytes(b"x".to_vec()), terms }, &mut bytes);
+        for round in 0..500_u32 {
+            let some =
+                |n: u32| *blake3::hash(&[round, n].map(u32::to_le_bytes).concat()).as_bytes();
+            let tags = (0..512).map(|n| *some(n).first_chunk().unwrap()).collect();
+            let stands = |n| Standing { key: *some(n).first_chunk().unwrap(), rest: n };
+            let piece = |n| Piece { length: n, hash: *some(n).first_chunk().unwrap() };
+            let path = path(if round % 2 == 0 { "x" } else { "unasked" });
+            let (average, is_last) = (u32::MAX, round % 7 == 0);
+            let pieces = (0..100).map(piece).collect();
+            for message in [
+                Message::Has { tags },
+                Message::Stands { standing: (0..512).map(stands).collect() },
+                Message::Pieces { path, average, pieces, is_last },
+            ] {
+                append_message(&message, &mut bytes);
+            }
+        }
+        append_message(&Message::Told, &mut bytes);
+        requests.write_all(&bytes).await.unwrap();
+        requests
+    };
+    // The file comes all the same, to its last byte.
+    let listening = async {
+        let (mut decoder, mut block, mut came) = (Decoder::default(), vec![0; 64 << 10], 0);
+        answers.read_exact(&mut [0; HELLO_LEN]).await.unwrap();
+        loop {
+            let read = answers.read(&mut block).await.unwrap();
+            let mut input = &block[..read];
+            while let Some(item) = decoder.next(&mut input).unwrap() {
+                match item {
+                    Item::Data(data) => came += data.len(),
+                    Item::Message(Message::Finish { .. }) => return came,
+                    _ => {}
+                }
+            }
+            assert!(read > 0, "it ends after {came} bytes");
+        }
+    };
+    let asking = async {
+        let (mut requests, came) = tokio::join!(flood, listening);
+        let mut done = Vec::new();
+        let (counts, occupancy) = <(Counts, Occupancy)>::default();
+        append_message(&Message::Done { counts, occupancy }, &mut done);
+        requests.write_all(&done).await.unwrap();
+        requests.shutdown().await.unwrap();
+        came
+    };
+    let allowed = ServeOptions::default();
+    let (served, came) = tokio::join!(serve(far, root.path(), &allowed), asking);
+    assert_eq!(came, 3 << 20);
+    assert!(!served.unwrap().summary.is_partial());
+}
+
+#[tokio::test]
+async fn what_can_never_find_room_is_not_begun() {
+    let name = "what_can_never_find_room_is_not_begun";
+    let Some(disk) = Mounted::memory(1 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let root = disk.disk();
+    let totals = |least| Message::Totals { files: 1, bytes: 9 << 20, least };
+    let too_much = messages([totals(9 << 20), directory("x"), FINISH]);
+    let error = put_frames(&root, std::slice::from_ref(&too_much)).await.unwrap_err().to_string();
+    for words in ["No space left for all of it", "9.00 MiB are still to come", "free space there"] {
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(!root.join("x").exists());
+    // Apparent sizes tell nothing, and what stands there may give way.
+    let little = messages([totals(100 << 10), directory("x"), FINISH]);
+    put_frames(&root, &[little]).await.unwrap();
+    put_frames(&root, &[too_much]).await.unwrap();
 }
 
 #[tokio::test]

@@ -8,13 +8,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
-use std::process::Command;
 
-use common::{get_from, look, put_to, skip};
+use common::{Folding, get_from, look, put_to, skip};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::process::geteuid;
 use tempfile::TempDir;
-use tokio::io::duplex;
+use tokio::io::{DuplexStream, duplex};
 use transfer::wire::{Compare, Terms};
 use transfer::{
     NoteKind, Options, Progress, ServeOptions, Summary, get, get_stream, put, put_stream, serve,
@@ -163,40 +162,13 @@ async fn extended_attributes_and_owners_come_along() {
     }
 }
 
-/// A file system that does not tell capitals from small letters.
-struct Folding(TempDir);
-
-impl Folding {
-    fn new() -> Option<Self> {
-        let folder = TempDir::new().unwrap();
-        let image = folder.path().join("image");
-        fs::File::create(&image).unwrap().set_len(20 << 20).unwrap();
-        fs::create_dir(folder.path().join("disk")).unwrap();
-        let run = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
-        let made = run(Command::new("mkfs.ext4").args(["-q", "-O", "casefold"]).arg(&image));
-        let disk = folder.path().join("disk");
-        let folding = Self(folder);
-        if !(made && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk))) {
-            return None;
-        }
-        fs::create_dir(disk.join("root")).unwrap();
-        run(Command::new("chattr").arg("+F").arg(disk.join("root"))).then_some(folding)
-    }
-}
-
-impl Drop for Folding {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path().join("disk")).output();
-    }
-}
-
 #[tokio::test]
 async fn names_that_differ_in_case_alone_do_not_swallow_each_other() {
     let name = "names_that_differ_in_case_alone_do_not_swallow_each_other";
-    let Some(folding) = Folding::new() else {
+    let Some(folding) = Folding::exact() else {
         return skip(name, "no file system that ignores case can be mounted");
     };
-    let root = folding.0.path().join("disk/root");
+    let root = folding.root();
     let source = TempDir::new().unwrap();
     let tree = source.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -223,7 +195,7 @@ async fn what_stands_under_a_name_in_other_letters_is_not_removed() {
     let Some(folding) = Folding::new() else {
         return skip(name, "no file system that ignores case can be mounted");
     };
-    let root = folding.0.path().join("disk/root");
+    let root = folding.root();
     let source = TempDir::new().unwrap();
     let tree = source.path().join("tree");
     fs::create_dir_all(tree.join("Docs")).unwrap();
@@ -254,9 +226,9 @@ async fn from_pipe(bytes: Vec<u8>, root: &Path, remote: &str) -> Result<Summary,
         std::thread::sleep(std::time::Duration::from_millis(300));
         let _ = writer.write_all(second);
     });
-    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (allowed, options, progress) = <(ServeOptions, Options, Progress)>::default();
     let (near, far) = duplex(10_000);
-    let putting = put_stream(near, OwnedFd::from(reader), Path::new(remote), &progress);
+    let putting = put_stream(near, OwnedFd::from(reader), Path::new(remote), &options, &progress);
     let (near, _) = tokio::join!(putting, serve(far, root, &allowed));
     writing.join().unwrap();
     near.map_err(|error| error.to_string())
@@ -277,9 +249,9 @@ async fn a_pipe_becomes_a_file_and_a_file_goes_into_a_pipe() {
             reader.read_to_end(&mut came).unwrap();
             came
         });
-        let (allowed, progress) = <(ServeOptions, Progress)>::default();
+        let (allowed, options, progress) = <(ServeOptions, Options, Progress)>::default();
         let (near, far) = duplex(10_000);
-        let getting = get_stream(near, Path::new(name), OwnedFd::from(writer), &progress);
+        let getting = get_stream(near, Path::new(name), OwnedFd::from(writer), &options, &progress);
         let (near, far) = tokio::join!(getting, serve(far, root.path(), &allowed));
         assert_eq!(near.unwrap().counts.bytes, size);
         assert_eq!(far.unwrap().summary.counts.bytes, size);
@@ -292,13 +264,55 @@ async fn a_pipe_becomes_a_file_and_a_file_goes_into_a_pipe() {
 }
 
 #[tokio::test]
+async fn text_is_packed_on_its_way_from_a_pipe_and_into_one() {
+    let [root, ..] = folders();
+    let text: Vec<u8> =
+        (0..1_000_000_u32).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+    let terms = Terms { packs: true, ..Terms::default() };
+    let options = Options { terms, ..Options::default() };
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let passing = |mut one: DuplexStream, mut other: DuplexStream| {
+        tokio::spawn(
+            async move { tokio::io::copy_bidirectional(&mut one, &mut other).await.unwrap() },
+        )
+    };
+
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let bytes = text.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&bytes));
+    let ((near, near_end), (far_end, far)) = (duplex(1000), duplex(1000));
+    let counting = passing(near_end, far_end);
+    let putting = put_stream(near, reader.into(), Path::new("text"), &options, &progress);
+    let (near, _) = tokio::join!(putting, serve(far, root.path(), &allowed));
+    assert_eq!(near.unwrap().counts.bytes, text.len() as u64);
+    writing.join().unwrap().unwrap();
+    assert!(fs::read(root.path().join("text")).unwrap() == text);
+    let (sent, _) = counting.await.unwrap();
+    assert!(sent < text.len() as u64 / 10 * 9, "{sent} of {}", text.len());
+
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut came = Vec::new();
+        reader.read_to_end(&mut came).map(|_| came)
+    });
+    let ((near, near_end), (far_end, far)) = (duplex(1000), duplex(1000));
+    let counting = passing(near_end, far_end);
+    let getting = get_stream(near, Path::new("text"), writer.into(), &options, &progress);
+    let (near, _) = tokio::join!(getting, serve(far, root.path(), &allowed));
+    assert_eq!(near.unwrap().counts.bytes, text.len() as u64);
+    assert!(reading.join().unwrap().unwrap() == text);
+    let (_, sent) = counting.await.unwrap();
+    assert!(sent < text.len() as u64 / 10 * 9, "{sent} of {}", text.len());
+}
+
+#[tokio::test]
 async fn a_tree_does_not_go_into_a_pipe() {
     let [root, ..] = folders();
     fs::create_dir(root.path().join("folder")).unwrap();
     let (_reader, writer) = std::io::pipe().unwrap();
-    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (allowed, options, progress) = <(ServeOptions, Options, Progress)>::default();
     let (near, far) = duplex(10_000);
-    let getting = get_stream(near, Path::new("folder"), OwnedFd::from(writer), &progress);
+    let getting = get_stream(near, Path::new("folder"), OwnedFd::from(writer), &options, &progress);
     let (near, far) = tokio::join!(getting, serve(far, root.path(), &allowed));
     assert!(near.unwrap_err().to_string().contains("single file"));
     far.unwrap_err();

@@ -284,13 +284,68 @@ async fn names_of_one_file_that_are_so_there_too_are_no_difference() {
 #[tokio::test]
 async fn after_any_failure_nothing_is_removed() {
     let (_folder, here, there) = folders();
-    fs::write(here.join("stuck"), "a file").unwrap();
-    fs::create_dir_all(there.join("stuck/full")).unwrap();
+    for name in ["stuck", "turned"] {
+        fs::write(here.join(name), "a file").unwrap();
+        fs::create_dir_all(there.join(name).join("full")).unwrap();
+    }
+    fs::write(there.join("stuck/full/x.tmp"), "protected").unwrap();
+    fs::write(there.join("turned/full/file"), "old").unwrap();
     fs::write(there.join("extra"), "stays").unwrap();
-    let (summary, ..) = sync(&here, &there, removing(), true).await;
-    assert_eq!((summary.notes.failed(), summary.counts.removed), (1, 0));
-    assert!(there.join("extra").exists());
+    let terms = Terms { patterns: vec!["*.tmp".into()], ..removing() };
+    let (summary, ..) = sync(&here, &there, terms.clone(), true).await;
+    assert_eq!((summary.notes.failed(), summary.counts.removed), (1, 0), "{summary:?}");
+    assert!(there.join("extra").exists() && there.join("stuck/full/x.tmp").exists());
     assert!(summary.notes.iter().any(|note| note.to_string().contains("stays")));
+    // What made room is still there, and told of.
+    assert_eq!(fs::read(there.join("turned")).unwrap(), b"a file");
+    let names = fs::read_dir(&there).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+    let aside = names.iter().find(|name| name.starts_with("turned.longhaul-")).unwrap();
+    assert_eq!(fs::read(there.join(aside).join("full/file")).unwrap(), b"old");
+    assert!(summary.notes.iter().any(|note| note.to_string().contains(aside)), "{summary:?}");
+    fs::remove_dir_all(there.join("stuck")).unwrap();
+    let (summary, ..) = sync(&here, &there, terms, true).await;
+    assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 4), "{summary:?}");
+    assert_eq!(below(&here), below(&there));
+}
+
+#[tokio::test]
+async fn what_has_become_something_else_takes_its_place() {
+    for is_put in [true, false] {
+        let (folder, here, there) = folders();
+        let outside = folder.path().join("outside");
+        for name in ["to-file", "to-link", "to-name"] {
+            fs::create_dir_all(there.join(name).join("deep")).unwrap();
+            fs::write(there.join(name).join("deep/file"), "old").unwrap();
+        }
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "theirs").unwrap();
+        fs::write(there.join("from-file"), "old").unwrap();
+        symlink(&outside, there.join("from-link")).unwrap();
+        fs::write(here.join("to-file"), "new").unwrap();
+        fs::hard_link(here.join("to-file"), here.join("to-name")).unwrap();
+        symlink("nowhere", here.join("to-link")).unwrap();
+        for name in ["from-file", "from-link"] {
+            fs::create_dir_all(here.join(name).join("deep")).unwrap();
+            fs::write(here.join(name).join("deep/file"), "new").unwrap();
+        }
+        let rehearsal = Terms { rehearses: true, ..removing() };
+        let before = look(&there);
+        sync(&here, &there, rehearsal, is_put).await;
+        assert_eq!(look(&there), before);
+        // Without being asked to remove, nothing makes room.
+        let (kept, ..) = sync(&here, &there, terms(), is_put).await;
+        assert_eq!((kept.notes.failed(), kept.counts.removed), (5, 0), "{kept:?}");
+        assert_eq!(fs::read(there.join("to-file/deep/file")).unwrap(), b"old");
+        assert_eq!(fs::read(there.join("from-file")).unwrap(), b"old");
+
+        let (summary, ..) = sync(&here, &there, removing(), is_put).await;
+        assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 9), "{summary:?}");
+        assert_eq!(below(&here), below(&there));
+        assert_eq!(fs::read(outside.join("file")).unwrap(), b"theirs");
+        let (again, ..) = sync(&here, &there, removing(), is_put).await;
+        assert_eq!((again.notes.iter().count(), again.counts.removed), (0, 0));
+    }
 }
 
 #[tokio::test]

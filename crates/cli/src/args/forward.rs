@@ -50,12 +50,14 @@ pub struct Destination {
 impl FromStr for Destination {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse()? {
-            Location::Remote(Remote { server, path }) if crate::forward::place(&path).is_some() => {
-                Ok(Self { server, target: path })
-            }
-            _ => Err("write lh://HOST[:PORT]/TARGET:PORT, as in lh://far/127.0.0.1:80".into()),
-        }
+        let found = match text.parse()? {
+            Location::Remote(Remote { server, path }) => Some(server).zip(path.into_string().ok()),
+            _ => None,
+        };
+        let found = found.filter(|(_, target)| crate::forward::place(target).is_some());
+        found
+            .map(|(server, target)| Self { server, target })
+            .ok_or("write lh://HOST[:PORT]/TARGET:PORT, as in lh://far/127.0.0.1:80".into())
     }
 }
 

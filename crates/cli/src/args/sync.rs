@@ -18,7 +18,7 @@ pub struct Sync {
     /// What is to be had: a file or directory, written as for `cp`
     #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub source: Location,
-    /// What is to be the same; one of both is on another host
+    /// What is to be the same; one of both is on another host, or both are, one of them behind ssh
     #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub destination: Location,
     /// Remove what DST has and SRC has not, when all else has succeeded; what patterns leave out stays
@@ -48,5 +48,5 @@ Exit codes:
   0    done and verified; nothing differs
   1    failed, or --verify-only found a difference
   2    wrong usage
-  3    some files failed, the others are done and verified
+  3    some files failed, or their turn did not come; the others are done and verified
   130  ended by Ctrl-C (143: by SIGTERM, 129: by SIGHUP); the same command goes on";

@@ -1,7 +1,9 @@
-//! Copies between two far sides, which do not pass here: `longhaul cp` is started on one of them, over ssh,
-//! and copies to the other, or from it.
+//! Copies between two far sides, which do not pass here: `longhaul cp` or `sync` is started on one of them, over
+//! ssh, and copies to the other, or from it.
 
+use std::cell::RefCell;
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Id};
@@ -13,7 +15,7 @@ use transfer::{Progress, printable};
 
 use super::usage;
 use crate::address::{Location, Login, OverSsh, Remote};
-use crate::args::Cp;
+use crate::args::{Output, Way};
 use crate::progress::{self, Meter};
 use crate::signals::{self, Signals};
 use crate::summary::Figures;
@@ -35,8 +37,11 @@ pub fn elsewhere(
     destination: &Location,
 ) -> Result<Option<(Login, Vec<String>)>, String> {
     let here = |login: &Login, location: &Location| match location {
-        Location::Ssh(OverSsh { login: other, path }) if other == login => local(path),
-        other => other.to_string(),
+        Location::Ssh(OverSsh { login: other, path }) if other == login => path.to_str().map(local),
+        Location::Ssh(OverSsh { path, .. }) | Location::Remote(Remote { path, .. }) => {
+            path.to_str().map(|_| location.to_string())
+        }
+        other => Some(other.to_string()),
     };
     let Some(to) = host(destination) else { return Ok(None) };
     let Some(from) = sources.iter().map(host).collect::<Option<Vec<_>>>() else { return Ok(None) };
@@ -53,7 +58,12 @@ pub fn elsewhere(
     if from[0] == to {
         return Err(format!("both sides are on {to}: copy there with its own cp, over ssh"));
     }
-    Ok(Some((login.clone(), hosts.map(|location| here(&login, location)).collect())))
+    let words = hosts.map(|location| {
+        let is_odd = || format!("between two far sides names are UTF-8, and {location} is not");
+        here(&login, location).ok_or_else(is_odd)
+    });
+    let words = words.collect::<Result<_, _>>()?;
+    Ok(Some((login, words)))
 }
 
 /// Which far host something is on.
@@ -73,25 +83,26 @@ fn local(path: &str) -> String {
     }
 }
 
-/// Has the copy made there, with the given options, and shows how it goes.
+/// Has the copy made there, by the same command with the given options, and shows how it goes; one that is
+/// only to say what it would do `speaks` for itself.
 pub fn run(
-    options: &Cp,
+    way: &Way,
     given: &ArgMatches,
     login: &Login,
     locations: Vec<String>,
+    speaks: bool,
 ) -> anyhow::Result<ExitCode> {
-    let way = &options.way;
-    let given = given.subcommand_matches("cp").context("only cp goes between hosts")?;
+    let (name, given) = given.subcommand().context("no command is given")?;
     if let Some(option) = OF_FILES.iter().find(|id| hosts::is_given(given, &Id::from(**id))) {
         let option = option.replace("path", "key");
-        usage("cp", &format!("--{option} names a file here, and the copy is made on {}", login.0));
+        usage(name, &format!("--{option} names a file here, and the copy is made on {}", login.0));
     }
     if way.ssh.bootstrap {
-        usage("cp", "--bootstrap does not go between two far sides: copy something there first");
+        usage(name, "--bootstrap does not go between two far sides: copy something there first");
     }
-    let mut words = vec!["cp".to_owned(), "--until-eof".to_owned()];
-    words.extend(again(given));
-    if !way.output.json {
+    let mut words = vec![name.to_owned(), "--until-eof".to_owned()];
+    words.extend(again(name, given));
+    if !way.output.json && !speaks {
         words.push("--json".to_owned());
     }
     words.push("--".to_owned());
@@ -106,7 +117,7 @@ pub fn run(
         let (stdin, stdout) = pipes.context("ssh has no pipes")?;
         let mut heard = Heard::default();
         let signal = tokio::select! {
-            () = follow(options, stdout, &mut heard) => None,
+            () = follow(way.output, stdout, &mut heard) => None,
             signal = signals.next() => Some(signal),
         };
         // The copy there ends with its standard input.
@@ -162,9 +173,9 @@ async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
 }
 
 /// Shows what the copy there says, to its end.
-async fn follow(options: &Cp, stdout: ChildStdout, heard: &mut Heard) {
-    let output = options.way.output;
+async fn follow(output: Output, stdout: ChildStdout, heard: &mut Heard) {
     let (progress, mut stdout) = (Progress::new(), BufReader::new(stdout));
+    let figures = RefCell::new(Figures::default());
     let reading = async {
         while let Some(line) = line(&mut stdout).await {
             // A login may have words of its own.
@@ -177,16 +188,19 @@ async fn follow(options: &Cp, stdout: ChildStdout, heard: &mut Heard) {
             heard.hear(&event);
             match output.json {
                 true => say!("{line}"),
-                false => show(&event, &progress, output.quiet),
+                false => {
+                    show(&event, &progress, output.quiet);
+                    figures.replace_with(|before| told(&event).unwrap_or_else(|| before.clone()));
+                }
             }
         }
     };
     // Only what is asked for as JSON is to be seen as such.
-    let shown = crate::args::Output { json: false, quiet: output.quiet || output.json, ..output };
+    let shown = Output { json: false, quiet: output.quiet || output.json, ..output };
     let meter = Meter::of_one(progress.clone());
     tokio::select! {
         () = reading => {}
-        never = progress::show(shown, &meter, Figures::default) => never,
+        never = progress::show(shown, &meter, || figures.borrow().clone()) => never,
     }
 }
 
@@ -199,24 +213,53 @@ fn show(event: &Value, progress: &Progress, quiet: bool) {
     if let (Some(files), Some(bytes)) = (number("files_total"), number("bytes_total")) {
         progress.set_totals(files, bytes);
     }
-    if let (Some(text), false) = (event["summary"].as_str(), quiet) {
+    if let Some(path) = event["current"].as_str() {
+        progress.set_current(printable(path).as_bytes(), number("current_total"));
+        progress.set_current_bytes(number("current_bytes").unwrap_or_default());
+    }
+    if quiet {
+        return;
+    }
+    if let (Some(carrier), true) = (event["transport"].as_str(), event["event"] == "start") {
+        tell!("longhaul: the copy goes over {}", printable(carrier));
+    }
+    if let Some(text) = event["summary"].as_str() {
         tell!("{}", printable(text));
     }
 }
 
+/// The figures of which the copy there tells, if this is about them.
+fn told(event: &Value) -> Option<Figures> {
+    if event["event"] != "progress" {
+        return None;
+    }
+    let rtt = event["rtt_ms"].as_f64().map(|rtt| Duration::try_from_secs_f64(rtt / 1e3));
+    Some(Figures {
+        carrier: ["udp", "tcp", "ssh"].into_iter().find(|name| event["transport"] == **name),
+        streams: event["streams"].as_u64().map(|streams| streams as usize),
+        rtt: rtt.and_then(Result::ok),
+        loss: event["loss"].as_f64(),
+        said: event["limited_by"]["words"].as_str().map(printable),
+        ..Figures::default()
+    })
+}
+
 /// The options of this command once more, but for those of this host and the locations.
-fn again(given: &ArgMatches) -> Vec<String> {
-    hosts::options_of("cp", given, |_, option| !OF_THIS_HOST.contains(&option.get_id().as_str()))
+fn again(name: &str, given: &ArgMatches) -> Vec<String> {
+    hosts::options_of(name, given, |_, option| !OF_THIS_HOST.contains(&option.get_id().as_str()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
     use clap::CommandFactory;
 
     use super::*;
     use crate::args::Cli;
 
-    fn told(locations: &[&str]) -> Option<(String, Vec<String>)> {
+    fn asked(locations: &[&str]) -> Option<(String, Vec<String>)> {
         let locations: Vec<Location> = locations.iter().map(|text| text.parse().unwrap()).collect();
         let (destination, sources) = locations.split_last().unwrap();
         elsewhere(sources, destination).unwrap().map(|(login, words)| (login.0, words))
@@ -227,19 +270,23 @@ mod tests {
         let expect = |host: &str, words: &[&str]| {
             Some((host.to_owned(), words.iter().map(|word| (*word).to_owned()).collect()))
         };
-        assert_eq!(told(&["a:x", "me@b:y/"]), expect("a", &["./x", "me@b:y/"]));
-        assert_eq!(told(&["a:x:1", "a:-n", "b:"]), expect("a", &["./x:1", "./-n", "b:."]));
-        assert_eq!(told(&["a:/x", "lh://b:80/y"]), expect("a", &["/x", "lh://b:80/y"]));
-        assert_eq!(told(&["lh://a/x", "b:y"]), expect("b", &["lh://a/x", "./y"]));
+        assert_eq!(asked(&["a:x", "me@b:y/"]), expect("a", &["./x", "me@b:y/"]));
+        assert_eq!(asked(&["a:x:1", "a:-n", "b:"]), expect("a", &["./x:1", "./-n", "b:."]));
+        assert_eq!(asked(&["a:/x", "lh://b:80/y"]), expect("a", &["/x", "lh://b:80/y"]));
+        assert_eq!(asked(&["lh://a/x", "b:y"]), expect("b", &["lh://a/x", "./y"]));
         for here in
             [&["a:x", "."][..], &["x", "b:y"], &["lh://a/x", "lh://b/y"], &["x", "a:x", "b:"]]
         {
-            assert_eq!(told(here), None, "{here:?}");
+            assert_eq!(asked(here), None, "{here:?}");
         }
     }
 
     #[test]
     fn what_no_single_host_can_do_is_refused() {
+        let odd = OsString::from_vec(b"a:\xff".to_vec());
+        let odd = Location::read(odd).unwrap();
+        let said = elsewhere(&[odd], &"b:".parse().unwrap()).unwrap_err();
+        assert!(said.contains("UTF-8"), "{said}");
         for (words, expected) in [
             (&["a:x", "a:y"][..], "both sides are on a"),
             (&["a:x", "b:y", "c:"], "sources on a and on b"),
@@ -266,11 +313,28 @@ mod tests {
     }
 
     #[test]
+    fn the_bar_shows_what_the_other_host_tells() {
+        let event = serde_json::json!({
+            "event": "progress", "bytes": 10, "files": 1, "current": "a\u{1b}b", "current_bytes": 4,
+            "transport": "tcp", "streams": 3, "rtt_ms": 12.5, "loss": 0.25,
+            "limited_by": { "what": "loss", "words": "lo\u{1b}ss" },
+        });
+        let figures = told(&event).unwrap();
+        assert_eq!((figures.carrier, figures.streams), (Some("tcp"), Some(3)));
+        assert_eq!((figures.rtt, figures.loss), (Some(Duration::from_micros(12_500)), Some(0.25)));
+        assert!(figures.said.is_some_and(|words| !words.contains('\u{1b}')));
+        let progress = Progress::new();
+        show(&event, &progress, true);
+        assert_eq!((progress.sample().bytes, progress.sample().current_bytes), (10, 4));
+        assert!(told(&serde_json::json!({ "event": "done" })).is_none());
+    }
+
+    #[test]
     fn options_go_along_but_for_those_of_this_host() {
         let words = ["longhaul", "cp", "-e", "ssh -A", "--exclude", "*.o", "--exclude", "a b"];
         let words = [&words[..], &["--no-compress", "--rate-limit=9mbit", "--json", "a:x", "b:y"]];
         let given = Cli::command().get_matches_from(words.concat());
-        let mut again = again(given.subcommand_matches("cp").unwrap());
+        let mut again = again("cp", given.subcommand_matches("cp").unwrap());
         again.sort();
         let expected =
             ["--exclude=*.o", "--exclude=a b", "--json", "--no-compress", "--rate-limit=9mbit"];

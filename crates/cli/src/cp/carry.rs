@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::{Kept, Summary, TransferError};
 
-use super::link::{self, Doubt, Link, Peer};
+use super::change::{self, Doubt};
+use super::link::{self, Link, Peer};
 use super::paced::Paced;
 use super::plan::{Far, Request};
 use super::{Job, show};
@@ -74,6 +75,7 @@ async fn wait_for_its_time(job: &Job, done: &mut Done) {
         return;
     };
     show::tell(job, &format!("waiting for {schedule}"));
+    job.has_started.set(false);
     let begin = net::clock::now();
     schedule.opened().await;
     done.paused += net::clock::now().since(begin);
@@ -133,20 +135,27 @@ async fn connect_and_move(
             transport: job.options.transport,
             accept_new: job.options.accept_new,
         }),
-        Far::Ssh(login) => Peer::Ssh(Box::new(Session::start(login, &job.options.ssh).await?)),
+        Far::Ssh(login) => Peer::Ssh(Box::new(match done.sittings {
+            0 => Session::start(login, &job.options.ssh).await?,
+            _ => change::login_again(job, login).await?,
+        })),
     });
     let mut doubt = Doubt::default();
-    let mut link = link::connect(job, peer, endpoint, doubt).await?;
+    let mut link = match done.sittings {
+        0 => link::connect(job, peer, endpoint, doubt).await?,
+        // At the next opening of a schedule, nobody may be there to begin again.
+        _ => change::again(job, peer, endpoint, doubt).await?,
+    };
     let (mut furthest, mut in_vain) = (0, 0);
     loop {
-        let beside = link.beside();
+        let beside = link.beside(peer);
         let lost = tokio::select! {
             moved = rest(job, done, &mut link, peer) => match moved {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             },
-            better = link::better(job, beside, endpoint, &mut doubt) => {
-                show::tell(job, "UDP passes now: going on over it");
+            better = change::better(job, beside, endpoint, &mut doubt) => {
+                show::tell(job, &format!("{} passes now: going on over it", better.words()));
                 link = better;
                 done.sittings += 1;
                 continue;
@@ -164,10 +173,12 @@ async fn connect_and_move(
         }
         show::tell(job, &format!("{}; looking for a way to go on", crate::sentence(&lost)));
         doubt.lost(&link);
-        link = match link::again(job, peer, endpoint, doubt).await {
+        link = match change::again(job, peer, endpoint, doubt).await {
             Ok(link) => link,
             // Why it was lost says more than that nobody answers any more.
-            Err(error) if link::is_silence(&error) || link::is_absence(&error) => return Err(lost),
+            Err(error) if change::is_silence(&error) || link::is_absence(&error) => {
+                return Err(lost);
+            }
             Err(error) => return Err(error.context(crate::sentence(&lost))),
         };
         done.sittings += 1;
@@ -211,7 +222,7 @@ async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyho
 fn is_cut(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(TransferError::Connection(_) | TransferError::Cut))
         || matches!(error.downcast_ref(), Some(NetError::Lost { .. }))
-        || link::is_silence(error)
+        || change::is_silence(error)
 }
 
 /// One request over the link.
@@ -226,10 +237,10 @@ async fn over(
     let rate = job.options.sending.rate_limit;
     let (summary, figures) = match link {
         Link::Udp(connection) => {
-            let figures = || Figures::of_udp(&connection.stats(), rate).known(sends);
+            let figures = || Figures::of_udp(&connection.stats(), rate).known(sends).asking(rate);
             let summary = tokio::select! {
                 moved = request(job, index, connection.open().await?, figures) => moved?,
-                () = link::starved(job, connection) => {
+                () = change::starved(job, connection) => {
                     let reason = "UDP passes, but no data over it";
                     let error = std::io::Error::new(std::io::ErrorKind::TimedOut, reason);
                     return Err(TransferError::from(error).into());
@@ -248,14 +259,14 @@ async fn over(
                 None => link::stripe(job, *address, credentials).await?,
             };
             let watch = stream.watch();
-            let figures = || {
-                watch
-                    .stats()
-                    .map_or_else(Figures::default, |stats| Figures::of_tcp(&stats).known(sends))
-            };
             let mut paced = Paced::new(&mut stream, rate);
+            let waits = paced.waits();
+            let figures = || {
+                let figures =
+                    watch.stats().map_or_else(Figures::default, |it| Figures::of_tcp(&it));
+                waits.add_to(figures).known(sends).asking(rate)
+            };
             let summary = request(job, index, &mut paced, figures).await?;
-            let held = paced.held_by();
             let stats = stream.stats();
             let paths = Paths::unless(job.options.memory.no_remember);
             match (paths, stats.system) {
@@ -265,7 +276,7 @@ async fn over(
                 (Some(paths), Some(system)) => paths.learn_system(address.ip(), system),
                 _ => {}
             }
-            let figures = Figures::of_tcp(&stats).held_by(held).known(sends);
+            let figures = waits.add_to(Figures::of_tcp(&stats)).known(sends).asking(rate);
             let _ = tokio::time::timeout(FAREWELL, stream.close()).await;
             (summary, figures)
         }
@@ -274,9 +285,15 @@ async fn over(
                 unreachable!("ssh is the way of its own far side")
             };
             let mut channel = session.channel().await;
+            channel.reset().await.context("ssh has ended")?;
             let mut paced = Paced::new(channel.stream(), rate);
-            let summary = request(job, index, &mut paced, Figures::default).await?;
-            let figures = Figures::default().held_by(paced.held_by());
+            let waits = paced.waits();
+            let figures = || {
+                let figures = Figures { carrier: Some(name), ..Figures::default() };
+                waits.add_to(figures).known(sends).asking(rate)
+            };
+            let summary = request(job, index, &mut paced, figures).await?;
+            let figures = figures();
             paced.into_inner().finish().await.context("ssh has ended")?;
             (summary, figures)
         }
@@ -309,11 +326,11 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
             }
             Request::FromInput { destination } => {
                 let input = std::io::stdin().as_fd().try_clone_to_owned()?;
-                transfer::put_stream(stream, input, destination, progress).await
+                transfer::put_stream(stream, input, destination, &options, progress).await
             }
             Request::ToOutput { source } => {
                 let output = std::io::stdout().as_fd().try_clone_to_owned()?;
-                transfer::get_stream(stream, source, output, progress).await
+                transfer::get_stream(stream, source, output, &options, progress).await
             }
         }
     };

@@ -1,5 +1,6 @@
 //! The ways to the far side, and the choice between them.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,12 +8,10 @@ use anyhow::Context;
 use net::tcp::{self, StripedStream};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transfer::Sample;
 
+use super::change::{Beside, Doubt, PATIENCE};
 use super::plan::Request;
 use super::{Job, show};
-use crate::address::NotFound;
 use crate::args::Transport;
 use crate::keys::{Introduction, Meeting};
 use crate::paths::Paths;
@@ -23,19 +22,8 @@ use crate::ssh::Session;
 /// know, and most do not know a port that was made a moment ago.
 const BESIDE_SSH: Duration = Duration::from_secs(4);
 
-/// Without a sign of life for so long, UDP counts as blocked.
-const SILENCE: Duration = Duration::from_secs(8);
-
-/// Before UDP is tried again while TCP carries the data; twice as long each time.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
-const LAST_LOOK: Duration = Duration::from_secs(120);
-/// For so long nobody needs to answer in the middle of a copy.
-const PATIENCE: Duration = Duration::from_secs(600);
-const PAUSE: Duration = Duration::from_secs(1);
-/// Packets lost for nothing that are more than bad luck.
-const STARVING: u64 = 8;
-/// Bytes each way that show that data passes.
-const PROOF: usize = 64 << 10;
+/// Without a sign of life for so long, UDP counts as blocked where there is another way to go.
+pub const SILENCE: Duration = Duration::from_secs(8);
 
 /// Who is on the far side, and how both prove themselves.
 pub enum Peer {
@@ -66,11 +54,14 @@ impl Link {
         }
     }
 
-    /// Where UDP may come to pass, while TCP does.
-    pub fn beside(&self) -> Option<(SocketAddr, Credentials)> {
-        match self {
-            Self::Tcp { address, credentials, .. } => Some((*address, credentials.clone())),
-            Self::Udp(_) | Self::Ssh => None,
+    /// What may come to be better.
+    pub fn beside<'a>(&self, peer: &'a Peer) -> Beside<'a> {
+        match (self, peer) {
+            (Self::Tcp { address, credentials, .. }, _) => {
+                Beside::Tcp(*address, credentials.clone())
+            }
+            (Self::Ssh, Peer::Ssh(session)) => Beside::Ssh(session),
+            _ => Beside::Nothing,
         }
     }
 
@@ -134,40 +125,77 @@ async fn beside_ssh(
     endpoint: &mut Option<UdpEndpoint>,
     doubt: Doubt,
 ) -> anyhow::Result<Link> {
+    let link = if job.options.transport == Transport::Ssh {
+        Link::Ssh
+    } else {
+        match open_way(job, session, endpoint, doubt).await {
+            Ok((_, link)) => link,
+            Err(closed) if !doubt.of_ssh && may_ride_ssh(job) => {
+                let why = closed.why;
+                show::tell(
+                    job,
+                    &format!("nothing passes beside ssh ({why}), so ssh carries the data"),
+                );
+                Link::Ssh
+            }
+            Err(closed) => return Err(closed.into()),
+        }
+    };
+    show::started(job, &session.login.0, &link, link.words());
+    Ok(link)
+}
+
+/// Whether ssh itself can do what is asked for.
+pub fn may_ride_ssh(job: &Job) -> bool {
+    job.options.transport == Transport::Ssh || is_free(job)
+}
+
+/// Nothing passes beside ssh.
+#[derive(Debug)]
+pub struct Closed {
+    why: String,
+    /// What to do about it, where ssh may not carry the data.
+    advice: String,
+    /// There is a port, which may be heard of later.
+    pub may_open: bool,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing passes beside ssh ({}){}", self.why, self.advice)
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Connects to the first address of a session that lets it.
+pub async fn open_way(
+    job: &Job,
+    session: &Session,
+    endpoint: &mut Option<UdpEndpoint>,
+    doubt: Doubt,
+) -> Result<(SocketAddr, Link), Closed> {
     let credentials = Credentials::from(&session.key);
-    let mut link = Link::Ssh;
     let mut why = "no port is open there".to_owned();
-    let wanted = job.options.transport != Transport::Ssh;
-    for address in session.addresses().await.into_iter().filter(|_| wanted) {
+    for address in session.addresses().await {
         let dialled = dial(job, address, &credentials, endpoint, doubt);
         match tokio::time::timeout(BESIDE_SSH, dialled).await {
-            Ok(Ok(dialled)) => {
-                link = dialled;
-                break;
-            }
+            Ok(Ok(link)) => return Ok((address, link)),
             // Somebody else may have that address in this network.
             Ok(Err(error)) => why = error.to_string(),
             Err(_) => why = format!("no answer from {address}"),
         }
     }
-    if matches!(link, Link::Ssh) {
-        if let Some(option) = job.options.sending.udp_alone().next() {
-            anyhow::bail!(
-                "nothing passes beside ssh ({why}), and over ssh itself there is no {option}: open \
-                 the way, or leave {option} out"
-            );
+    let advice = match job.options.sending.udp_alone().next() {
+        Some(option) => {
+            format!(
+                ", and over ssh itself there is no {option}: open the way, or leave {option} out"
+            )
         }
-        let others = [Transport::Auto, Transport::Ssh];
-        anyhow::ensure!(
-            others.contains(&job.options.transport),
-            "nothing passes beside ssh: {why}; open the way, or leave --transport out"
-        );
-        if wanted {
-            show::tell(job, &format!("nothing passes beside ssh ({why}), so ssh carries the data"));
-        }
-    }
-    show::started(job, &session.login.0, &link, link.words());
-    Ok(link)
+        None if !may_ride_ssh(job) => ": open the way, or leave --transport out".to_owned(),
+        None => String::new(),
+    };
+    Err(Closed { why, advice, may_open: session.has_port() })
 }
 
 async fn dial(
@@ -191,7 +219,7 @@ async fn dial(
     }
 }
 
-async fn by_udp(
+pub async fn by_udp(
     job: &Job,
     address: SocketAddr,
     credentials: &Credentials,
@@ -202,8 +230,12 @@ async fn by_udp(
     let paths = Paths::unless(job.options.memory.no_remember || !sends);
     let remembered = paths.and_then(|paths| paths.recall(address.ip()));
     let sending = job.options.sending.config();
-    // Who can go another way need not wait long for this one.
-    let idle_timeout = if is_free(job) { SILENCE } else { sending.idle_timeout };
+    // Who can go another way need not wait long for this one, and who cannot begin again must.
+    let idle_timeout = match job.may_go_on() {
+        true if is_free(job) => SILENCE,
+        true => sending.idle_timeout,
+        false => PATIENCE,
+    };
     let config = transport::Config { remembered, trace: job.qlog.is_on(), idle_timeout, ..sending };
     let endpoint = endpoint.insert(UdpEndpoint::client(address, credentials, config)?);
     let connection = endpoint.connect(address).await?;
@@ -220,136 +252,9 @@ fn is_free(job: &Job) -> bool {
     job.options.transport == Transport::Auto && !job.options.sending.wants_udp()
 }
 
-/// What was seen of UDP in this copy: its first packets may pass where its data does not.
-#[derive(Clone, Copy)]
-pub struct Doubt {
-    /// It was lost last, so that TCP goes first.
-    avoids_udp: bool,
-    /// Before it is tried again.
-    pause: Duration,
-}
-
-impl Default for Doubt {
-    fn default() -> Self {
-        Self { avoids_udp: false, pause: FIRST_LOOK }
-    }
-}
-
-impl Doubt {
-    /// A link was lost.
-    pub fn lost(&mut self, link: &Link) {
-        self.avoids_udp = matches!(link, Link::Udp(_));
-    }
-
-    /// Tried in vain, or for a trial that may be.
-    fn put_off(&mut self) {
-        self.pause = (self.pause * 2).min(LAST_LOOK);
-    }
-}
-
-/// Waits until UDP passes where it did not; for ever, where nothing better can be had.
-pub async fn better(
-    job: &Job,
-    beside: Option<(SocketAddr, Credentials)>,
-    endpoint: &mut Option<UdpEndpoint>,
-    doubt: &mut Doubt,
-) -> Link {
-    let Some((address, credentials)) = beside.filter(|_| is_free(job) && job.may_go_on()) else {
-        return std::future::pending().await;
-    };
-    loop {
-        tokio::time::sleep(doubt.pause).await;
-        // The next time after a longer pause, whether this one is in vain or lost again.
-        doubt.put_off();
-        if let Ok(link) = by_udp(job, address, &credentials, endpoint).await
-            && carries_data(&link).await
-            && !job.is_parting()
-        {
-            show::started(job, &address.to_string(), &link, link.words());
-            return link;
-        }
-    }
-}
-
-/// Whether data passes over UDP both ways, and not only the first packets of a connection.
-async fn carries_data(link: &Link) -> bool {
-    let Link::Udp(connection) = link else { return true };
-    let proof = async {
-        let mut stream = connection.open().await.ok()?;
-        transfer::probe(&mut stream, PROOF as u64).await.ok()?;
-        let (mut reading, mut writing) = tokio::io::split(stream);
-        let (sent, mut came) = (vec![0; PROOF], vec![0; PROOF]);
-        // Shutting down waits until all has arrived.
-        let sending = async {
-            writing.write_all(&sent).await?;
-            writing.shutdown().await
-        };
-        tokio::try_join!(sending, reading.read_exact(&mut came)).ok()
-    };
-    matches!(tokio::time::timeout(SILENCE, proof).await, Ok(Some(_)))
-}
-
-/// Waits until it shows that UDP carries no data, though it is not silent: packets get lost, and
-/// nothing arrives. For ever, where there is no other way to go.
-pub async fn starved(job: &Job, connection: &UdpConnection) {
-    let mut before = None;
-    while is_free(job) {
-        tokio::time::sleep(SILENCE).await;
-        let now = Pulse::of(&job.meter.sample(), &connection.stats());
-        if before.is_some_and(|before| now.is_starved_since(before)) {
-            return;
-        }
-        before = Some(now);
-    }
-    std::future::pending().await
-}
-
-/// What a connection has brought the copy, and what it has cost. Its own packets count for nothing: they
-/// pass where data does not.
-#[derive(Clone, Copy)]
-struct Pulse {
-    /// Bytes that are at the destination.
-    moved: u64,
-    /// Pieces that came from the far side, which tells also what stands there.
-    heard: u64,
-    /// Packets that were lost, or asked for in vain.
-    troubles: u64,
-}
-
-impl Pulse {
-    fn of(sample: &Sample, stats: &transport::Stats) -> Self {
-        let troubles = stats.lost.0 + stats.missing + stats.probes;
-        Self { moved: sample.bytes, heard: sample.heard, troubles }
-    }
-
-    /// Whether nothing came of it but losses.
-    fn is_starved_since(self, before: Self) -> bool {
-        (self.moved, self.heard) == (before.moved, before.heard)
-            && self.troubles >= before.troubles + STARVING
-    }
-}
-
-/// Connects again after the connection was lost; silence is waited out.
-pub async fn again(
-    job: &Job,
-    peer: &Peer,
-    endpoint: &mut Option<UdpEndpoint>,
-    doubt: Doubt,
-) -> anyhow::Result<Link> {
-    let begin = net::clock::now();
-    loop {
-        match connect(job, peer, endpoint, doubt).await {
-            Err(error) if is_silence(&error) && net::clock::now().since(begin) < PATIENCE => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            linked => return linked,
-        }
-    }
-}
-
-/// Whether nothing was heard, be it of the host's name, so that waiting may help.
-pub fn is_silence(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(NetError::is_silence) || error.is::<NotFound>()
+/// Whether the present way may be left for another.
+pub fn may_leave(job: &Job) -> bool {
+    is_free(job) && job.may_go_on()
 }
 
 /// TCP connections that are one stream.
@@ -375,20 +280,4 @@ fn met(job: &Job, introduction: &Introduction, meeting: &Meeting) -> anyhow::Res
 /// Whether nobody is there, so that another address may be tried.
 pub fn is_absence(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(NetError::is_absence)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_copy_that_compares_is_not_starved_by_losses_alone() {
-        let before = Pulse { moved: 5, heard: 7, troubles: 100 };
-        let later =
-            |moved, heard, troubles| Pulse { moved, heard, troubles }.is_starved_since(before);
-        assert!(later(5, 7, 100 + STARVING));
-        assert!(!later(5, 7, 99 + STARVING), "bad luck");
-        assert!(!later(5, 8, 10_000), "it is told what stands there");
-        assert!(!later(6, 7, 10_000), "it moves");
-    }
 }

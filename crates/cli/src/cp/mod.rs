@@ -1,9 +1,11 @@
 //! `longhaul cp` and `sync`: files and trees to another host or from it. `plan` reads what was asked for, `link`
-//! finds a way to the far side, `carry` moves the data over it, `paced` no faster than it may and at the times
-//! of `schedule`, `show` says how it went. What goes from one far side to another, `between` leaves to them.
+//! finds a way to the far side and `change` another in the middle, `carry` moves the data over it, `paced` no
+//! faster than it may and at the times of `schedule`, `show` says how it went. What goes from one far side to
+//! another, `between` leaves to them.
 
 mod between;
 mod carry;
+mod change;
 mod link;
 mod paced;
 mod plan;
@@ -17,9 +19,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory};
-use transfer::Manifest;
 use transfer::wire::{Compare, Terms};
+use transfer::{Manifest, TransferError};
 use transport::FeedbackKind;
+use units::Rate;
 
 use crate::args::{Cli, Cp, Output, Sync, Transport, Way};
 use crate::progress::Meter;
@@ -28,7 +31,9 @@ use carry::{End, Moved, carry};
 use plan::{Far, Request, check, plan};
 use show::Verdict;
 
+pub use change::PATIENCE;
 pub use link::is_absence;
+pub use paced::Paced;
 pub use schedule::Schedule;
 
 /// What there is to do.
@@ -43,6 +48,8 @@ struct Job {
     meter: Meter,
     /// Requests that are done, goodbye and all.
     finished: Cell<usize>,
+    /// People know what carries the data.
+    has_started: Cell<bool>,
     qlog: Qlog,
 }
 
@@ -61,11 +68,11 @@ impl Job {
 /// `longhaul cp`, with its options as they were given, here and in `hosts.toml`.
 pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
-        return crate::ftp::copy(&options);
+        return crate::ftp::copy(&options, given);
     }
     let elsewhere = between::elsewhere(&options.sources, &options.destination);
     if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("cp", &message)) {
-        return between::run(&options, given, &login, locations);
+        return between::run(&options.way, given, &login, locations, false);
     }
     let Cp { sources, destination, way } = options;
     let planned = plan(&sources, &destination);
@@ -75,7 +82,12 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 /// `longhaul sync`.
-pub fn sync(options: Sync) -> anyhow::Result<ExitCode> {
+pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let elsewhere = between::elsewhere(std::slice::from_ref(&options.source), &options.destination);
+    if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("sync", &message)) {
+        let speaks = options.dry_run || options.verify_only;
+        return between::run(&options.way, given, &login, locations, speaks);
+    }
     let Sync { source, destination, delete, dry_run, checksum, verify_only, way } = options;
     let planned = plan(std::slice::from_ref(&source), &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
@@ -100,19 +112,24 @@ pub fn sync(options: Sync) -> anyhow::Result<ExitCode> {
 
 fn terms(way: &Way) -> Terms {
     let (patterns, packs) = (way.filter.lines(), !way.no_compress);
-    Terms { owner: way.owner, patterns, packs, ..Terms::default() }
+    let rate = way.sending.rate_limit.map(Rate::as_bits_per_sec);
+    Terms { owner: way.owner, patterns, packs, rate, ..Terms::default() }
 }
 
 fn carry_out(
     command: &str,
     far: Far,
     requests: Vec<Request>,
-    options: Way,
+    mut options: Way,
     terms: Terms,
     verdict: Verdict,
 ) -> anyhow::Result<ExitCode> {
     if let Err(message) = check_options(&options, &far, &requests) {
         usage(command, &message);
+    }
+    if !requests.iter().all(Request::sends) {
+        // What ssh starts there is the one that sends.
+        options.ssh.far = options.sending.words();
     }
     let (output, meter) = (options.output, Meter::new(requests.len()));
     let goes_on = !requests.iter().any(Request::is_once);
@@ -122,8 +139,9 @@ fn carry_out(
     let result = checked.and_then(|()| {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
         let manifest = listed.as_ref().map(|(manifest, _)| manifest.clone());
-        let (meter, finished) = (meter.clone(), Cell::default());
-        carry(&Job { far, requests, options, terms, manifest, meter, finished, qlog })
+        let (finished, has_started) = <(Cell<usize>, Cell<bool>)>::default();
+        let meter = meter.clone();
+        carry(&Job { far, requests, options, terms, manifest, meter, finished, has_started, qlog })
     });
     let end = net::clock::now();
     let result = match result {
@@ -135,11 +153,19 @@ fn carry_out(
             listed.map_or(Ok(()), |(manifest, path)| write(output, &manifest, &path)).map(|()| code)
         }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter, goes_on)),
+        Err(error) if is_given_up(&error) && meter.sample().files > 0 => {
+            Ok(show::given_up(output, &error, &meter.sample()))
+        }
         Err(error) => Err(error),
     };
     result.inspect_err(|error| {
         show::fail(output, "error", &crate::sentence(error), meter.sample().bytes);
     })
+}
+
+/// Whether one of the sides could not go on, rather than the way between them.
+fn is_given_up(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(TransferError::Near(_) | TransferError::Far(_)))
 }
 
 /// Writes the manifest of what was copied.
@@ -164,8 +190,8 @@ fn check_options(options: &Way, far: &Far, requests: &[Request]) -> Result<(), S
         let instead = if option == "--cc" { "; TCP's is --tcp-cc" } else { "" };
         return Err(format!("{option} goes with --transport udp{instead}"));
     }
-    if let (false, Some(option)) =
-        (requests.iter().all(Request::sends), options.sending.given().next())
+    if let (false, Far::Server(_), Some(option)) =
+        (requests.iter().all(Request::sends), far, options.sending.udp_alone().next())
     {
         let message = "is about what this side sends: give it to `longhaul serve` instead";
         return Err(format!("{option} {message}"));

@@ -1,64 +1,64 @@
-//! A stream that is written no faster than the user allows.
+//! A stream that is written, and read, no faster than it may.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
-use units::{Bytes, Instant, Rate};
+use units::{Instant, Rate};
 
-/// Bytes go in pieces of so much time, so that the rate holds from one moment to the next.
-const PIECE: Duration = Duration::from_millis(10);
-/// Smaller pieces cost more than they are worth.
-const PIECE_MIN: u64 = 1 << 10;
-/// The most that a stream which was held up may catch up.
-const CATCH_UP: Duration = Duration::from_millis(100);
+use crate::pacing::{Pacer, Pacers, Turn, least};
+use crate::summary::Figures;
 
 /// A stream, slowed down when it has a rate.
 pub struct Paced<S> {
     stream: S,
-    rate: Option<Rate>,
+    waits: Waits,
+    writing: Turn,
+    reading: Turn,
+}
+
+/// For how long bytes that are written waited for their time.
+#[derive(Clone)]
+pub struct Waits {
+    pacers: Vec<Pacer>,
     begun: Instant,
-    /// For how long bytes waited for their time.
-    held: Duration,
-    /// When the next bytes may go.
-    due: Instant,
-    timer: Option<Pin<Box<Sleep>>>,
+    nanos: Arc<AtomicU64>,
+}
+
+impl Waits {
+    /// Adds them to what the stream knows of itself.
+    pub fn add_to(&self, figures: Figures) -> Figures {
+        let waited = Duration::from_nanos(self.nanos.load(Relaxed));
+        figures.held_by(least(&self.pacers), waited, net::clock::now().since(self.begun))
+    }
 }
 
 impl<S> Paced<S> {
-    /// No faster than `rate`, payload alone; as fast as it goes without.
+    /// Written no faster than `rate`, payload alone; as fast as it goes without.
     pub fn new(stream: S, rate: Option<Rate>) -> Self {
-        let begun = net::clock::now();
-        Self { stream, rate, begun, held: Duration::ZERO, due: begun, timer: None }
+        let writing = rate.map(|rate| Pacer::new(Some(rate)));
+        Self::by(stream, Pacers { writing: writing.into_iter().collect(), ..Pacers::default() })
     }
 
-    /// The rate and the share of the time for which it held the stream back, if that was most of it.
-    pub fn held_by(&self) -> Option<(Rate, f64)> {
-        let whole = net::clock::now().since(self.begun).as_secs_f64();
-        let share = self.held.as_secs_f64() / whole.max(1e-9);
-        self.rate.filter(|_| share > 0.5).map(|rate| (rate, share.min(1.0)))
+    /// Held back by these.
+    pub fn by(stream: S, Pacers { writing, reading }: Pacers) -> Self {
+        let (pacers, begun) = (writing.clone(), net::clock::now());
+        let waits = Waits { pacers, begun, nanos: Arc::default() };
+        Self { stream, waits, writing: Turn::new(writing), reading: Turn::new(reading) }
+    }
+
+    /// A look at how it goes.
+    pub fn waits(&self) -> Waits {
+        self.waits.clone()
     }
 
     /// The stream itself.
     pub fn into_inner(self) -> S {
         self.stream
-    }
-
-    /// Waits until bytes may go.
-    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let wait = self.due.since(net::clock::now());
-        if self.timer.is_none() && !wait.is_zero() {
-            self.held += wait;
-            self.timer = Some(Box::pin(tokio::time::sleep(wait)));
-        }
-        if let Some(timer) = &mut self.timer {
-            ready!(timer.as_mut().poll(cx));
-            self.timer = None;
-        }
-        Poll::Ready(())
     }
 }
 
@@ -68,7 +68,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let this = &mut *self;
+        let wanted = buffer.remaining();
+        if wanted == 0 || this.reading.pacers.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buffer);
+        }
+        let most = ready!(this.reading.poll(cx, wanted, |_| ()));
+        let mut piece = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        ready!(Pin::new(&mut this.stream).poll_read(cx, &mut piece))?;
+        let read = piece.filled().len();
+        buffer.advance(read);
+        this.reading.went(read);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -78,14 +89,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(rate) = self.rate else { return Pin::new(&mut self.stream).poll_write(cx, bytes) };
-        ready!(self.poll_due(cx));
-        let piece = rate.bytes_in(PIECE).0.max(PIECE_MIN) as usize;
-        let piece = &bytes[..bytes.len().min(piece)];
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, piece))?;
-        let now = net::clock::now();
-        let behind = now.since(self.due).saturating_sub(CATCH_UP);
-        self.due = self.due + behind + rate.time_for(Bytes(written as u64));
+        let this = &mut *self;
+        if bytes.is_empty() {
+            return Pin::new(&mut this.stream).poll_write(cx, bytes);
+        }
+        let waited = &this.waits.nanos;
+        let waits = |wait: Duration| {
+            waited.fetch_add(wait.as_nanos() as u64, Relaxed);
+        };
+        let most = ready!(this.writing.poll(cx, bytes.len(), waits));
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, &bytes[..most]))?;
+        this.writing.went(written);
         Poll::Ready(Ok(written))
     }
 

@@ -119,7 +119,11 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
             let get = |(_, source)| Request::Get { source, destination: destination.clone() };
             Ok((first, there.into_iter().map(get).collect()))
         }
-        (_, Some(_), Some(_)) => Err(format!("no copies between two far sides: {EXAMPLE}")),
+        (_, Some(_), Some(_)) => Err(
+            "no copies between two servers: log in to one of them by ssh, as in [USER@]HOST:PATH, and it \
+             copies to the other"
+                .into(),
+        ),
         (_, None, None) => Err(format!("nothing here is on another host: {EXAMPLE}")),
         (_, None, Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),
     }

@@ -13,7 +13,7 @@ const DAY: u64 = 24 * 60 * MINUTE;
 /// The clock on the wall may be set, and changes twice a year: it is looked at so often.
 const GLANCE: Duration = Duration::from_secs(60);
 
-/// A part of each day, local time, from one minute to another; it may go on past midnight.
+/// A part of each day, local time, from one second to another; it may go on past midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Seconds of the day.
@@ -59,17 +59,18 @@ fn second_of_day() -> u64 {
     (time.hour() as u64 * 60 + time.minute() as u64) * MINUTE + time.second() as u64
 }
 
-/// `22:00-06:00`.
+/// `22:00-06:00`, and with seconds `22:00:30-06:00`.
 impl FromStr for Schedule {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let minute = |text: &str| {
-            let (hour, minute) = text.split_once(':')?;
-            let (hour, minute): (u64, u64) = (hour.parse().ok()?, minute.parse().ok()?);
-            let fits = hour <= 24 && minute < 60 && hour * 60 + minute <= DAY / MINUTE;
-            fits.then(|| (hour * 60 + minute) * MINUTE % DAY)
+        let second = |text: &str| {
+            let (hour, rest) = text.split_once(':')?;
+            let (minute, second) = rest.split_once(':').unwrap_or((rest, "0"));
+            let number = |text: &str| text.parse::<u64>().ok().filter(|&number| number < MINUTE);
+            let second = (number(hour)? * 60 + number(minute)?) * MINUTE + number(second)?;
+            (second <= DAY).then_some(second % DAY)
         };
-        let both = text.split_once('-').and_then(|(from, until)| minute(from).zip(minute(until)));
+        let both = text.split_once('-').and_then(|(from, until)| second(from).zip(second(until)));
         match both {
             Some((from, until)) if from != until => Ok(Self { from, until }),
             _ => Err("write two different times of the day, as in 22:00-06:00".to_owned()),
@@ -79,7 +80,13 @@ impl FromStr for Schedule {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |second: u64| format!("{:02}:{:02}", second / MINUTE / 60, second / MINUTE % 60);
+        let time = |second: u64| {
+            let minutes = format!("{:02}:{:02}", second / MINUTE / 60, second / MINUTE % 60);
+            match second % MINUTE {
+                0 => minutes,
+                seconds => format!("{minutes}:{seconds:02}"),
+            }
+        };
         write!(f, "{}-{}", time(self.from), time(self.until))
     }
 }
@@ -118,10 +125,24 @@ mod tests {
     #[test]
     fn times_are_read_as_people_write_them() {
         assert_eq!("9:05-17:00".parse::<Schedule>().unwrap().to_string(), "09:05-17:00");
+        assert_eq!("9:05:07-17:00".parse::<Schedule>().unwrap().to_string(), "09:05:07-17:00");
+        let seconds: Schedule = "00:00:03-23:59:58".parse().unwrap();
+        assert_eq!(seconds.until_open(DAY - 2), Some(Duration::from_secs(5)));
+        assert_eq!((seconds.until_open(3), seconds.until_open(DAY - 3)), (None, None));
         const BEYOND: &str = "18446744073709551615:00-06:00";
-        for wrong in
-            ["", "22:00", "22:00-22:00", "25:00-06:00", "22:60-06:00", "22-6", "a:b-c:d", BEYOND]
-        {
+        for wrong in [
+            "1:2:3:4-6:00",
+            "1:2:60-6:00",
+            "24:00:01-6:00",
+            "",
+            "22:00",
+            "22:00-22:00",
+            "25:00-06:00",
+            "22:60-06:00",
+            "22-6",
+            "a:b-c:d",
+            BEYOND,
+        ] {
             assert!(wrong.parse::<Schedule>().unwrap_err().contains("22:00-06:00"), "{wrong}");
         }
     }

@@ -5,22 +5,32 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
-use transfer::{Manifest, Summary};
+use transfer::{Manifest, Sample, Summary};
 use units::Bytes;
 
 use super::Job;
 use super::link::Link;
-use crate::args::Output;
+use crate::args::{Output, Transport};
 use crate::progress::{Meter, emit};
 use crate::summary::{self, Figures};
 use crate::{FAILED, PARTIAL, signals};
 
-/// Data is about to go this way.
+/// Data is about to go this way. When it is another way in the middle, who changes it tells people why.
 pub fn started(job: &Job, server: &str, link: &Link, words: &str) {
     if job.options.output.json {
         emit(&json!({ "event": "start", "server": server, "transport": link.name() }));
-    } else if job.options.output.verbose {
-        tell!("connected to {server} over {words}");
+    }
+    if job.has_started.replace(true) {
+        return;
+    }
+    let is_free = job.options.transport == Transport::Auto && !job.options.sending.wants_udp();
+    match link {
+        // It was told that nothing else passes.
+        Link::Ssh if job.options.transport != Transport::Ssh => {}
+        Link::Tcp { .. } if is_free => {
+            tell(job, &format!("connected to {server} over {words}, for UDP does not answer"));
+        }
+        _ => tell(job, &format!("connected to {server} over {words}")),
     }
 }
 
@@ -47,6 +57,14 @@ pub fn fail(output: Output, event: &str, message: &str, bytes: u64) {
     if output.json {
         emit(&json!({ "event": event, "message": message, "bytes": bytes }));
     }
+}
+
+/// One side could not go on, and yet some files are there.
+pub fn given_up(output: Output, error: &anyhow::Error, sample: &Sample) -> ExitCode {
+    let message = format!("{}; files that were done by then are verified", crate::sentence(error));
+    tell!("longhaul: {message}");
+    fail(output, "error", &message, sample.bytes);
+    ExitCode::from(PARTIAL)
 }
 
 /// The user has had enough.

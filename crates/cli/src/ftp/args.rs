@@ -23,6 +23,9 @@ pub struct FtpServe {
     /// several connections. Named users come from the password file that `longhaul ftp-user` keeps.
     #[arg(id = "ftp", long = "ftp", value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
+    /// And here for clients that begin with TLS (ftps://), as in [::]:990
+    #[arg(id = "ftp_tls", long = "ftp-tls", value_name = "ADDR:PORT", requires = "ftp")]
+    pub tls: Option<SocketAddr>,
     /// Let anonymous FTP users read everything below --root
     #[arg(id = "ftp_anonymous", long = "ftp-anonymous", requires = "ftp")]
     pub anonymous: bool,
@@ -159,6 +162,10 @@ pub struct Ftp {
     pub host: String,
     #[command(flatten)]
     pub client: FtpClient,
+    /// The kernel's congestion control for what this side sends, as in "cubic" [default: bbr where the
+    /// kernel has it]
+    #[arg(long, value_name = "NAME")]
+    pub tcp_cc: Option<String>,
 }
 
 #[cfg(test)]

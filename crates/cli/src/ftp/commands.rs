@@ -5,18 +5,19 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use anyhow::{Context, bail, ensure};
-use ftp::client::{Client, ClientError, Copied};
+use ftp::client::{Client, ClientError, Copied, Stop};
 use ftp::data::Moved;
 use ftp::entry::Kind;
-use tokio::sync::Notify;
+use rustix::process::Signal;
 use transfer::{Progress, RelPath};
 
 use super::args;
 use super::connect::{self, FtpUrl, ask_password};
 use super::shell::Names;
-use super::show::{Shown, watch};
+use super::show::{Shown, stoppable, watch};
 use crate::args::Output;
 
 /// Every command and what it does.
@@ -63,31 +64,76 @@ const STREAMS_DEFAULT: u16 = 4;
 pub enum Next {
     Go,
     End,
+    /// A signal stopped it.
+    Stopped(Signal),
 }
 
 /// The session as the user sees it.
 pub struct Here {
     options: args::FtpClient,
+    /// The kernel's congestion control for what goes there.
+    tcp_cc: Option<String>,
     /// The server, and who the user is there.
     url: Option<FtpUrl>,
     password: Option<String>,
     client: Option<Client>,
     /// Where the user stands there, to go back to after the connection was lost.
-    directory: Option<String>,
+    directory: Option<Vec<u8>>,
     names: Names,
-    stop: Arc<Notify>,
+    stop: Stop,
+    /// Between two commands, and before the first.
+    idle: Arc<AtomicBool>,
+    /// The signal for which the command under way was told to stop.
+    came: Arc<AtomicI32>,
 }
 
 impl Here {
-    pub fn new(options: args::FtpClient, names: Names) -> Self {
-        let stop = Arc::new(Notify::new());
-        Self { options, url: None, password: None, client: None, directory: None, names, stop }
+    pub fn new(options: args::Ftp, names: Names) -> Self {
+        Self {
+            options: options.client,
+            tcp_cc: options.tcp_cc,
+            url: None,
+            password: None,
+            client: None,
+            directory: None,
+            names,
+            stop: Stop::default(),
+            idle: Arc::new(AtomicBool::new(true)),
+            came: Arc::default(),
+        }
     }
 
-    /// Goes to a server.
-    pub async fn open(&mut self, url: FtpUrl) -> anyhow::Result<()> {
+    /// Stops the command under way; false where there is none, and nobody looks at the wish.
+    pub fn stopper(&self) -> impl Fn(Signal) -> bool + Send + 'static {
+        let (stop, idle, came) = (self.stop.clone(), self.idle.clone(), self.came.clone());
+        move |signal| {
+            came.store(signal.as_raw(), SeqCst);
+            stop.stop();
+            !idle.load(SeqCst)
+        }
+    }
+
+    /// Goes to the first server. Ctrl-C ends the question for the password, and all that follows.
+    pub async fn begin(&mut self, url: FtpUrl) -> anyhow::Result<Next> {
+        self.password = url.user.as_deref().map(ask_password).transpose()?;
+        let (stop, idle) = (self.stop.clone(), self.idle.clone());
+        idle.store(false, SeqCst);
+        let (entered, signal) = stoppable(&stop, self.enter(url)).await;
+        idle.store(true, SeqCst);
+        match signal {
+            Some(signal) => Ok(Next::Stopped(signal)),
+            None => entered.map(|()| Next::Go),
+        }
+    }
+
+    /// Goes to another server.
+    async fn open(&mut self, url: FtpUrl) -> anyhow::Result<()> {
         self.close().await;
         self.password = url.user.as_deref().map(ask_password).transpose()?;
+        self.enter(url).await
+    }
+
+    async fn enter(&mut self, url: FtpUrl) -> anyhow::Result<()> {
         let path = url.path.clone();
         self.url = Some(FtpUrl { path: Vec::new(), ..url });
         self.directory = None;
@@ -116,10 +162,10 @@ impl Here {
         if self.client.is_none() {
             let url = self.url.as_ref().context("no server: `open HOST` first")?;
             let password = self.password.as_deref();
-            let mut client =
-                connect::connect(url, password, &self.options, self.stop.clone()).await?;
+            let how = (&self.options, self.tcp_cc.as_deref());
+            let mut client = connect::connect(url, password, how, &self.stop).await?;
             if let Some(directory) = &self.directory {
-                client.done_with("CWD", directory.as_bytes()).await?;
+                client.done_with("CWD", directory).await?;
             }
             self.client = Some(client);
         }
@@ -133,7 +179,7 @@ impl Here {
         Ok(())
     }
 
-    /// Carries out a line. A lost connection is made again with the next one.
+    /// Carries out a line; Ctrl-C stops it. A lost connection is made again with the next one.
     pub async fn run(&mut self, line: &str) -> anyhow::Result<Next> {
         let words = words(line)?;
         let Some((command, arguments)) = words.split_first() else { return Ok(Next::Go) };
@@ -141,13 +187,22 @@ impl Here {
         if matches!(command.as_str(), "bye" | "quit" | "exit") {
             return Ok(Next::End);
         }
-        let done = self.carry_out(command, &arguments).await;
+        let (stop, idle) = (self.stop.clone(), self.idle.clone());
+        idle.store(false, SeqCst);
+        let (done, signal) = stoppable(&stop, self.carry_out(command, &arguments)).await;
+        idle.store(true, SeqCst);
         if let Err(error) = &done
             && error.downcast_ref::<ClientError>().is_some_and(|error| !error.is_refusal())
         {
             self.client = None;
         }
-        done.map(|()| Next::Go)
+        // What ends at that very moment has not looked at the signal.
+        let late = Signal::from_named_raw(self.came.swap(0, SeqCst));
+        stop.reset();
+        match (done, signal.or(late)) {
+            (_, Some(signal)) => Ok(Next::Stopped(signal)),
+            (done, None) => done.map(|()| Next::Go),
+        }
     }
 
     async fn carry_out(&mut self, command: &str, arguments: &[&str]) -> anyhow::Result<()> {
@@ -197,7 +252,7 @@ impl Here {
                 return self.remember().await;
             }
             ("pwd", []) => {
-                say!("{}", client.here().await?);
+                say!("{}", Shown(&client.here().await?));
                 return Ok(());
             }
             ("binary" | "ascii", []) => {
@@ -219,7 +274,7 @@ impl Here {
                 say!("{}", ftp::time::stamp(time.context("the server does not tell")?));
                 return Ok(());
             }
-            ("hash", [path]) => client.done_with("HASH", path.as_bytes()).await?,
+            ("hash", [path]) => client.hash(path.as_bytes()).await?,
             ("delete", [path]) => client.done_with("DELE", path.as_bytes()).await?,
             ("mkdir", [path]) => client.done_with("MKD", path.as_bytes()).await?,
             ("rmdir", [path]) => client.done_with("RMD", path.as_bytes()).await?,
@@ -233,7 +288,7 @@ impl Here {
             ("quote", [_, ..]) => client.ask(&arguments.join(" ")).await?,
             _ => bail!("no such command, or not with these arguments: `help` lists them"),
         };
-        done.lines.iter().for_each(|line| say!("{}", Shown(line.as_bytes())));
+        done.lines.iter().for_each(|line| say!("{}", Shown(line)));
         Ok(())
     }
 
@@ -291,10 +346,9 @@ impl Here {
         Ok(())
     }
 
-    /// What gets and puts, with its progress shown; Ctrl-C stops it.
+    /// What gets and puts, with its progress shown.
     async fn transfer(&mut self, command: &str, arguments: &[&str]) -> anyhow::Result<()> {
         let (progress, moved) = (Progress::new(), Moved::default());
-        let stop = self.stop.clone();
         let mut copied = Copied::default();
         let moving = async {
             match (command, arguments) {
@@ -332,7 +386,7 @@ impl Here {
             }
         };
         let output = Output { json: false, quiet: false, verbose: false };
-        watch(output, &progress, &moved, stop, moving).await?;
+        watch(output, &progress, &moved, moving).await?;
         for note in copied.notes.iter() {
             tell!("{note}");
         }

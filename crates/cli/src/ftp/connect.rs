@@ -2,12 +2,10 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ftp::client::{Client, ClientError, Options, Security};
+use ftp::client::{Client, ClientError, Options, Security, Stop};
 use ftp::tls::Trust;
-use tokio::sync::Notify;
 
 use super::args;
 use crate::keys::home::folder;
@@ -124,49 +122,47 @@ fn text(part: &str) -> Result<String, String> {
     String::from_utf8(decoded(part)?).map_err(|_| "that name is no text".to_owned())
 }
 
-/// Connects and logs in.
+/// Connects and logs in, with the password of whoever the URL names.
 pub async fn connect(
     url: &FtpUrl,
     password: Option<&str>,
-    options: &args::FtpClient,
-    stop: Arc<Notify>,
+    (options, tcp_cc): (&args::FtpClient, Option<&str>),
+    stop: &Stop,
 ) -> anyhow::Result<Client> {
     let mut known = KnownCertificates::read(url)?;
-    let mut reached = reach(url, options, &known, &stop).await;
-    if let Err(ClientError::Unknown { fingerprint }) = &reached
-        && options.accept_new
-    {
-        known.add(fingerprint.clone())?;
-        reached = reach(url, options, &known, &stop).await;
-    }
-    let mut client = reached?;
-    let (user, password) = match (&url.user, password) {
-        (None, _) => ("anonymous", "longhaul@".to_owned()),
-        (Some(user), Some(password)) => (user.as_str(), password.to_owned()),
-        (Some(user), None) => (user.as_str(), ask_password(user)?),
-    };
-    client.log_in(user, &password).await?;
-    Ok(client)
-}
-
-/// Tries the host's addresses in turn.
-async fn reach(
-    url: &FtpUrl,
-    options: &args::FtpClient,
-    known: &KnownCertificates,
-    stop: &Arc<Notify>,
-) -> Result<Client, ClientError> {
-    let options = Options {
+    let options_of = |known: &KnownCertificates| Options {
         security: url.security(options),
         trust: Trust { known: known.fingerprints.clone(), anyone: false },
         streams: options.streams.into(),
         policy: options.sender.policy,
         active: options.active,
+        congestion_control: tcp_cc.map(str::to_owned),
         stop: stop.clone(),
     };
-    let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
+    let mut reached = reach(url, &options_of(&known)).await;
+    if let Err(ClientError::Unknown { fingerprint }) = &reached
+        && options.accept_new
+    {
+        known.add(fingerprint.clone())?;
+        reached = reach(url, &options_of(&known)).await;
+    }
+    let mut client = reached?;
+    let (user, password) = match (&url.user, password) {
+        (None, _) => ("anonymous", "longhaul@"),
+        (Some(user), password) => (user.as_str(), password.unwrap_or_default()),
+    };
+    client.log_in(user, password).await?;
+    Ok(client)
+}
+
+/// Tries the host's addresses in turn.
+async fn reach(url: &FtpUrl, options: &Options) -> Result<Client, ClientError> {
+    let looking = async {
+        let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
+        found.map_err(ClientError::Connection)
+    };
     let mut last = None;
-    for address in found.map_err(ClientError::Connection)? {
+    for address in options.stop.or(looking).await? {
         match Client::connect(&url.host, address, options.clone()).await {
             Err(error @ (ClientError::Connection(_) | ClientError::Silent)) => last = Some(error),
             reached => return reached,

@@ -4,30 +4,70 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use ftp::client::{Client, Copied, Found};
+use clap::{ArgMatches, Id};
+use ftp::client::{Client, Copied, Found, Stop};
 use ftp::data::Moved;
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::sync::Notify;
 use transfer::{NoteKind, Progress, RelPath};
 use units::{Bytes, Rate};
 
-use super::connect::{FtpUrl, connect};
-use super::show::watch_for;
+use super::connect::{FtpUrl, ask_password, connect};
+use super::show::{stoppable, watch};
 use crate::address::Location;
 use crate::args::{Cp, Output};
+use crate::hosts::is_given;
 use crate::progress::emit;
 use crate::{FAILED, PARTIAL, signals};
+
+/// Options of `cp` that say nothing where an FTP server takes part.
+const IDLE: &[&str] = &[
+    "exclude",
+    "include",
+    "no_compress",
+    "transport",
+    "streams",
+    "streams_max",
+    "target_rate",
+    "rtt_from",
+    "rsh",
+    "remote_path",
+    "bootstrap",
+    "cc",
+    "background",
+    "feedback",
+    "rate_limit",
+    "no_remember",
+    "qlog",
+    "owner",
+    "schedule",
+    "manifest",
+    "accept_new",
+    "path",
+    "until_eof",
+];
 
 /// What is to be done.
 enum Way {
     Get(Vec<FtpUrl>, PathBuf),
     Put(Vec<PathBuf>, FtpUrl),
 }
+
+impl Way {
+    /// Where it goes, or comes from.
+    fn server(&self) -> &FtpUrl {
+        match self {
+            Self::Get(urls, _) => &urls[0],
+            Self::Put(_, url) => url,
+        }
+    }
+}
+
+const NO_PIPES: &str = "standard input and output do not go with ftp://: name a file, or use \
+                        [USER@]HOST:PATH or lh:// (a file called - is ./-)";
 
 /// Whether an FTP server takes part.
 pub fn concerns(options: &Cp) -> bool {
@@ -39,6 +79,7 @@ fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
     let (mut here, mut there) = (Vec::new(), Vec::<FtpUrl>::new());
     for source in sources {
         match source {
+            Location::Local(path) if path == Path::new("-") => bail!(NO_PIPES),
             Location::Local(path) => here.push(path.clone()),
             Location::Ftp(url) => there.push(url.clone()),
             Location::Remote(_) | Location::Ssh(_) => {
@@ -48,6 +89,7 @@ fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
     }
     match destination {
         Location::Ftp(url) if there.is_empty() => Ok(Way::Put(here, url.clone())),
+        Location::Local(path) if path == Path::new("-") => bail!(NO_PIPES),
         Location::Local(path) if here.is_empty() => {
             let one = there.iter().all(|url| url.same_server(&there[0]));
             ensure!(one, "the sources are on several servers: copy from one at a time");
@@ -57,33 +99,40 @@ fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
     }
 }
 
+/// Refuses what was asked for and would not be done.
+fn check(given: &ArgMatches) -> anyhow::Result<()> {
+    let given = given.subcommand_matches("cp");
+    let idle = IDLE.iter().find(|id| given.is_some_and(|given| is_given(given, &Id::from(**id))));
+    let Some(id) = idle else { return Ok(()) };
+    let (name, instead) = match *id {
+        "rsh" => ("-e".to_owned(), ""),
+        "path" => ("--key".to_owned(), ""),
+        "accept_new" => ("--accept-new".to_owned(), "; FTP's is --ftp-accept-new"),
+        "streams" => ("--streams".to_owned(), "; FTP's is --ftp-streams"),
+        "cc" => ("--cc".to_owned(), "; TCP's is --tcp-cc"),
+        id => (format!("--{}", id.replace('_', "-")), ""),
+    };
+    bail!("{name} goes with [USER@]HOST:PATH and lh://{instead}")
+}
+
 /// `longhaul cp`, where an FTP server takes part.
-pub fn copy(options: &Cp) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        options.way.filter.exclude.is_empty(),
-        "--exclude goes with [USER@]HOST:PATH and lh://"
-    );
-    anyhow::ensure!(
-        options.way.manifest.is_none(),
-        "--manifest goes with [USER@]HOST:PATH and lh://"
-    );
-    anyhow::ensure!(
-        options.way.schedule.is_none(),
-        "--schedule goes with [USER@]HOST:PATH and lh://"
-    );
+pub fn copy(options: &Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
+    check(given)?;
     let output = options.way.output;
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();
     let result = plan(&options.sources, &options.destination).and_then(|way| {
+        // Before signals are caught, so that Ctrl-C ends the question.
+        let password = way.server().user.as_deref().map(ask_password).transpose()?;
         // Dropped at the end, the runtime waits until temporary files are removed.
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-        let stop = Arc::new(Notify::new());
+        let stop = Stop::default();
         runtime.block_on(async {
-            let moving = carry(options, &way, (&progress, &moved), stop.clone());
-            let (done, signal) = watch_for(output, &progress, &moved, stop.clone(), moving).await;
-            match signal {
-                Some(signal) => Ok((Copied::default(), Some(signal))),
-                None => done.map(|copied| (copied, None)),
+            let moving = carry(options, &way, password.as_deref(), (&progress, &moved), &stop);
+            let shown = watch(output, &progress, &moved, moving);
+            match stoppable(&stop, shown).await {
+                (_, Some(signal)) => Ok((Copied::default(), Some(signal))),
+                (done, None) => done.map(|copied| (copied, None)),
             }
         })
     });
@@ -116,14 +165,13 @@ fn stopped(output: Output, signal: Signal, moved: &Moved) -> ExitCode {
 async fn carry(
     options: &Cp,
     way: &Way,
+    password: Option<&str>,
     shown: (&Progress, &Moved),
-    stop: Arc<Notify>,
+    stop: &Stop,
 ) -> anyhow::Result<Copied> {
-    let (url, mut copied) = match way {
-        Way::Get(urls, _) => (&urls[0], Copied::default()),
-        Way::Put(_, url) => (url, Copied::default()),
-    };
-    let mut client = connect(url, None, &options.way.ftp, stop).await?;
+    let (url, mut copied) = (way.server(), Copied::default());
+    let how = (&options.way.ftp, options.way.striping.tcp_cc.as_deref());
+    let mut client = connect(url, password, how, stop).await?;
     if options.way.output.json {
         let streams = client.streams();
         emit(
@@ -240,4 +288,28 @@ fn report(output: Output, copied: &Copied, elapsed: Duration) -> ExitCode {
         (_, 0) => FAILED,
         _ => PARTIAL,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    /// What means something here, beside all that begins with `ftp_`.
+    const BUSY: &[&str] = &["sources", "destination", "tcp_cc", "json", "quiet", "verbose"];
+
+    #[test]
+    fn every_option_is_done_or_refused() {
+        let mut cli = Cli::command();
+        cli.build();
+        let cp = cli.find_subcommand("cp").unwrap();
+        let ids: Vec<_> = cp.get_arguments().map(|option| option.get_id().as_str()).collect();
+        for id in &ids {
+            let known = IDLE.contains(id) != BUSY.contains(id) || id.starts_with("ftp_");
+            assert!(known || matches!(*id, "help" | "version"), "{id}");
+        }
+        assert!(IDLE.iter().all(|id| ids.contains(id)), "{ids:?}");
+    }
 }

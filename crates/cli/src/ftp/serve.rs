@@ -14,18 +14,15 @@ use tokio::task::JoinHandle;
 use units::{Bytes, Rate};
 
 use super::args::{FtpServe, FtpUser, UserCommand};
+use crate::args::Serve;
 use crate::keys::home::folder;
 
 /// The longest password that is read from standard input.
 const PASSWORD_MAX: u64 = 4096;
 
 /// Listens, when the options ask for it.
-pub async fn listen(
-    options: &FtpServe,
-    root: &Path,
-    read_only: bool,
-    quiet: bool,
-) -> anyhow::Result<Option<Server>> {
+pub async fn listen(serve: &Serve, root: &Path) -> anyhow::Result<Option<Server>> {
+    let (options, quiet) = (&serve.ftp, serve.quiet);
     let Some(address) = options.listen else { return Ok(None) };
     let file = users_file(options.users.as_deref())?;
     let users = Users::read(&file)?;
@@ -42,12 +39,13 @@ pub async fn listen(
         },
         anonymous: options.anonymous.then(|| root.to_owned()),
         users,
-        read_only,
+        read_only: serve.read_only,
         policy: options.sender.policy,
+        congestion_control: serve.tcp_cc.clone(),
         passive_ports: options.passive.clone(),
         limits: Limits::default(),
         tls: Some(certificate(options)?),
-        implicit_tls: false,
+        implicit_tls: options.tls,
         observer: Arc::new(move |event| {
             if !quiet {
                 tell_event(event);
@@ -55,7 +53,8 @@ pub async fn listen(
         }),
     };
     let server = Server::bind(address, config).await;
-    Ok(Some(server.with_context(|| format!("cannot listen for FTP at {address}"))?))
+    let tls = options.tls.map(|tls| format!(" and {tls}")).unwrap_or_default();
+    Ok(Some(server.with_context(|| format!("cannot listen for FTP at {address}{tls}"))?))
 }
 
 /// A server that runs.
@@ -68,8 +67,12 @@ impl Running {
     /// Starts it, and says where.
     pub fn start(server: Server, quiet: bool) -> anyhow::Result<Self> {
         let address = server.address().context("the FTP server has no address")?;
+        let tls_address = server.tls_address().context("the FTP server has no address")?;
         if !quiet {
             say!("FTP on {address}");
+            if let Some(address) = tls_address {
+                say!("FTP under TLS on {address}");
+            }
         }
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.serve(async {

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use ftp::client::ClientError;
+use rustix::process::Signal;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -14,31 +16,58 @@ use super::args::Ftp;
 use super::commands::{COMMANDS, Here, Next};
 use super::connect::FtpUrl;
 use crate::FAILED;
+use crate::signals::{self, Signals};
 
 /// `longhaul ftp`.
 pub fn run(options: Ftp) -> anyhow::Result<ExitCode> {
     let url = FtpUrl::read_host(&options.host).map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let names = Names::default();
-    let mut here = Here::new(options.client, names.clone());
-    if let Err(error) = runtime.block_on(here.open(url)) {
-        if !std::io::stdin().is_terminal() {
-            return Err(error);
-        }
-        tell!("{}", crate::sentence(&error));
+    let mut here = Here::new(options, names.clone());
+    match runtime.block_on(here.begin(url)) {
+        Ok(Next::Stopped(signal)) => return Ok(stopped(signal)),
+        Ok(_) => {}
+        Err(error) if !std::io::stdin().is_terminal() => return Err(error),
+        Err(error) => tell!("{}", crate::sentence(&error)),
     }
+    watch_signals(&runtime, &here)?;
     match std::io::stdin().is_terminal() {
         true => at_terminal(&runtime, here, names),
         false => from_pipe(&runtime, here),
     }
 }
 
+/// From now on a signal between two commands ends the session.
+fn watch_signals(runtime: &tokio::runtime::Runtime, here: &Here) -> anyhow::Result<()> {
+    let _here = runtime.enter();
+    let (mut signals, stops) = (Signals::catch()?, here.stopper());
+    let has_editor = std::io::stdin().is_terminal();
+    runtime.spawn(async move {
+        loop {
+            let signal = signals.next().await;
+            // It is the editor that sees Ctrl-C between commands.
+            let is_key = has_editor && signal == Signal::INT;
+            if !is_key && !stops(signal) {
+                std::process::exit(signals::code(signal).into());
+            }
+        }
+    });
+    Ok(())
+}
+
+fn stopped(signal: Signal) -> ExitCode {
+    tell!("longhaul: {}", ClientError::Stopped);
+    ExitCode::from(signals::code(signal))
+}
+
 /// The first command that fails ends it, as in a script.
 fn from_pipe(runtime: &tokio::runtime::Runtime, mut here: Here) -> anyhow::Result<ExitCode> {
     for line in std::io::stdin().lock().lines() {
         let line = line.context("cannot read commands")?;
-        if let Next::End = runtime.block_on(here.run(&line))? {
-            break;
+        match runtime.block_on(here.run(&line))? {
+            Next::Go => {}
+            Next::End => break,
+            Next::Stopped(signal) => return Ok(stopped(signal)),
         }
     }
     runtime.block_on(here.close());
@@ -63,6 +92,8 @@ fn at_terminal(
                 match runtime.block_on(here.run(&line)) {
                     Ok(Next::Go) => {}
                     Ok(Next::End) => break ExitCode::SUCCESS,
+                    Ok(Next::Stopped(Signal::INT)) => tell!("{}", ClientError::Stopped),
+                    Ok(Next::Stopped(signal)) => break stopped(signal),
                     Err(error) => tell!("{}", crate::sentence(&error)),
                 }
             }

@@ -1,12 +1,11 @@
 //! Showing what a server says, and how far a transfer is.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use ftp::client::{ClientError, Stop};
 use ftp::data::Moved;
 use rustix::process::Signal;
-use tokio::sync::Notify;
 use transfer::Progress;
 
 use crate::args::Output;
@@ -27,42 +26,43 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Runs a transfer to its end, showing its progress. The first signal stops it in good order.
-pub async fn watch<T, E: From<anyhow::Error>>(
-    output: Output,
-    progress: &Progress,
-    moved: &Moved,
-    stop: Arc<Notify>,
-    moving: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
-    watch_for(output, progress, moved, stop, moving).await.0
-}
-
-/// The same, and tells which signal came.
-pub async fn watch_for<T, E: From<anyhow::Error>>(
-    output: Output,
-    progress: &Progress,
-    moved: &Moved,
-    stop: Arc<Notify>,
-    moving: impl Future<Output = Result<T, E>>,
-) -> (Result<T, E>, Option<Signal>) {
+/// Runs what speaks with a server to its end, and tells which signal came. The first stops it in good
+/// order, the second at once.
+pub async fn stoppable<T>(
+    stop: &Stop,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> (anyhow::Result<T>, Option<Signal>) {
     let mut signals = match Signals::catch() {
         Ok(signals) => signals,
-        Err(error) => return (Err(error.into()), None),
+        Err(error) => return (Err(error), None),
     };
+    let mut work = std::pin::pin!(work);
+    let signal = tokio::select! {
+        done = &mut work => return (done, None),
+        signal = signals.next() => signal,
+    };
+    stop.stop();
+    tokio::select! {
+        done = &mut work => (done, Some(signal)),
+        signal = signals.next() => (Err(ClientError::Stopped.into()), Some(signal)),
+    }
+}
+
+/// Runs a transfer to its end, showing its progress.
+pub async fn watch<T>(
+    output: Output,
+    progress: &Progress,
+    moved: &Moved,
+    moving: impl Future<Output = T>,
+) -> T {
     let meter = Meter::of_one(progress.clone());
-    let mut moving = std::pin::pin!(moving);
-    let result = tokio::select! {
-        done = &mut moving => (done, None),
+    let done = tokio::select! {
+        done = moving => done,
         never = show(output, &meter, Figures::default) => never,
         never = tick(progress, moved) => never,
-        signal = signals.next() => {
-            stop.notify_waiters();
-            (moving.await, Some(signal))
-        }
     };
     progress.set_bytes(moved.bytes());
-    result
+    done
 }
 
 /// Keeps the progress at what has moved.
@@ -71,5 +71,36 @@ async fn tick(progress: &Progress, moved: &Moved) -> ! {
     loop {
         ticks.tick().await;
         progress.set_bytes(moved.bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_stops_in_good_order_and_the_second_at_once() {
+        let interrupt = || kill_process(getpid(), Signal::INT).unwrap();
+        let stop = Stop::default();
+        let orderly = async {
+            interrupt();
+            stop.wanted().await;
+            Ok("done in good order")
+        };
+        let (done, signal) = stoppable(&stop, orderly).await;
+        assert_eq!((done.unwrap(), signal), ("done in good order", Some(Signal::INT)));
+        stop.reset();
+        let stuck = async {
+            interrupt();
+            stop.wanted().await;
+            interrupt();
+            std::future::pending::<anyhow::Result<()>>().await
+        };
+        let (done, signal) = stoppable(&stop, stuck).await;
+        assert_eq!(signal, Some(Signal::INT));
+        let error = done.unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(ClientError::Stopped)), "{error}");
     }
 }

@@ -26,7 +26,7 @@ pub struct Grant {
     pub root: Option<PathBuf>,
     /// May not write.
     pub read_only: bool,
-    /// Is sent no more than this.
+    /// Sends no more than this, and is sent no more, over all connections together.
     pub rate: Option<Rate>,
     /// May be connected to these, as far as the server forwards at all; `None` for all that it does.
     pub forward: Option<Vec<Target>>,

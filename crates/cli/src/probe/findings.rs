@@ -4,17 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transport::Limit;
 use units::{Bytes, Rate};
 
 use super::measure::{Flow, RoundTrips};
+use crate::summary::Figures;
+use crate::verdict::{LOSSY, Verdict, of_flow};
 
 /// The part of a full datagram that is the file's.
 const PAYLOAD: f64 = 0.96;
-/// Whoever has this part of the capacity, less what is lost, has all of it.
-const FULL: f64 = 0.8;
-/// Losses from here on stop TCP on any long path.
-const LOSSY: f64 = 0.001;
 /// Others feel a queue that is longer than this, and than the way itself.
 const LONG_QUEUE: Duration = Duration::from_millis(50);
 /// Less than what Ethernet carries through common tunnels.
@@ -40,33 +37,31 @@ impl Flow {
         self.rate.scaled(PAYLOAD)
     }
 
-    /// A word for programs, and words for people.
-    fn limited_by(&self) -> (&'static str, String) {
-        match (self.limit, self.capacity) {
-            (Some(Limit::Cpu), _) => ("sender", "the processor of this side".to_owned()),
-            (Some(Limit::SocketBuffer), _) => {
-                ("sender", "the socket's buffer: raise net.core.wmem_max".to_owned())
-            }
-            (Some(Limit::Credit), _) => ("receiver", "the server, which reads slowly".to_owned()),
-            (_, Some(capacity)) if self.rate < capacity.scaled(FULL * (1.0 - self.loss)) => {
-                let words = format!(
-                    "other traffic, a rate limit or a busy host: the path has room for {capacity}"
-                );
-                ("held-back", words)
-            }
-            _ => ("path", "the path, which is full".to_owned()),
-        }
+    /// What limits a transfer that goes this way.
+    fn limited_by(&self) -> Verdict {
+        let figures = Figures {
+            carrier: Some("udp"),
+            rtt: Some(self.loaded),
+            least_rtt: Some(self.idle),
+            loss: Some(self.loss),
+            capacity: self.capacity,
+            held: self.held,
+            variation: self.variation,
+            fetched: self.fetched,
+            ..Figures::default()
+        };
+        of_flow(&figures, self.rate)
     }
 
     fn object(&self) -> Value {
-        let (what, words) = self.limited_by();
+        let Verdict { what, words, evidence, .. } = self.limited_by();
         json!({
             "rate_bps": self.rate.as_bits_per_sec(),
             "capacity_bps": self.capacity.map(Rate::as_bits_per_sec),
             "loss": self.loss,
             "loaded_rtt_ms": self.loaded.as_secs_f64() * 1e3,
             "likely_bps": self.likely().as_bits_per_sec(),
-            "limited_by": { "what": what, "words": words },
+            "limited_by": { "what": what, "words": words, "evidence": evidence },
         })
     }
 }
@@ -77,7 +72,7 @@ impl fmt::Display for Flow {
         if let Some(capacity) = self.capacity {
             write!(f, ", capacity {capacity}")?;
         }
-        write!(f, ", RTT {} meanwhile; limited by {}", ms(self.loaded), self.limited_by().1)
+        write!(f, ", RTT {} meanwhile; limited by {}", ms(self.loaded), self.limited_by().words)
     }
 }
 
@@ -93,8 +88,11 @@ impl Findings {
         let loss = self.there.loss.max(self.back.loss);
         let rate = self.there.rate.max(self.back.rate);
         let queue = self.there.loaded.max(self.back.loaded).saturating_sub(self.rtt.least);
-        let (limit, words) = self.there.limited_by();
-        if loss >= LOSSY {
+        let limits = [self.there.limited_by(), self.back.limited_by()];
+        let limited = |by: &[&str]| limits.iter().find(|limit| by.contains(&limit.what));
+        if let Some(Verdict { what, words, advice, .. }) = limited(&["limiter"]) {
+            (*what, format!("there is {words}: {advice}"))
+        } else if loss >= LOSSY {
             let share = loss * 100.0;
             let tcp = self.plain_tcp(loss);
             let words = format!(
@@ -102,6 +100,8 @@ impl Findings {
                  connection would get {tcp}; a line that should lose none needs looking after"
             );
             ("loss", words)
+        } else if let Some(Verdict { what, words, advice, .. }) = limited(&["competition"]) {
+            (*what, format!("there is {words}: {advice}"))
         } else if queue > LONG_QUEUE.max(self.rtt.least) {
             let (queue, limit) = (ms(queue), rate.scaled(0.9));
             let words = format!(
@@ -110,8 +110,8 @@ impl Findings {
                 limit.as_bits_per_sec() / 1_000_000
             );
             ("queue", words)
-        } else if matches!(limit, "sender" | "receiver") {
-            ("host", format!("the path could do more; it is held back by {words}"))
+        } else if let Some(limit) = limited(&["cpu", "far-cpu", "sender", "receiver"]) {
+            ("host", format!("the path could do more; it is held back by {limit}"))
         } else if self.mtu < SMALL_MTU {
             let words = format!(
                 "only packets of {} bytes pass: look for a tunnel, and raise the MTU of its link",
@@ -175,6 +175,7 @@ fn ms(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::Held;
 
     fn mbit(rate: u64) -> Rate {
         Rate::from_bits_per_sec(rate * 1_000_000)
@@ -191,6 +192,7 @@ mod tests {
             rate: mbit(98),
             capacity: Some(mbit(100)),
             loaded: Duration::from_millis(105),
+            idle: rtt.least,
             ..Flow::default()
         };
         Findings { rtt, there: flow, back: flow, mtu: 1500 }
@@ -207,7 +209,17 @@ mod tests {
         assert_eq!(word(|_| {}), "none");
         assert_eq!(word(|path| path.back.loss = 0.01), "loss");
         assert_eq!(word(|path| path.there.loaded = Duration::from_millis(300)), "queue");
-        assert_eq!(word(|path| path.there.limit = Some(Limit::Cpu)), "host");
+        assert_eq!(word(|path| path.there.held = Some((Held::Cpu, 0.9))), "host");
+        assert_eq!(word(|path| path.back.held = Some((Held::FarCpu, 0.9))), "host");
+        let crowded: Harm = |path| {
+            path.there.rate = mbit(40);
+            path.there.loaded = Duration::from_millis(160);
+        };
+        assert_eq!(word(crowded), "competition");
+        let limited: Harm = |path| {
+            path.back = Flow { rate: mbit(40), loss: 0.02, variation: Some(0.01), ..path.back };
+        };
+        assert_eq!(word(limited), "limiter");
         assert_eq!(word(|path| path.mtu = 1280), "mtu");
         assert_eq!(word(|path| path.rtt.jitter = Duration::from_millis(30)), "jitter");
     }
@@ -215,10 +227,20 @@ mod tests {
     #[test]
     fn what_limits_is_told_from_rate_and_capacity() {
         let there = sound().there;
-        assert_eq!(there.limited_by().0, "path");
-        assert_eq!(Flow { rate: mbit(20), ..there }.limited_by().0, "held-back");
-        assert_eq!(Flow { rate: mbit(60), loss: 0.3, ..there }.limited_by().0, "path");
-        assert_eq!(Flow { rate: mbit(20), capacity: None, ..there }.limited_by().0, "path");
+        assert_eq!(there.limited_by().words, "the path's capacity");
+        let word = |flow: Flow| flow.limited_by().what;
+        assert_eq!(word(Flow { rate: mbit(60), loss: 0.3, ..there }), "path");
+        let slow = Flow { rate: mbit(20), ..there };
+        assert_eq!(slow.limited_by().words, "the path");
+        assert_eq!(word(Flow { fetched: true, ..slow }), "sender-or-path");
+        assert_eq!(word(Flow { capacity: None, ..slow }), "path");
+        assert_eq!(word(Flow { loss: 0.02, ..slow }), "loss");
+        // A policer loses what is too much, and a shaper lets it wait; others who send are uneven.
+        assert_eq!(word(Flow { loss: 0.02, variation: Some(0.01), ..slow }), "limiter");
+        let waits = Flow { loaded: Duration::from_millis(160), ..slow };
+        assert_eq!(word(Flow { variation: Some(0.01), ..waits }), "limiter");
+        assert_eq!(word(Flow { variation: Some(0.2), ..waits }), "competition");
+        assert_eq!(word(Flow { held: Some((Held::Window, 0.7)), ..waits }), "receiver");
     }
 
     #[test]

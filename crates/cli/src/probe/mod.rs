@@ -22,6 +22,7 @@ use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 
 use findings::Findings;
+use measure::Flow;
 
 /// How long the last packets of the connection may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -146,10 +147,12 @@ async fn measured(options: &Probe, connection: &UdpConnection) -> anyhow::Result
     let rtt = measure::round_trips(connection).await?;
     step("how much goes there");
     let there = measure::there(connection, each).await?;
+    let there = Flow { idle: rtt.least, ..there };
     // What is still in the queues belongs to the other direction.
     tokio::time::sleep(rtt.median * 2).await;
     step("how much comes back");
     let back = measure::back(connection, each).await?;
+    let back = Flow { idle: rtt.least, ..back };
     bar.finish_and_clear();
     let headers = match connection.address().ip().to_canonical() {
         IpAddr::V4(_) => UDP_HEADER + 20,

@@ -5,16 +5,20 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use net::udp::{UdpConnection, UdpEndpoint};
-use net::{Credentials, NetError, SharedKey, tcp};
+use net::{Credentials, NetError, tcp};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::task::JoinSet;
 use transfer::{Root, ServeOptions};
 
-use super::{Channel, FAR, NEAR, line_after};
-use crate::serve;
+use super::Channel;
+use super::greeting::{self, Place};
+use crate::args::Sending;
+use crate::cp::Paced;
+use crate::pacing::{Pacer, Pacers};
 use crate::signals::{self, Signals};
+use crate::{cp, serve};
 
 /// How long threads may take to leave their files in order.
 const GRACE: Duration = Duration::from_secs(10);
@@ -28,12 +32,12 @@ const FAREWELL: Duration = Duration::from_millis(250);
 const MAX_REQUESTS: usize = 16;
 
 /// Serves one transfer until standard input ends.
-pub fn run() -> anyhow::Result<ExitCode> {
+pub fn run(sending: Sending) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         tokio::select! {
-            ended = far() => ended.map(|()| ExitCode::SUCCESS),
+            ended = far(sending) => ended.map(|()| ExitCode::SUCCESS),
             signal = signals.next() => Ok(ExitCode::from(signals::code(signal))),
         }
     });
@@ -42,15 +46,21 @@ pub fn run() -> anyhow::Result<ExitCode> {
     ended
 }
 
-async fn far() -> anyhow::Result<()> {
+async fn far(sending: Sending) -> anyhow::Result<()> {
     let mut input = BufReader::new(tokio::io::stdin());
-    let key = line_after(&mut input, NEAR).await?;
-    let key: SharedKey = key.parse().map_err(|_| anyhow!("that is no key: let `cp` start this"))?;
-    let mut ports = ports(&key.into());
-    let port = ports.as_ref().map_or(0, |(endpoint, _)| endpoint.address().port());
-    let address = own_address().map_or_else(|| "-".to_owned(), |address| address.to_string());
     let mut output = tokio::io::stdout();
-    output.write_all(format!("{FAR}{port} {address}\n").as_bytes()).await?;
+    let key = match greeting::hear_near(&mut input).await? {
+        Ok(key) => key,
+        Err((answer, why)) => {
+            output.write_all(answer.as_bytes()).await?;
+            output.flush().await?;
+            return Err(why);
+        }
+    };
+    let mut ports = ports(&key.into(), sending);
+    let port = ports.as_ref().map_or(0, |(endpoint, _)| endpoint.address().port());
+    let place = Place { port, address: own_address() };
+    output.write_all(greeting::far(&place).as_bytes()).await?;
     output.flush().await?;
     let mut channel = Channel::new(input, output);
     let over_ssh = async {
@@ -105,16 +115,20 @@ async fn connected(connection: UdpConnection) {
 async fn request(stream: impl AsyncRead + AsyncWrite + Unpin + Send) {
     // It may do what its user may, who is also the one who asks.
     let options = ServeOptions { owners: true, ..ServeOptions::default() };
-    let _ = transfer::serve(stream, Root::User, &options).await;
+    let writing = vec![Pacer::asked(options.asked.clone())];
+    let paced = Paced::by(stream, Pacers { writing, ..Pacers::default() });
+    let _ = transfer::serve(paced, Root::User, &options).await;
 }
 
 type Ports = (UdpEndpoint, tcp::Listener);
 
 /// Ports of the same number, where there are any: without IPv6, those of IPv4.
-fn ports(credentials: &Credentials) -> Option<Ports> {
+fn ports(credentials: &Credentials, sending: Sending) -> Option<Ports> {
     let listen = |address: IpAddr| -> Result<_, NetError> {
         let address = SocketAddr::new(address, 0);
-        let udp = (transport::Config::default(), NonZeroUsize::MIN);
+        // The near side says how long it waits.
+        let udp = transport::Config { idle_timeout: cp::PATIENCE, ..sending.config() };
+        let udp = (udp, NonZeroUsize::MIN);
         serve::listen(address, credentials, udp, &tcp::Options::default())
     };
     let any = listen(Ipv6Addr::UNSPECIFIED.into());

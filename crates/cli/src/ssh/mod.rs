@@ -1,26 +1,24 @@
 //! The far side, started over the user's own ssh for one transfer.
 //!
-//! ```text
-//! near -> far, over ssh's standard input    longhaul-near 1 KEY
-//! far -> near, over its standard output     longhaul-far 1 PORT ADDRESS
-//! ```
-//!
-//! KEY is made for this transfer. Whoever holds it is let in at PORT, UDP and TCP, of the host that
-//! ssh has reached, whose own word for its ADDRESS is `-` where it knows none; port 0 says that no
-//! port can be had there. After these lines the pipes are a [`Channel`]. The far side ends with its
-//! standard input, and so with ssh and with this side.
+//! A [`greeting`] over the pipes of ssh comes first. In it the near side gives a KEY that is made for this
+//! transfer. Whoever holds it is let in at the far side's PORT, UDP and TCP, of the host that ssh has
+//! reached, whose own word for its ADDRESS is `-` where it knows none; port 0 says that no port can be
+//! had there. After that the pipes are a [`Channel`]. The far side ends with its standard input, and so
+//! with ssh and with this side.
 
 mod bootstrap;
 mod channel;
 pub mod far;
+mod greeting;
 
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::SocketAddr;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use net::SharedKey;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -29,12 +27,8 @@ use crate::args::Ssh;
 use crate::keys::home;
 
 pub use channel::Channel;
+use greeting::{Heard, Place};
 
-const NEAR: &str = "longhaul-near 1 ";
-const FAR: &str = "longhaul-far 1 ";
-
-/// What a login may say before the far side does, at most.
-const CHATTER: u64 = 64 << 10;
 /// Addresses of one host that are tried.
 const ADDRESSES: usize = 4;
 /// How long ssh may take to end once the far side was told to.
@@ -48,8 +42,9 @@ const NO_LOGIN: i32 = 255;
 const USAGE: i32 = 2;
 
 /// While the data goes beside ssh, nothing goes over it for hours: firewalls forget such a connection,
-/// and a host that is gone is not noticed. What the user's own words say comes before.
-const KEPT_ALIVE: [&str; 4] = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8"];
+/// and a host that is gone is not noticed. It may be silent for as long as the data's own ways may: ten
+/// minutes. What the user's own words say comes before.
+const KEPT_ALIVE: [&str; 4] = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=40"];
 
 type Pipes = Channel<BufReader<ChildStdout>, ChildStdin>;
 
@@ -60,8 +55,7 @@ pub struct Session {
     pub login: Login,
     /// What both sides prove themselves with.
     pub key: SharedKey,
-    port: u16,
-    address: Option<IpAddr>,
+    place: Place,
 }
 
 impl Session {
@@ -82,39 +76,52 @@ impl Session {
     /// Starts what is there, or gives how that has ended.
     async fn start_there(login: &Login, options: &Ssh) -> anyhow::Result<Result<Self, ExitStatus>> {
         let key = SharedKey::from_bytes(home::random()?);
-        let mut command = command(login, options, &longhaul(options, &["far".to_owned()]));
+        let announced = format!("echo {}; ", greeting::REACHED);
+        let words = Vec::from_iter(["far".to_owned()].into_iter().chain(options.far.clone()));
+        let mut command = command(login, options, &script(options, &words, &announced));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start ssh")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (mut stdin, stdout) = pipes.context("ssh has no pipes")?;
         let mut stdout = BufReader::new(stdout);
-        let greeting = async {
-            stdin.write_all(format!("{NEAR}{key}\n").as_bytes()).await?;
-            stdin.flush().await?;
-            line_after(&mut stdout, FAR).await
+        let said = async {
+            stdin.write_all(greeting::near(&key).as_bytes()).await?;
+            stdin.flush().await
         };
-        let Ok(ready) = greeting.await else {
-            drop((stdin, stdout));
-            return Ok(Err(child.wait().await.context("cannot wait for ssh")?));
+        let heard = match said.await {
+            Ok(()) => greeting::hear_far(&mut stdout).await,
+            Err(_) => Heard::Nothing,
         };
-        let words: Vec<&str> = ready.split_whitespace().collect();
-        let [port, address] = words[..] else { bail!("{} speaks otherwise", login.0) };
-        let (port, address) = (port.parse()?, address.parse().ok());
+        let line = match heard {
+            Heard::Line(line) => line,
+            Heard::Nothing => {
+                drop((stdin, stdout));
+                return Ok(Err(child.wait().await.context("cannot wait for ssh")?));
+            }
+            Heard::Silence => return Err(greeting::silent(&login.0)),
+        };
+        let place = greeting::place(&line, &login.0)?;
         let channel = Mutex::new(Channel::new(stdout, stdin));
-        Ok(Ok(Self { child, channel, login: login.clone(), key, port, address }))
+        Ok(Ok(Self { child, channel, login: login.clone(), key, place }))
+    }
+
+    /// Whether there is a port beside ssh at all.
+    pub fn has_port(&self) -> bool {
+        self.place.port != 0
     }
 
     /// Where the far side may be reached beside ssh. Behind a jump host or a forwarded port there
     /// may be nobody, or somebody else.
     pub async fn addresses(&self) -> Vec<SocketAddr> {
-        let mut found = Vec::from_iter(self.address);
-        if let Ok(named) = tokio::net::lookup_host((self.login.host(), self.port)).await {
+        let port = self.place.port;
+        let mut found = Vec::from_iter(self.place.address);
+        if let Ok(named) = tokio::net::lookup_host((self.login.host(), port)).await {
             found.extend(named.map(|address| address.ip()));
         }
         let mut all: Vec<SocketAddr> = Vec::new();
         for ip in found {
-            let address = SocketAddr::new(ip.to_canonical(), self.port);
-            if self.port != 0 && all.len() < ADDRESSES && !all.contains(&address) {
+            let address = SocketAddr::new(ip.to_canonical(), port);
+            if port != 0 && all.len() < ADDRESSES && !all.contains(&address) {
                 all.push(address);
             }
         }
@@ -124,6 +131,15 @@ impl Session {
     /// The pipes, for one stream after another.
     pub async fn channel(&self) -> MutexGuard<'_, Pipes> {
         self.channel.lock().await
+    }
+
+    /// Waits until the far side has answered over ssh itself, as it does not while no packet passes.
+    pub async fn answers(&self) -> anyhow::Result<()> {
+        let mut channel = self.channel().await;
+        channel.reset().await?;
+        let mut stream = channel.stream();
+        transfer::probe(&mut stream, 0).await?;
+        Ok(stream.finish().await?)
     }
 
     /// How ssh has ended, if it has.
@@ -137,24 +153,6 @@ impl Session {
         drop(channel);
         // What does not end by itself is killed when dropped.
         let _ = tokio::time::timeout(GRACE, child.wait()).await;
-    }
-}
-
-/// The rest of the first line that begins so.
-async fn line_after(
-    reader: &mut (impl AsyncBufRead + Unpin),
-    begin: &str,
-) -> anyhow::Result<String> {
-    let mut lines = reader.take(CHATTER);
-    loop {
-        let mut line = Vec::new();
-        if lines.read_until(b'\n', &mut line).await? == 0 {
-            bail!("no word from the other side");
-        }
-        let line = String::from_utf8_lossy(&line);
-        if let Some(rest) = line.strip_prefix(begin) {
-            return Ok(rest.trim_end().to_owned());
-        }
     }
 }
 
@@ -180,14 +178,19 @@ fn is_ssh(rsh: &str) -> bool {
 
 /// What a shell of any kind is to run there: longhaul, with these words.
 pub fn longhaul(options: &Ssh, words: &[String]) -> String {
+    script(options, words, "")
+}
+
+/// The same behind another command.
+fn script(options: &Ssh, words: &[String], first: &str) -> String {
     let words = Vec::from_iter(words.iter().map(|word| quoted(word))).join(" ");
     in_shell(&match &options.remote_path {
         Some(path) => {
             let path = shell_path(path);
-            format!("[ -e {path} ] || exit {NOT_FOUND}; exec {path} {words}")
+            format!("{first}[ -e {path} ] || exit {NOT_FOUND}; exec {path} {words}")
         }
         None => format!(
-            "PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; \
+            "{first}PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; \
              command -v longhaul >/dev/null || exit {NOT_FOUND}; exec longhaul {words}"
         ),
     })
@@ -221,6 +224,18 @@ pub fn is_no_copy(status: ExitStatus) -> bool {
     matches!(status.code(), Some(NOT_FOUND | NOT_RUNNABLE | NO_LOGIN))
 }
 
+/// ssh has failed itself.
+#[derive(Debug)]
+pub struct NoLogin(String);
+
+impl fmt::Display for NoLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ssh did not get into {}: its own words stand above", self.0)
+    }
+}
+
+impl std::error::Error for NoLogin {}
+
 /// Why longhaul was not started there.
 pub fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Error {
     let host = &login.0;
@@ -236,7 +251,7 @@ pub fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Erro
         Some(NOT_RUNNABLE) => anyhow!(
             "longhaul cannot be run on {host}: it must be executable, and built for that machine"
         ),
-        Some(NO_LOGIN) => anyhow!("ssh did not get into {host}: its own words stand above"),
+        Some(NO_LOGIN) => NoLogin(host.clone()).into(),
         Some(USAGE) => {
             anyhow!("the longhaul on {host} cannot be started over ssh: install this release there")
         }
@@ -247,14 +262,6 @@ pub fn why_not(status: ExitStatus, login: &Login, options: &Ssh) -> anyhow::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn what_a_login_says_before_is_passed_over() {
-        let mut said = &b"Welcome!\n\xff\nlonghaul-far 1 4242 ::1\n"[..];
-        assert_eq!(line_after(&mut said, FAR).await.unwrap(), "4242 ::1");
-        let endless = b"x".repeat(CHATTER as usize + 100);
-        line_after(&mut &endless[..], FAR).await.unwrap_err();
-    }
 
     #[test]
     fn only_ssh_itself_is_given_options_of_ssh() {

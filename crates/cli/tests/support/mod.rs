@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: the real binary, a server of it, trees, and bounded waits.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod namespace;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;

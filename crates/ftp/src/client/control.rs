@@ -4,26 +4,31 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::ClientError;
+use super::{ClientError, Stop};
 use crate::data::Channel;
-use crate::reply::{Reply, ReplyError, ReplyReader};
+use crate::reply::{IAC, Reply, ReplyError, ReplyReader};
 
 /// The longest line of a reply.
 const LINE_MAX: usize = 16 << 10;
 
-/// How long a reply may take: a server may have to write a large file to its disk first.
+/// How long a reply may take,
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// and longer where the server has to read or write so many bytes a second first.
+const SLOWEST_DISK: u64 = 8 << 20;
 
 /// Reads replies and writes commands.
 pub struct Control {
     channel: Channel,
+    stop: Stop,
     bytes: Vec<u8>,
     reader: ReplyReader,
 }
 
 impl Control {
-    pub fn new(channel: Channel) -> Self {
-        Self { channel, bytes: Vec::new(), reader: ReplyReader::default() }
+    /// `stop` ends every wait.
+    pub fn new(channel: Channel, stop: Stop) -> Self {
+        Self { channel, stop, bytes: Vec::new(), reader: ReplyReader::default() }
     }
 
     /// The connection, without what was read and not yet taken.
@@ -32,7 +37,7 @@ impl Control {
         std::mem::replace(&mut self.channel, Box::new(nothing))
     }
 
-    /// Sends one line. A byte 255 is doubled, for Telnet's sake.
+    /// Sends one line, also when all is to stop. A byte 255 is doubled, for Telnet's sake.
     pub async fn send(&mut self, command: &[u8]) -> Result<(), ClientError> {
         if command.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
             return Err(ClientError::Name);
@@ -40,7 +45,7 @@ impl Control {
         let mut line = Vec::with_capacity(command.len() + 2);
         for &byte in command {
             line.push(byte);
-            if byte == 255 {
+            if byte == IAC {
                 line.push(byte);
             }
         }
@@ -51,6 +56,12 @@ impl Control {
 
     /// The next reply.
     pub async fn reply(&mut self) -> Result<Reply, ClientError> {
+        self.reply_after(0).await
+    }
+
+    /// The same, for which the server has to read or write so many bytes on its disk.
+    pub async fn reply_after(&mut self, bytes: u64) -> Result<Reply, ClientError> {
+        let stop = self.stop.clone();
         let reading = async {
             loop {
                 let line = self.line().await?;
@@ -59,15 +70,25 @@ impl Control {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.map_err(|_| ClientError::Silent)?
+        let patience = patience(bytes);
+        let reading = async {
+            tokio::time::timeout(patience, reading).await.map_err(|_| ClientError::Silent)?
+        };
+        stop.or(reading).await
     }
 
-    async fn line(&mut self) -> Result<String, ClientError> {
+    /// The next line, in which a byte 255 is doubled.
+    async fn line(&mut self) -> Result<Vec<u8>, ClientError> {
         loop {
             if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.bytes.drain(..=end).collect();
-                let line = String::from_utf8_lossy(&line);
-                return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
+                let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+                while line.pop_if(|byte| matches!(byte, b'\r' | b'\n')).is_some() {}
+                let mut doubled = false;
+                line.retain(|&byte| {
+                    doubled = byte == IAC && !doubled;
+                    byte != IAC || doubled
+                });
+                return Ok(line);
             }
             if self.bytes.len() > LINE_MAX {
                 return Err(ReplyError::TooLong.into());
@@ -81,5 +102,31 @@ impl Control {
                 read => self.bytes.extend(&piece[..read]),
             }
         }
+    }
+}
+
+/// How long a reply may take for which so many bytes are read or written.
+fn patience(bytes: u64) -> Duration {
+    PATIENCE + Duration::from_secs(bytes / SLOWEST_DISK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_files_are_waited_for() {
+        assert_eq!(patience(0), PATIENCE);
+        // 500 GB at 50 MB/s, and then some.
+        assert!(patience(500 << 30) > Duration::from_secs(10_000));
+    }
+
+    #[tokio::test]
+    async fn names_come_in_their_bytes() {
+        let (near, mut far) = tokio::io::duplex(1000);
+        let mut control = Control::new(Box::new(near), Stop::default());
+        far.write_all(b"257-x \r\n\xff\xffy\xff\r\n257 \"/\xe9\"\n").await.unwrap();
+        let reply = control.reply().await.unwrap();
+        assert_eq!(reply.lines, [&b"x "[..], b"\xffy\xff", b"\"/\xe9\""]);
     }
 }

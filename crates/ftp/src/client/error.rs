@@ -42,6 +42,9 @@ pub enum ClientError {
         /// Of the certificate.
         fingerprint: String,
     },
+    /// This side's kernel will not have what was asked for.
+    #[error(transparent)]
+    Option(#[from] net::NetError),
     /// No data connection came about.
     #[error(
         "no data connection with the server comes about ({0}): a firewall may be in the way; try the other of active and passive mode"

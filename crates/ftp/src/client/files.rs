@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 
 use super::transfer::Moving;
-use super::{Client, ClientError};
+use super::{Client, ClientError, Stop};
 use crate::data::{Moved, PIECE, Sink};
 use crate::entry::{Entry, Kind, read_facts, read_ls_line};
 use crate::hash::Algorithm;
@@ -78,13 +78,12 @@ impl Client {
         }
         if self.knows("MLST") {
             let reply = self.done_with("MLST", path).await?;
-            let entry = reply
-                .lines
-                .iter()
-                .skip(1)
-                .find_map(|line| read_facts(line.trim_start().as_bytes()));
+            let entry =
+                reply.lines.iter().skip(1).find_map(|line| read_facts(line.trim_ascii_start()));
             match entry.map(|entry| (entry.kind, entry)) {
                 Some((Kind::Directory, _)) => return Ok(Found::Directory),
+                // Of the link itself, and not of what it leads to, with some servers.
+                Some((Kind::Link, _)) => {}
                 Some((_, entry)) => return Ok(Found::File(Some(entry.size), entry.modified)),
                 // `type=cdir` for a directory, of some servers.
                 None => {}
@@ -110,7 +109,7 @@ impl Client {
         }
         match self.done_with("CWD", path).await {
             Ok(_) => {
-                self.done_with("CWD", here.as_bytes()).await?;
+                self.done_with("CWD", &here).await?;
                 Ok(true)
             }
             Err(error) if error.is_refusal() => Ok(false),
@@ -122,11 +121,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]
-    pub async fn here(&mut self) -> Result<String, ClientError> {
+    pub async fn here(&mut self) -> Result<Vec<u8>, ClientError> {
         let reply = self.done("PWD").await?;
-        let text = reply.text();
-        let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
-        Ok(quoted.map_or(text, |(path, _)| path).replace("\"\"", "\""))
+        Ok(unquoted(reply.first()))
     }
 
     /// A file's size, where the server tells.
@@ -139,6 +136,20 @@ impl Client {
             self.type_set = Some(false);
         }
         self.told("SIZE", path, |text| text.parse().ok()).await
+    }
+
+    /// A file's checksum in the server's words, by HASH.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn hash(&mut self, path: &[u8]) -> Result<crate::reply::Reply, ClientError> {
+        let size = self.size(path).await?.unwrap_or(0);
+        let command = super::with_path("HASH", path);
+        let reply = self.ask_after(&command, size).await?;
+        match reply.class() {
+            2 => Ok(reply),
+            _ => Err(super::refused(&command, reply)),
+        }
     }
 
     /// When it was changed last, in seconds since 1970.
@@ -156,7 +167,8 @@ impl Client {
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, ClientError> {
         let reply = self.ask_bytes(&super::with_path(verb, path)).await?;
-        Ok(read(reply.text().trim()).filter(|_| reply.code == 213))
+        let told = read(reply.text().trim());
+        Ok(told.filter(|_| reply.code == 213))
     }
 
     /// Gets a file into a directory here, under a temporary name until it is whole. What was cut is
@@ -185,7 +197,7 @@ impl Client {
             same && !self.ascii && size.is_none_or(|size| *bytes <= size)
         });
         let landing = match kept {
-            Some((bytes, _)) => Landing::resumed(directory, name, bytes),
+            Some((bytes, _)) => Landing::kept(directory, name, bytes),
             None => Landing::fresh(directory, name),
         };
         let mut landing = landing.map_err(ClientError::Here)?;
@@ -252,28 +264,56 @@ impl Client {
             return Ok(0);
         };
         let command = [b"XSHA256 \"", path, format!("\" 0 {there}").as_bytes()].concat();
-        let reply = self.ask_bytes(&command).await?;
-        let file = file.try_clone().map_err(ClientError::Here)?;
-        let here = blocking(move || hash_of(file, there)).await.map_err(ClientError::Here)?;
+        let reply = self.ask_after(&command, there).await?;
+        let (file, stop) =
+            (file.try_clone().map_err(ClientError::Here)?, self.options.stop.clone());
+        let here = blocking(move || hash_of(file, there, &stop)).await;
+        let here = here.map_err(ClientError::Here)?.ok_or(ClientError::Stopped)?;
         let same = reply.class() == 2 && reply.text().trim().eq_ignore_ascii_case(&here);
         Ok(if same { there } else { 0 })
     }
 }
 
-/// The SHA-256 of the first bytes of a file.
-fn hash_of(mut file: File, bytes: u64) -> io::Result<String> {
+/// The directory that the answer to PWD names: between quotation marks, those in it doubled.
+fn unquoted(text: &[u8]) -> Vec<u8> {
+    let Some(mark) = text.iter().position(|&byte| byte == b'"') else { return text.to_vec() };
+    let mut bytes = text[mark + 1..].iter().copied().peekable();
+    let mut path = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte == b'"' && bytes.next_if_eq(&b'"').is_none() {
+            break;
+        }
+        path.push(byte);
+    }
+    path
+}
+
+/// The SHA-256 of the first bytes of a file, unless all is to stop.
+fn hash_of(mut file: File, bytes: u64, stop: &Stop) -> io::Result<Option<String>> {
     file.seek(io::SeekFrom::Start(0))?;
     let mut file = file.take(bytes);
     let mut hasher = Algorithm::Sha256.hasher();
     let mut piece = vec![0; PIECE];
-    loop {
+    while !stop.is_wanted() {
         match file.read(&mut piece)? {
-            0 => return Ok(hasher.finish()),
+            0 => return Ok(Some(hasher.finish())),
             read => hasher.update(&piece[..read]),
         }
     }
+    Ok(None)
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_directory_is_read_in_its_bytes() {
+        assert_eq!(unquoted(b"\"/a\"\"\xffb\" is it, \"friend\""), b"/a\"\xffb");
+        assert_eq!(unquoted(b"/plain"), b"/plain");
+    }
 }

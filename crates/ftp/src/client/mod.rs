@@ -6,6 +6,7 @@
 mod control;
 mod error;
 mod files;
+mod stop;
 mod transfer;
 mod tree;
 
@@ -13,19 +14,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::tcp::Policy;
+use net::tcp::{Policy, set_congestion_control};
+use socket2::SockRef;
 use stripe::count::suitable;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use error::ClientError;
 pub use files::Found;
+pub use stop::Stop;
 pub use tree::Copied;
 
-use crate::data::Channel;
+use crate::data::{Channel, keep_alive};
 use crate::reply::Reply;
 use crate::tls::{self, Seen, Trust, Versions};
 use control::Control;
@@ -67,8 +69,10 @@ pub struct Options {
     pub policy: Policy,
     /// The server connects here.
     pub active: bool,
-    /// Notified, it stops a transfer under way; the session is over then.
-    pub stop: Arc<Notify>,
+    /// The kernel's congestion control for what this side sends, as in [`net::tcp::Options`].
+    pub congestion_control: Option<String>,
+    /// Ends whatever is under way; the session is over then.
+    pub stop: Stop,
 }
 
 impl Default for Options {
@@ -79,7 +83,8 @@ impl Default for Options {
             streams: 4,
             policy: Policy::default(),
             active: false,
-            stop: Arc::default(),
+            congestion_control: None,
+            stop: Stop::default(),
         }
     }
 }
@@ -145,12 +150,16 @@ impl Client {
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, ClientError> {
-        match Self::connect_by(tls::RESUMABLE, host, address, options.clone()).await {
-            Err(ClientError::Tls(error)) if tls::is_refusal(&error) => {
-                Self::connect_by(tls::MODERN, host, address, options).await
+        let stop = options.stop.clone();
+        let connecting = async {
+            match Self::connect_by(tls::RESUMABLE, host, address, options.clone()).await {
+                Err(ClientError::Tls(error)) if tls::is_refusal(&error) => {
+                    Self::connect_by(tls::MODERN, host, address, options).await
+                }
+                reached => reached,
             }
-            reached => reached,
-        }
+        };
+        stop.or(connecting).await
     }
 
     async fn connect_by(
@@ -164,6 +173,10 @@ impl Client {
         let stream = stream.map_err(|_| ClientError::Silent)?.map_err(ClientError::Connection)?;
         let local = stream.local_addr().map_err(ClientError::Connection)?;
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream);
+        // Here to be told of what the kernel does not offer.
+        let congestion_control = options.congestion_control.as_deref();
+        set_congestion_control(&SockRef::from(&stream), congestion_control)?;
         let mut tls = None;
         let mut channel: Channel = Box::new(stream);
         if options.security == Security::Implicit {
@@ -172,7 +185,7 @@ impl Client {
             tls = Some(new);
         }
         let mut client = Self {
-            control: Control::new(channel),
+            control: Control::new(channel, options.stop.clone()),
             options,
             peer: address,
             local,
@@ -211,7 +224,7 @@ impl Client {
         let tls = Tls::new(host, self.options.trust.clone(), versions)?;
         // What a stranger may have put behind the answer in clear is forgotten.
         let channel = self.control.take_channel();
-        self.control = Control::new(tls.secure(channel).await?);
+        self.control = Control::new(tls.secure(channel).await?, self.options.stop.clone());
         self.tls = Some(tls);
         Ok(())
     }
@@ -220,8 +233,8 @@ impl Client {
     async fn ask_features(&mut self) -> Result<(), ClientError> {
         let reply = self.ask("FEAT").await?;
         if reply.class() == 2 {
-            let lines = reply.lines.iter().map(|line| line.trim().to_ascii_uppercase());
-            self.features = lines.collect();
+            let text = |line: &Vec<u8>| String::from_utf8_lossy(line).trim().to_ascii_uppercase();
+            self.features = reply.lines.iter().map(text).collect();
         }
         Ok(())
     }
@@ -340,8 +353,14 @@ impl Client {
     }
 
     async fn ask_bytes(&mut self, command: &[u8]) -> Result<Reply, ClientError> {
-        self.control.send(command).await?;
-        self.control.reply().await
+        self.ask_after(command, 0).await
+    }
+
+    /// The same for what makes the server read or write so many bytes.
+    async fn ask_after(&mut self, command: &[u8], bytes: u64) -> Result<Reply, ClientError> {
+        let stop = self.options.stop.clone();
+        stop.or(self.control.send(command)).await?;
+        self.control.reply_after(bytes).await
     }
 
     async fn ask_secretly(&mut self, verb: &str, secret: &str) -> Result<Reply, ClientError> {

@@ -1,14 +1,16 @@
 //! Data connections of a client, and what goes over them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use net::tcp::Policy;
 use tokio::io::AsyncRead;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::{CONNECT_PATIENCE, Client, ClientError, refused, with_path};
+use super::control::Control;
+use super::{CONNECT_PATIENCE, Client, ClientError, Stop, Tls, refused, with_path};
 use crate::address::{Ends, read_epsv_reply, read_pasv_reply, write_eprt, write_mprt, write_port};
 use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, tune};
 use crate::session::{Encoding, Framing};
@@ -62,30 +64,41 @@ impl Client {
             self.done(&format!("REST {offset}")).await?;
         }
         let command = with_path(verb, path);
-        self.control.send(&command).await?;
+        let (stop, before) = (self.options.stop.clone(), moved.bytes());
+        let lines = Lines {
+            peer: self.peer.ip().to_canonical(),
+            tls: self.tls.as_ref().filter(|_| self.protected),
+            policy: self.options.policy,
+            congestion_control: self.options.congestion_control.as_deref(),
+        };
+        let control = &mut self.control;
+        stop.or(control.send(&command)).await?;
         // Most servers say 150 only when they have been connected to.
         let pending = match pending {
-            Pending::To(_) => Pending::Made(self.meet(pending).await?),
+            Pending::To(_) => {
+                let meeting = lines.meet(pending);
+                Pending::Made(or_abort(control, &stop, meeting).await?)
+            }
             pending => pending,
         };
-        let reply = self.control.reply().await?;
+        // What is there up to the offset may be copied first.
+        let reply = match control.reply_after(offset).await {
+            Err(ClientError::Stopped) => {
+                control.send(b"ABOR").await?;
+                return Err(ClientError::Stopped);
+            }
+            reply => reply?,
+        };
         if reply.class() != 1 {
             return Err(refused(&command, reply));
         }
-        let stop = self.options.stop.clone();
-        let pumping = self.pump(pending, (is_file, ascii, striped), moving, moved);
-        let done = tokio::select! {
-            done = pumping => done,
-            () = stop.notified() => {
-                // Said before the data ends, so that its end is not taken for that of the file.
-                self.control.send(b"ABOR").await?;
-                Err(ClientError::Stopped)
-            }
-        };
+        let pumping = lines.pump(pending, (is_file, ascii, striped), moving, moved);
+        let done = or_abort(control, &stop, pumping).await;
         if matches!(done, Err(ClientError::Stopped)) {
             return done;
         }
-        let reply = self.control.reply().await?;
+        // What came has to be on the server's disk first.
+        let reply = control.reply_after(offset + moved.bytes() - before).await?;
         match reply.class() {
             2 => done,
             // The server knows better why, unless the trouble began here.
@@ -96,39 +109,6 @@ impl Client {
         }
     }
 
-    async fn pump<R: AsyncRead + Send + Unpin, S: Sink>(
-        &self,
-        pending: Pending,
-        (is_file, ascii, striped): (bool, bool, bool),
-        moving: Moving<'_, R, S>,
-        moved: &Moved,
-    ) -> Result<(), ClientError> {
-        let channels = match self.meet(pending).await {
-            Ok(streams) => self.secure_data(streams).await,
-            Err(error) => Err(error),
-        };
-        let framing = if striped { Framing::Striped } else { Framing::Stream };
-        let encoding = Encoding { ascii: ascii && is_file, framing };
-        match (channels, moving) {
-            (Err(error), _) => Err(error),
-            (Ok(mut channels), Moving::Send(source)) => {
-                send(source, &mut channels, encoding, self.options.policy, moved).await?;
-                if self.protected {
-                    drain(&mut channels).await;
-                }
-                Ok(())
-            }
-            (Ok(channels), Moving::Receive(sink)) => {
-                let received = receive(channels, sink, encoding, moved).await;
-                match received {
-                    // Many servers end TLS without saying so. Their reply tells, and the size.
-                    Err(DataError::Cut) if self.protected && !striped => Ok(()),
-                    received => received.map_err(ClientError::from),
-                }
-            }
-        }
-    }
-
     /// Agrees on data connections, several where both ends can.
     async fn prepare(&mut self, wanted: usize) -> Result<(Pending, bool), ClientError> {
         if wanted > 1 {
@@ -136,7 +116,7 @@ impl Client {
                 true => self.listen(wanted).await?,
                 false => {
                     let reply = self.ask(&format!("MPSV {wanted}")).await?;
-                    let ports = read_epsv_reply(reply.text(), wanted);
+                    let ports = read_epsv_reply(&reply.text(), wanted);
                     ports.filter(|_| reply.code == 229).map(|ports| self.to(&ports))
                 }
             };
@@ -162,13 +142,13 @@ impl Client {
     async fn passive(&mut self) -> Result<Pending, ClientError> {
         if !self.old_passive {
             let reply = self.ask("EPSV").await?;
-            if let Some(ports) = read_epsv_reply(reply.text(), 1).filter(|_| reply.code == 229) {
+            if let Some(ports) = read_epsv_reply(&reply.text(), 1).filter(|_| reply.code == 229) {
                 return Ok(self.to(&ports));
             }
             self.old_passive = true;
         }
         let reply = self.ask("PASV").await?;
-        match read_pasv_reply(reply.text()).filter(|_| reply.code == 227) {
+        match read_pasv_reply(&reply.text()).filter(|_| reply.code == 227) {
             Some(port) => Ok(self.to(&[port])),
             None => Err(refused(b"PASV", reply)),
         }
@@ -196,9 +176,71 @@ impl Client {
         let reply = self.ask(&command).await?;
         Ok((reply.class() == 2).then_some(Pending::From(listeners)))
     }
+}
+
+/// What data connections are made by.
+struct Lines<'a> {
+    /// The only other end.
+    peer: IpAddr,
+    /// Where they are protected.
+    tls: Option<&'a Tls>,
+    policy: Policy,
+    congestion_control: Option<&'a str>,
+}
+
+/// Goes on unless all is to stop. That is said before any data connection ends, so that its end is not
+/// taken for that of the file.
+async fn or_abort<T>(
+    control: &mut Control,
+    stop: &Stop,
+    work: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let mut work = std::pin::pin!(work);
+    match stop.or(&mut work).await {
+        Err(ClientError::Stopped) => {
+            control.send(b"ABOR").await?;
+            Err(ClientError::Stopped)
+        }
+        done => done,
+    }
+}
+
+impl Lines<'_> {
+    async fn pump<R: AsyncRead + Send + Unpin, S: Sink>(
+        &self,
+        pending: Pending,
+        (is_file, ascii, striped): (bool, bool, bool),
+        moving: Moving<'_, R, S>,
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        let channels = match self.meet(pending).await {
+            Ok(streams) => self.secure(streams).await,
+            Err(error) => Err(error),
+        };
+        let framing = if striped { Framing::Striped } else { Framing::Stream };
+        let encoding = Encoding { ascii: ascii && is_file, framing };
+        match (channels, moving) {
+            (Err(error), _) => Err(error),
+            (Ok(mut channels), Moving::Send(source)) => {
+                send(source, &mut channels, encoding, self.policy, moved).await?;
+                if self.tls.is_some() {
+                    drain(&mut channels).await;
+                }
+                Ok(())
+            }
+            (Ok(channels), Moving::Receive(sink)) => {
+                let received = receive(channels, sink, encoding, moved).await;
+                match received {
+                    // Many servers end TLS without saying so. Their reply tells, and the size.
+                    Err(DataError::Cut) if self.tls.is_some() && !striped => Ok(()),
+                    received => received.map_err(ClientError::from),
+                }
+            }
+        }
+    }
 
     async fn meet(&self, pending: Pending) -> Result<Vec<TcpStream>, ClientError> {
-        let peer = self.peer.ip().to_canonical();
+        let peer = self.peer;
         let mut making = JoinSet::new();
         match pending {
             Pending::Made(streams) => return Ok(streams),
@@ -233,9 +275,9 @@ impl Client {
         }
     }
 
-    async fn secure_data(&self, streams: Vec<TcpStream>) -> Result<Vec<Channel>, ClientError> {
-        streams.iter().for_each(tune);
-        let Some(tls) = self.tls.as_ref().filter(|_| self.protected) else {
+    async fn secure(&self, streams: Vec<TcpStream>) -> Result<Vec<Channel>, ClientError> {
+        streams.iter().for_each(|stream| tune(stream, self.congestion_control));
+        let Some(tls) = self.tls else {
             return Ok(streams.into_iter().map(|stream| Box::new(stream) as Channel).collect());
         };
         let mut handshakes = JoinSet::new();

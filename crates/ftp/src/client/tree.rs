@@ -82,7 +82,7 @@ impl Client {
         };
         match (found, name.and_then(RelPath::split)) {
             (Found::File(..), Some((_, name))) => {
-                progress.set_current(path);
+                progress.set_current(path, None);
                 let before = moved.bytes();
                 let got = self.get(path, (directory, name), false, moved).await;
                 copied.count(path, got, moved.bytes() - before, progress)
@@ -140,8 +140,12 @@ impl Client {
                         }
                         Err(error) => copied.note(NoteKind::Failed, &path, &error.to_string()),
                     },
+                    Kind::Link if self.is_link_to_directory(&path).await? => {
+                        let reason = "a link to a directory: not followed";
+                        copied.note(NoteKind::Skipped, &path, reason);
+                    }
                     Kind::File | Kind::Link => {
-                        progress.set_current(&path);
+                        progress.set_current(&path, None);
                         let before = moved.bytes();
                         let got = self.get_one(&path, &here, tree, moved).await;
                         copied.count(&path, got, moved.bytes() - before, progress)?;
@@ -151,6 +155,16 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Whether what a listing shows as a link leads to a directory.
+    async fn is_link_to_directory(&mut self, path: &[u8]) -> Result<bool, ClientError> {
+        match self.find(path).await {
+            Ok(found) => Ok(found == Found::Directory),
+            // Getting it will tell why.
+            Err(error) if error.is_refusal() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn get_one(
@@ -219,7 +233,7 @@ impl Client {
                     }
                 }
             } else if kind.is_file() {
-                progress.set_current(here.as_os_str().as_bytes());
+                progress.set_current(here.as_os_str().as_bytes(), None);
                 let before = moved.bytes();
                 let put = match File::open(&here) {
                     Ok(file) => self.put_rest(file, &there, moved).await,

@@ -34,8 +34,8 @@ pub const STALL: Duration = Duration::from_secs(60);
 /// go to a faster one.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-/// A connection that carries nothing for so long, because others are enough, is probed: something on
-/// the way may forget it, and a transfer needs all its connections to the end.
+/// A connection that carries nothing for so long, because others are enough or because it is one for
+/// commands, is probed: something on the way may forget it, and a transfer needs all of them to its end.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Either end of a control or data connection.
@@ -77,14 +77,22 @@ impl Connection for DuplexStream {
 /// A connection, with or without TLS.
 pub type Channel = Box<dyn Connection>;
 
-/// Sets up a data connection.
-pub fn tune(stream: &TcpStream) {
+/// Sets up a data connection. The kernel's congestion control is named as in [`net::tcp::Options`].
+pub fn tune(stream: &TcpStream, congestion_control: Option<&str>) {
     let socket = SockRef::from(stream);
     // Without these it is slower, or breaks sooner, no more.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_notsent_lowat(UNSENT_LOW_WATER);
+    keep_alive(stream);
+    // What was named and cannot be had was refused before it came to this.
+    let _ = net::tcp::set_congestion_control(&socket, congestion_control);
+}
+
+/// Has the kernel find out when the other end of a silent connection is gone.
+pub(crate) fn keep_alive(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-    let _ = socket.set_tcp_keepalive(&keepalive);
+    // Without it that is noticed later.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 /// Where received bytes go.

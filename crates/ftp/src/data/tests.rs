@@ -28,6 +28,25 @@ fn pairs(count: usize) -> (Vec<Channel>, Vec<Channel>) {
         .unzip()
 }
 
+/// What is named rules what is sent, and whatever the kernel can is better than nothing.
+#[tokio::test]
+async fn data_connections_are_congestion_controlled_as_was_asked() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let congestion_control = || {
+        let name = SockRef::from(&stream).tcp_congestion().unwrap();
+        String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
+    };
+    tune(&stream, None);
+    let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    if allowed.unwrap().split_whitespace().any(|name| name == "bbr") {
+        assert_eq!(congestion_control(), "bbr");
+    }
+    tune(&stream, Some("reno"));
+    assert_eq!(congestion_control(), "reno");
+    assert!(SockRef::from(&stream).keepalive().unwrap());
+}
+
 async fn carry(data: &[u8], count: usize, encoding: Encoding) -> Vec<u8> {
     let (mut near, far) = pairs(count);
     let (sent, came) = (Moved::default(), Moved::default());

@@ -1,8 +1,9 @@
 //! One client: its control connection, its session, and the work that the session asks for.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -13,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use super::store::Store;
 use super::transfer::{Ports, Prepared};
 use super::{Event, Shared, What, guard, is_anonymous};
-use crate::data::Channel;
+use crate::data::{Channel, keep_alive};
 use crate::landing::blocking;
 use crate::session::{Action, Answer, Failure, Session, Task, User};
 
@@ -44,7 +45,18 @@ struct Login {
 /// Work on a task. Told to stop, it soon ends, having kept what is to be kept.
 struct Job {
     work: Pin<Box<dyn Future<Output = Done> + Send>>,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Stop,
+}
+
+/// How work is given up.
+enum Stop {
+    /// It moves data, and ends in good order once this is gone.
+    Moving(oneshot::Sender<()>),
+    /// It is on a disk, on a thread that nothing can stop: it is waited for, so that no client has
+    /// more than one under way. What is long looks whether this is gone.
+    OnDisk(Arc<()>),
+    /// It is left alone: it waits for something, and what that costs goes on without it.
+    Waiting,
 }
 
 /// What came of it.
@@ -60,22 +72,28 @@ impl From<Answer> for Done {
     }
 }
 
-/// Serves a client to its end; true when that cut a transfer.
-pub async fn serve(shared: Arc<Shared>, stream: TcpStream, ended: watch::Receiver<bool>) -> bool {
+/// Serves a client to its end, under TLS from the first byte on or not; true when that cut a transfer.
+pub async fn serve(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    begins_secure: bool,
+    ended: watch::Receiver<bool>,
+) -> bool {
     // The mark of an urgent ABOR stays in its place among the bytes (RFC 959, section 4.1.3).
     let _ = SockRef::from(&stream).set_out_of_band_inline(true);
     let _ = stream.set_nodelay(true);
+    keep_alive(&stream);
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
     let ip = |address: SocketAddr| address.ip().to_canonical();
     let mut control: Channel = Box::new(stream);
-    if shared.config.implicit_tls {
+    if begins_secure {
         match secure(&shared, control).await {
             Some(secured) => control = secured,
             None => return false,
         }
     }
-    let (settings, secure) = (shared.config.settings.clone(), shared.config.implicit_tls);
-    let session = Session::new(settings, ip(peer), secure, net::clock::now());
+    let settings = shared.config.settings.clone();
+    let session = Session::new(settings, ip(peer), begins_secure, net::clock::now());
     let client = Client {
         shared,
         local: ip(local),
@@ -88,7 +106,7 @@ pub async fn serve(shared: Arc<Shared>, stream: TcpStream, ended: watch::Receive
     let mut talk = Talk { client, session, reader, writer, job: None };
     let cut = talk.run(ended).await.is_none();
     let job = talk.job.take();
-    let moved = job.as_ref().is_some_and(|job| job.stop.is_some());
+    let moved = job.as_ref().is_some_and(|job| matches!(job.stop, Stop::Moving(_)));
     stop(job).await;
     cut && moved
 }
@@ -103,16 +121,13 @@ async fn secure(shared: &Shared, channel: Channel) -> Option<Channel> {
 
 /// Tells work to stop, and waits until it has.
 async fn stop(job: Option<Job>) {
-    if let Some(mut job) = job {
-        match job.stop.take() {
-            Some(stop) => {
-                drop(stop);
-                job.work.await;
-            }
-            // Nothing that would have to be kept.
-            None => drop(job),
-        }
+    let Some(Job { work, stop }) = job else { return };
+    match stop {
+        Stop::Moving(stop) => drop(stop),
+        Stop::OnDisk(wanted) => drop(wanted),
+        Stop::Waiting => return,
     }
+    work.await;
 }
 
 struct Talk {
@@ -226,7 +241,7 @@ impl Client {
         match task {
             Task::LogIn { name, password } => {
                 let work = log_in(self.shared.clone(), self.peer, name, password);
-                Job { work: Box::pin(work), stop: None }
+                Job { work: Box::pin(work), stop: Stop::Waiting }
             }
             Task::Listen { connections } => {
                 let ports = &self.shared.config.passive_ports;
@@ -238,7 +253,7 @@ impl Client {
                     }
                     Err(failure) => Answer::Failed(failure),
                 };
-                Job { work: Box::pin(std::future::ready(answer.into())), stop: None }
+                Job { work: Box::pin(std::future::ready(answer.into())), stop: Stop::Waiting }
             }
             Task::Move(data) => {
                 let (stop, stopped) = oneshot::channel();
@@ -253,7 +268,7 @@ impl Client {
                     stopped,
                 );
                 let work = Box::pin(async move { work.await.into() });
-                Job { work, stop: Some(stop) }
+                Job { work, stop: Stop::Moving(stop) }
             }
             task => self.begin_on_disk(task),
         }
@@ -262,19 +277,21 @@ impl Client {
     fn begin_on_disk(&mut self, task: Task) -> Job {
         let Some(login) = &self.login else {
             let answer = Answer::Failed(Failure::Denied);
-            return Job { work: Box::pin(std::future::ready(answer.into())), stop: None };
+            return Job { work: Box::pin(std::future::ready(answer.into())), stop: Stop::Waiting };
         };
         let (store, may_write) = (login.store.clone(), login.user.may_write);
+        let wanted = Arc::new(());
+        let seen = Arc::downgrade(&wanted);
         let work = async move {
-            let done = blocking(move || Ok(on_disk(&store, may_write, task))).await;
+            let done = blocking(move || Ok(on_disk(&store, may_write, task, &seen))).await;
             done.unwrap_or_else(|_| Answer::Failed(Failure::Disk).into())
         };
-        Job { work: Box::pin(work), stop: None }
+        Job { work: Box::pin(work), stop: Stop::OnDisk(wanted) }
     }
 }
 
 /// Carries out what is about files. Blocks.
-fn on_disk(store: &Store, may_write: bool, task: Task) -> Done {
+fn on_disk(store: &Store, may_write: bool, task: Task, wanted: &Weak<()>) -> Done {
     let done = |result: Result<(), Failure>| match result {
         Ok(()) => Answer::Done,
         Err(failure) => Answer::Failed(failure),
@@ -291,7 +308,7 @@ fn on_disk(store: &Store, may_write: bool, task: Task) -> Done {
         Task::SetModified(path, time) => changes(&|| store.set_modified(path, *time)),
         Task::SetMode(path, mode) => changes(&|| store.set_mode(path, *mode)),
         Task::Hash(path, algorithm, first, end) => store
-            .hash(path, *algorithm, *first, *end)
+            .hash(path, *algorithm, (*first, *end), || wanted.strong_count() > 0)
             .map_or_else(Answer::Failed, |(sum, end)| Answer::Hash(sum, end)),
         Task::Status(path) => super::transfer::status(store, path),
         Task::Open(open) => {
@@ -308,8 +325,48 @@ fn on_disk(store: &Store, may_write: bool, task: Task) -> Done {
     answer.into()
 }
 
-/// Checks a password, after the time that wrong ones before it cost.
+/// Logs somebody in. One password of each address is checked at a time; who gives up before it is
+/// looked at has not guessed.
 async fn log_in(shared: Arc<Shared>, peer: IpAddr, name: String, password: Vec<u8>) -> Done {
+    let found = if is_anonymous(&name) {
+        check(shared.clone(), peer, name, password).await
+    } else {
+        let turn = shared.guard.turn(peer).lock_owned().await;
+        // On its own: what it costs, and that it was wrong, counts though nobody waits for it any more.
+        let checking = check(shared.clone(), peer, name, password);
+        let checked = tokio::spawn(async move {
+            let _turn = turn;
+            checking.await
+        });
+        checked.await.ok().flatten()
+    };
+    let Some((user, root)) = found else {
+        return Answer::Failed(Failure::BadLogin).into();
+    };
+    let place = match is_anonymous(&user.name) {
+        true => None,
+        false => match shared.guard.admit_user(&user.name) {
+            Some(place) => Some(place),
+            None => return Answer::Failed(Failure::TooMany).into(),
+        },
+    };
+    match blocking(move || Store::open(&root)).await {
+        Ok(store) => {
+            let login = Login { user: user.clone(), store: Arc::new(store), _place: place };
+            Done { answer: Answer::User(user), login: Some(login), prepared: None }
+        }
+        Err(_) => Answer::Failed(Failure::Denied).into(),
+    }
+}
+
+/// Who that is and what is seen as /, if the password is right, after the time that wrong ones before
+/// it cost.
+async fn check(
+    shared: Arc<Shared>,
+    peer: IpAddr,
+    name: String,
+    password: Vec<u8>,
+) -> Option<(User, PathBuf)> {
     tokio::time::sleep(shared.guard.delay(peer, net::clock::now())).await;
     let config = &shared.config;
     let found = if is_anonymous(&name) {
@@ -329,24 +386,10 @@ async fn log_in(shared: Arc<Shared>, peer: IpAddr, name: String, password: Vec<u
             (User { name: name.clone(), may_write }, root)
         })
     };
-    let Some((user, root)) = found else {
+    if found.is_none() {
         shared.guard.wrong(peer, net::clock::now());
         let what = What::WrongPassword(name);
         (config.observer)(&Event { peer, user: None, what });
-        return Answer::Failed(Failure::BadLogin).into();
-    };
-    let place = match is_anonymous(&user.name) {
-        true => None,
-        false => match shared.guard.admit_user(&user.name) {
-            Some(place) => Some(place),
-            None => return Answer::Failed(Failure::TooMany).into(),
-        },
-    };
-    match blocking(move || Store::open(&root)).await {
-        Ok(store) => {
-            let login = Login { user: user.clone(), store: Arc::new(store), _place: place };
-            Done { answer: Answer::User(user), login: Some(login), prepared: None }
-        }
-        Err(_) => Answer::Failed(Failure::Denied).into(),
     }
+    found
 }

@@ -24,7 +24,7 @@ const MEMORY: Duration = Duration::from_secs(900);
 pub struct Limits {
     /// Of everybody.
     pub sessions: usize,
-    /// From one address.
+    /// From one address; all of an IPv6 host's /64 are one.
     pub per_address: usize,
     /// Of one named user.
     pub per_user: usize,
@@ -48,6 +48,8 @@ struct Counts {
     sessions: usize,
     held: HashMap<Who, usize>,
     wrong: HashMap<IpAddr, (u32, Instant)>,
+    /// Passwords that are checked or wait for it, one at a time of each address.
+    turns: HashMap<IpAddr, Arc<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +77,7 @@ impl Guard {
 
     /// A place for a session from this address.
     pub fn admit(&self, address: IpAddr) -> Option<Place> {
-        self.take(Who::Address(address), self.limits.per_address)
+        self.take(Who::Address(network(address)), self.limits.per_address)
     }
 
     /// A place for a named user who has logged in.
@@ -93,6 +95,14 @@ impl Guard {
         counts.sessions += usize::from(is_session);
         counts.held.insert(who.clone(), held + 1);
         Some(Place { guard: self.clone(), who })
+    }
+
+    /// What has to be held while a password from this address is checked.
+    pub fn turn(&self, address: IpAddr) -> Arc<tokio::sync::Mutex<()>> {
+        let mut counts = self.counts();
+        // Those that somebody holds or waits for stay: no more than there are sessions.
+        counts.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        counts.turns.entry(network(address)).or_default().clone()
     }
 
     /// How long the answer to this address' next password has to wait.
@@ -185,6 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn one_password_of_an_address_is_checked_at_a_time() {
+        let guard = Guard::default();
+        let [one, same, other] =
+            ["fd77::1", "fd77::2", "fd77:0:0:1::1"].map(|address| address.parse().unwrap());
+        let held = guard.turn(one).try_lock_owned().unwrap();
+        assert!(guard.turn(same).try_lock_owned().is_err());
+        assert!(guard.turn(other).try_lock_owned().is_ok());
+        assert!(guard.turn(one).try_lock_owned().is_err(), "asking anew does not help");
+        drop(held);
+        assert!(guard.turn(same).try_lock_owned().is_ok());
+        assert_eq!(guard.counts().turns.len(), 1, "the others are forgotten");
+    }
+
+    #[test]
     fn places_are_counted_and_given_back() {
         let guard = Guard::new(Limits { sessions: 3, per_address: 2, per_user: 1 });
         let [one, two] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
@@ -195,6 +219,10 @@ mod tests {
         assert!(guard.admit(two).is_none(), "three in all");
         drop(first);
         let _again = guard.admit(one).unwrap();
+        let six = ["fd77::1", "fd77::1:2:3:4", "fd77::9"].map(|address| address.parse().unwrap());
+        let guard6 = Guard::new(Limits { sessions: 9, per_address: 2, per_user: 1 });
+        let _places = six[..2].iter().map(|&six| guard6.admit(six).unwrap()).collect::<Vec<_>>();
+        assert!(guard6.admit(six[2]).is_none(), "one host has them all");
         let user = guard.admit_user("ann").unwrap();
         assert!(guard.admit_user("ann").is_none());
         drop(user);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::tcp::Policy;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -47,14 +48,16 @@ pub struct Config {
     pub read_only: bool,
     /// How many of its connections a striped transfer uses that clients receive.
     pub policy: Policy,
+    /// The kernel's congestion control for what clients receive, as in [`net::tcp::Options`].
+    pub congestion_control: Option<String>,
     /// Ports that data is awaited at; any free one when there is none.
     pub passive_ports: Option<RangeInclusive<u16>>,
     /// The most sessions.
     pub limits: Limits,
     /// Certificate and key.
     pub tls: Option<Arc<ServerConfig>>,
-    /// TLS from the first byte on (port 990), instead of by AUTH TLS.
-    pub implicit_tls: bool,
+    /// Where clients are served too that begin with TLS, instead of by AUTH TLS (port 990).
+    pub implicit_tls: Option<SocketAddr>,
     /// Is told what happens.
     pub observer: Arc<dyn Fn(&Event) + Send + Sync>,
 }
@@ -99,6 +102,8 @@ pub enum What {
 /// A listening server.
 pub struct Server {
     listener: TcpListener,
+    /// For those who begin with TLS.
+    tls_listener: Option<TcpListener>,
     shared: Arc<Shared>,
 }
 
@@ -117,9 +122,16 @@ impl Server {
     /// Listens.
     ///
     /// # Errors
-    /// When the address cannot be used.
+    /// When an address cannot be used, or the kernel does not offer the congestion control.
     pub async fn bind(address: SocketAddr, mut config: Config) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
+        let congestion_control = config.congestion_control.as_deref();
+        net::tcp::set_congestion_control(&SockRef::from(&listener), congestion_control)
+            .map_err(io::Error::other)?;
+        let tls_listener = match config.implicit_tls {
+            Some(address) => Some(TcpListener::bind(address).await?),
+            None => None,
+        };
         let acceptor = config.tls.clone().map(TlsAcceptor::from);
         let data_acceptor = config.tls.as_deref().map(|tls| {
             let mut silent = tls.clone();
@@ -130,7 +142,7 @@ impl Server {
         let guard = Guard::new(config.limits);
         let checks = Semaphore::new(CHECKS_MAX);
         let shared = Shared { config, guard, checks, acceptor, data_acceptor };
-        Ok(Self { listener, shared: Arc::new(shared) })
+        Ok(Self { listener, tls_listener, shared: Arc::new(shared) })
     }
 
     /// Where it listens.
@@ -139,6 +151,14 @@ impl Server {
     /// When the system does not know.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Where it listens for those who begin with TLS.
+    ///
+    /// # Errors
+    /// When the system does not know.
+    pub fn tls_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.tls_listener.as_ref().map(TcpListener::local_addr).transpose()
     }
 
     /// Serves until `stop` is ready. Then tells all clients, and returns how many transfers that cut
@@ -153,8 +173,10 @@ impl Server {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.admit(&mut clients, stream, peer, &ended).await,
+                accepted = self.accept() => match accepted {
+                    Ok((stream, peer, secure)) => {
+                        self.admit(&mut clients, stream, (peer, secure), &ended);
+                    }
                     // Too many files are open, or the client is gone: others may have more luck.
                     Err(error) if is_passing(&error) => tokio::time::sleep(FAREWELL / 20).await,
                     Err(error) => return Err(error),
@@ -174,11 +196,25 @@ impl Server {
         Ok(cut + clients.len())
     }
 
-    async fn admit(
+    /// The next client, and whether it begins with TLS.
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, bool)> {
+        let tls = async {
+            match &self.tls_listener {
+                Some(listener) => listener.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = self.listener.accept() => accepted.map(|(stream, peer)| (stream, peer, false)),
+            accepted = tls => accepted.map(|(stream, peer)| (stream, peer, true)),
+        }
+    }
+
+    fn admit(
         &self,
         clients: &mut JoinSet<bool>,
         stream: TcpStream,
-        peer: SocketAddr,
+        (peer, secure): (SocketAddr, bool),
         ended: &watch::Receiver<bool>,
     ) {
         match self.shared.guard.admit(peer.ip().to_canonical()) {
@@ -186,7 +222,7 @@ impl Server {
                 let (shared, ended) = (self.shared.clone(), ended.clone());
                 clients.spawn(async move {
                     let _place = place;
-                    control::serve(shared, stream, ended).await
+                    control::serve(shared, stream, secure, ended).await
                 });
             }
             None => {

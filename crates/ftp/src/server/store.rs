@@ -16,8 +16,8 @@ use transfer::{Place, RelPath};
 
 use crate::entry::{Entry, Facts, Kind, ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, modified_at, open_partial, partial};
-use crate::names::is_partial;
+use crate::landing::{Landing, forget, forget_part, modified_at, open_partial, partial};
+use crate::names::{is_kept, is_partial};
 use crate::session::{Failure, Form};
 
 /// Names in one listing, at most.
@@ -83,10 +83,43 @@ impl Store {
     pub fn remove(&self, path: &RelPath, directory: bool) -> Result<(), Failure> {
         let (parent, name) = self.parent(path)?;
         let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        unlinkat(parent, name, flags).map_err(|error| match error {
-            Errno::ISDIR => Failure::NotFile,
-            error => failure(&error.into()),
-        })
+        match (unlinkat(&parent, name, flags), directory) {
+            (Ok(()), false) => {
+                // Else it would take the file's place; one that a transfer goes on in does so anyway.
+                let _ = forget(parent, name);
+                Ok(())
+            }
+            (Ok(()), true) => Ok(()),
+            (Err(Errno::NOENT), false) => remove_kept(&parent, name),
+            (Err(Errno::NOTEMPTY), true) => {
+                self.remove_all_kept(path)?;
+                unlinkat(parent, name, flags).map_err(|error| failure(&error.into()))
+            }
+            (Err(Errno::ISDIR), _) => Err(Failure::NotFile),
+            (Err(error), _) => Err(failure(&error.into())),
+        }
+    }
+
+    /// Removes the kept parts in a directory where nothing else is: nobody sees what is in its way.
+    fn remove_all_kept(&self, path: &RelPath) -> Result<(), Failure> {
+        let directory = self.place.directory(path.as_path()).map_err(|error| failure(&error))?;
+        let mut parts = Vec::new();
+        for found in Dir::read_from(&directory).map_err(|error| failure(&error.into()))? {
+            let found = found.map_err(|error| failure(&error.into()))?;
+            match found.file_name().to_bytes() {
+                b"." | b".." => {}
+                name if is_kept(name) && parts.len() < ENTRIES_MAX => parts.push(name.to_vec()),
+                _ => return Err(Failure::NotEmpty),
+            }
+        }
+        for part in parts {
+            if !forget_part(&directory, OsStr::from_bytes(&part))
+                .map_err(|error| failure(&error))?
+            {
+                return Err(Failure::Busy);
+            }
+        }
+        Ok(())
     }
 
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> Result<(), Failure> {
@@ -132,13 +165,13 @@ impl Store {
         Ok((file, size.checked_sub(offset).ok_or(Failure::BadRestart)?))
     }
 
-    /// A checksum from one byte to before another, and where it ended.
+    /// A checksum from one byte to before another, and where it ended; given up once nobody wants it.
     pub fn hash(
         &self,
         path: &RelPath,
         algorithm: Algorithm,
-        first: u64,
-        end: Option<u64>,
+        (first, end): (u64, Option<u64>),
+        is_wanted: impl Fn() -> bool,
     ) -> Result<(String, u64), Failure> {
         let (file, left) = match self.read(path, first) {
             // Who resumes may ask whether the kept part is what it thinks.
@@ -149,12 +182,13 @@ impl Store {
         let mut file = file.take(end.saturating_sub(first));
         let mut hasher = algorithm.hasher();
         let mut piece = vec![0; HASH_PIECE];
-        loop {
+        while is_wanted() {
             match file.read(&mut piece).map_err(|error| failure(&error))? {
                 0 => return Ok((hasher.finish(), end)),
                 read => hasher.update(&piece[..read]),
             }
         }
+        Err(Failure::Cut)
     }
 
     /// A place for a file that arrives.
@@ -187,6 +221,15 @@ impl Store {
             }
         }
         Err(Failure::Exists)
+    }
+
+    /// What a directory holds, by name, and of nothing else (RFC 3659, section 7.2.1).
+    pub fn list_directory(&self, path: &RelPath) -> Result<Vec<Entry>, Failure> {
+        if self.inspect(path)?.kind != Kind::Directory {
+            return Err(Failure::NotListable);
+        }
+        let directory = self.place.directory(path.as_path()).map_err(|error| failure(&error))?;
+        self.entries(directory, path, |_| true)
     }
 
     /// What a directory holds, by name; for a path with `*`, `?` or `[` what matches, and for a file
@@ -261,6 +304,16 @@ impl Store {
     }
 }
 
+/// Removes what was kept of a file that is not there.
+fn remove_kept(parent: &OwnedFd, name: &OsStr) -> Result<(), Failure> {
+    let is_there = partial(parent, name).map_err(|error| failure(&error))?.is_some();
+    match forget(parent, name).map_err(|error| failure(&error))? {
+        true => Ok(()),
+        false if is_there => Err(Failure::Busy),
+        false => Err(Failure::NotFound),
+    }
+}
+
 /// Where a file that arrives begins.
 #[derive(Clone, Copy, Debug)]
 pub enum From {
@@ -325,6 +378,7 @@ pub fn failure(error: &io::Error) -> Failure {
         Some(Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => Failure::BadName,
         Some(Errno::IO | Errno::MFILE | Errno::NFILE) => Failure::Disk,
         None if error.kind() == io::ErrorKind::InvalidInput => Failure::BadRestart,
+        None if error.kind() == io::ErrorKind::NotFound => Failure::NotFound,
         _ => Failure::Denied,
     }
 }

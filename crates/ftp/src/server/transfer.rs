@@ -113,7 +113,10 @@ impl Prepared {
                 Ok((land(&path, From::Byte(0))?, None, Some(path)))
             }
             Open::List { path, form, prefix } => {
-                let entries = store.list(path)?;
+                let entries = match form {
+                    Form::Facts(_) => store.list_directory(path)?,
+                    Form::Long | Form::Names => store.list(path)?,
+                };
                 let text = write_list(&entries, *form, prefix, may_write, now());
                 Ok((Self::Text(text), None, None))
             }
@@ -127,8 +130,10 @@ pub fn status(store: &Store, path: &RelPath) -> Answer {
         Ok(mut entries) => {
             entries.truncate(STATUS_LINES_MAX);
             let text = write_list(&entries, Form::Long, b"", false, now());
-            let text = String::from_utf8_lossy(&text);
-            Answer::Lines(text.lines().map(str::to_owned).collect())
+            let lines = text
+                .split(|&byte| byte == b'\n')
+                .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+            Answer::Lines(lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect())
         }
         Err(failure) => Answer::Failed(failure),
     }
@@ -221,7 +226,10 @@ async fn carry(
             match received {
                 Ok(()) => landing.install(None).await.map_err(|error| failure(&error)),
                 // What breaks the rules is not worth keeping.
-                Err(Failure::BadData) => received,
+                Err(Failure::BadData) => {
+                    landing.discard().await;
+                    received
+                }
                 Err(_) => {
                     landing.keep(None).await;
                     received
@@ -257,7 +265,8 @@ async fn connect(
     };
     let made = tokio::time::timeout(CONNECT_PATIENCE, making).await;
     let streams = made.map_err(|_| Failure::NoConnection)?.map_err(|_| Failure::NoConnection)?;
-    streams.iter().for_each(tune);
+    let congestion_control = shared.config.congestion_control.as_deref();
+    streams.iter().for_each(|stream| tune(stream, congestion_control));
     if !data.protected {
         return Ok(streams.into_iter().map(|stream| Box::new(stream) as Channel).collect());
     }

@@ -6,7 +6,7 @@ use super::{Answer, Failure, LOGINS_MAX, Session, Stage, Task, User, Work};
 use crate::address::{Ends, write_epsv_reply};
 use crate::command::Verb;
 use crate::entry::{Entry, Kind};
-use crate::names::{quoted, show};
+use crate::names::{quoted, seen};
 use crate::reply::Reply;
 use crate::time::stamp;
 
@@ -43,7 +43,8 @@ impl Session {
             (Task::Hash(path, algorithm, first, _), Answer::Hash(sum, end)) => match verb {
                 Verb::Hash => {
                     let (name, last) = (algorithm.name(), end.saturating_sub(1));
-                    self.reply(213, format!("{name} {first}-{last} {sum} {}", show(&path)));
+                    let text = format!("{name} {first}-{last} {sum} ").into_bytes();
+                    self.reply(213, [text, seen(&path)].concat());
                 }
                 _ => self.reply(250, sum.to_ascii_uppercase()),
             },
@@ -51,20 +52,21 @@ impl Session {
                 let size = size.map(|size| format!(" ({size} bytes)")).unwrap_or_default();
                 // RFC 1123, section 4.1.2.9.
                 let text = match &name {
-                    Some(name) => format!("FILE: {}", show(name)),
-                    None => format!("Here it goes{size}"),
+                    Some(name) => [b"FILE: ".to_vec(), seen(name)].concat(),
+                    None => format!("Here it goes{size}").into_bytes(),
                 };
                 self.reply(150, text);
                 self.go(&open);
             }
             (Task::Status(_), Answer::Lines(mut lines)) => {
-                lines.insert(0, "Listing:".to_owned());
-                lines.push("End".to_owned());
+                lines.insert(0, b"Listing:".to_vec());
+                lines.push(b"End".to_vec());
                 self.send(&Reply { code: 213, lines });
             }
-            (Task::MakeDirectory(path), _) => self.reply(257, format!("{} made", quoted(&path))),
+            (Task::MakeDirectory(path), _) => self.reply(257, quoted(&path, " made")),
             (Task::SetModified(path, time), _) => {
-                self.reply(213, format!("Modify={}; {}", stamp(time), show(&path)));
+                let text = format!("Modify={}; ", stamp(time)).into_bytes();
+                self.reply(213, [text, seen(&path)].concat());
             }
             (Task::SetMode(..), _) => self.reply(200, "Permissions set"),
             _ => self.reply(250, "Done"),
@@ -79,12 +81,16 @@ impl Session {
     }
 
     fn refused_login(&mut self, failure: Failure) {
-        self.stage = Stage::Nobody;
-        self.failed_logins += 1;
+        self.count_failed_login();
         if failure == Failure::TooMany || self.failed_logins >= LOGINS_MAX {
             return self.end(421, &failure.to_string());
         }
         self.failed(failure);
+    }
+
+    pub(super) fn count_failed_login(&mut self) {
+        self.stage = Stage::Nobody;
+        self.failed_logins += 1;
     }
 
     fn listening(&mut self, verb: Verb, ends: &Ends) {
@@ -105,11 +111,13 @@ impl Session {
         let is_directory = entry.kind == Kind::Directory;
         match verb {
             Verb::Cwd | Verb::Cdup if is_directory => {
-                self.reply(250, format!("{} is the current directory", quoted(&path)));
+                self.reply(250, quoted(&path, " is the current directory"));
                 self.chosen.here = path;
             }
             Verb::Cwd | Verb::Cdup => self.failed(Failure::NotDirectory),
             Verb::Rnfr if path == RelPath::default() => self.failed(Failure::Denied),
+            // Only a kept part, which has no time: the name is not there yet.
+            Verb::Rnfr if entry.modified.is_none() => self.failed(Failure::NotFound),
             Verb::Rnfr => {
                 self.chosen.rename_from = Some(path);
                 self.reply(350, "And what shall be its name?");
@@ -122,9 +130,9 @@ impl Session {
             },
             _ => {
                 let may_write = matches!(&self.stage, Stage::In(user) if user.may_write);
-                let facts = self.chosen.facts.of(entry, may_write) + &show(&path);
-                let lines = vec!["Facts:".to_owned(), facts, "End".to_owned()];
-                self.send(&Reply { code: 250, lines });
+                let facts = self.chosen.facts.of(entry, may_write).into_bytes();
+                let lines = [b"Facts:".to_vec(), [facts, seen(&path)].concat(), b"End".to_vec()];
+                self.send(&Reply::of_lines(250, lines));
             }
         }
     }

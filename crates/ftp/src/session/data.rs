@@ -2,8 +2,13 @@
 
 use transfer::RelPath;
 
-use super::{Action, Data, DataWay, Encoding, Form, Framing, Open, Session, Task, Way, Work, text};
-use crate::address::{Ends, IPV4, IPV6, family, read_eprt, read_mprt, read_port};
+use super::{
+    Action, Data, DataWay, Encoding, Form, Framing, LOGINS_MAX, Open, Session, Task, Way, Work,
+    text,
+};
+use crate::address::{
+    Ends, IPV4, IPV6, family, names_unknown_family, read_eprt, read_mprt, read_port,
+};
 use crate::command::Verb;
 
 /// Connections of a striped transfer when the client does not say how many (paper 3, section 2.2).
@@ -43,6 +48,9 @@ impl Session {
             Verb::Eprt => read_eprt(text, 1),
             _ => read_mprt(text, most),
         };
+        if verb != Verb::Port && names_unknown_family(text) {
+            return self.reply(522, format!("Use protocol ({IPV4},{IPV6})"));
+        }
         let Some(ends) = ends else {
             let wanted = format!("An address and 1 to {most} ports are wanted");
             return self.reply(
@@ -165,7 +173,8 @@ impl Session {
             DataWay::Passive { connections, striped } => (Way::Passive(*connections), *striped),
             DataWay::Unset => unreachable!("checked before anything was opened"),
         };
-        if let Way::Passive(_) = way {
+        // A port that PORT named stays (RFC 959, section 3.2); everything else is for one transfer.
+        if striped || matches!(way, Way::Passive(_)) {
             self.chosen.way = DataWay::Unset;
         }
         let is_list = matches!(open, Open::List { .. });
@@ -188,6 +197,16 @@ impl Session {
     /// RFC 959, section 4.1.3: 426 for the transfer, then 226 for the ABOR.
     fn abort(&mut self) {
         match std::mem::replace(&mut self.work, Work::Idle) {
+            // Who does not wait for the answer has guessed all the same.
+            Work::Asked(_, Task::LogIn { .. }) => {
+                self.actions.push_back(Action::Abort);
+                self.reply(426, "The login was given up");
+                self.count_failed_login();
+                match self.failed_logins >= LOGINS_MAX {
+                    true => self.end(421, "Too many logins failed: goodbye"),
+                    false => self.reply(226, "As you asked"),
+                }
+            }
             Work::Asked(..) | Work::Moving { .. } => {
                 self.actions.push_back(Action::Abort);
                 self.chosen.way = DataWay::Unset;

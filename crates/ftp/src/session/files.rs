@@ -11,8 +11,8 @@ impl Session {
     pub(super) fn file_command(&mut self, verb: Verb, argument: &[u8]) {
         match verb {
             Verb::Pwd => {
-                let here = quoted(&self.chosen.here);
-                self.reply(257, format!("{here} is the current directory"));
+                let here = quoted(&self.chosen.here, " is the current directory");
+                self.reply(257, here);
             }
             Verb::Stat if argument.is_empty() => self.status(),
             Verb::Site => self.site(argument),
@@ -98,10 +98,9 @@ impl Session {
                     _ => self.reply(501, "SITE CHMOD wants a mode up to 777 and a path"),
                 }
             }
-            "HELP" => self.send(&Reply {
-                code: 214,
-                lines: ["SITE commands:", "CHMOD HELP", "End"].map(str::to_owned).to_vec(),
-            }),
+            "HELP" => {
+                self.send(&Reply::of_lines(214, ["SITE commands:", "CHMOD HELP", "End"]));
+            }
             _ => self.reply(504, "SITE knows CHMOD and HELP"),
         }
     }

@@ -44,7 +44,7 @@ use units::Instant;
 pub use task::{Answer, Data, Encoding, Failure, Form, Framing, Open, Task, User, Way};
 
 use crate::address::Ends;
-use crate::command::{Argument, Rule, Verb, When, parse};
+use crate::command::{Argument, Rule, Verb, When, is_unimplemented, parse};
 use crate::entry::Facts;
 use crate::hash::Algorithm;
 use crate::line::{Line, Lines};
@@ -256,7 +256,10 @@ impl Session {
     fn command(&mut self, line: &[u8]) {
         let (rule, argument) = parse(line);
         let Some(rule) = rule else {
-            return self.reply(500, "No such command; HELP lists them");
+            return match is_unimplemented(line) {
+                true => self.reply(502, "That is not done here; HELP lists what is"),
+                false => self.reply(500, "No such command; HELP lists them"),
+            };
         };
         match (rule.argument, argument.is_empty()) {
             (Argument::Required, true) => {
@@ -307,7 +310,7 @@ impl Session {
         }
     }
 
-    fn reply(&mut self, code: u16, text: impl Into<String>) {
+    fn reply(&mut self, code: u16, text: impl Into<Vec<u8>>) {
         self.send(&Reply::new(code, text));
     }
 

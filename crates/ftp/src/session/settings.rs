@@ -50,7 +50,7 @@ impl Session {
             lines.extend(["MPRT", "MPSV"].map(str::to_owned));
         }
         lines.push("End".to_owned());
-        self.send(&Reply { code: 211, lines });
+        self.send(&Reply::of_lines(211, lines));
     }
 
     fn opts(&mut self, text: &str) {
@@ -81,8 +81,7 @@ impl Session {
         let names: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
         let rows = names.chunks(HELP_COLUMNS).map(|row| row.join(" "));
         let lines = ["These commands are known:".to_owned()].into_iter().chain(rows);
-        let lines = lines.chain(["End".to_owned()]).collect();
-        self.send(&Reply { code: 214, lines });
+        self.send(&Reply::of_lines(214, lines.chain(["End".to_owned()])));
     }
 
     fn set_type(&mut self, text: &str) {
@@ -149,6 +148,6 @@ impl Session {
             moving.to_owned(),
             "End".to_owned(),
         ];
-        self.send(&Reply { code: 211, lines: lines.to_vec() });
+        self.send(&Reply::of_lines(211, lines));
     }
 }

@@ -145,8 +145,8 @@ pub enum Answer {
     Opened(Option<u64>, Option<RelPath>),
     /// All of it arrived, so many bytes.
     Moved(u64),
-    /// Lines of text.
-    Lines(Vec<String>),
+    /// Lines of text, in which names are bytes.
+    Lines(Vec<Vec<u8>>),
     /// It was not done.
     Failed(Failure),
 }
@@ -196,6 +196,12 @@ pub enum Failure {
     /// There are not so many bytes.
     #[error("The restart point lies beyond the end")]
     BadRestart,
+    /// Another transfer goes on in what was kept of a file.
+    #[error("Another transfer is under way there: try again when it has ended")]
+    Busy,
+    /// It lists directories alone.
+    #[error("That is no directory: MLST tells of a file")]
+    NotListable,
     /// A disk failed, or the like.
     #[error("The server's disk failed")]
     Disk,
@@ -230,6 +236,8 @@ impl Failure {
             Self::BadName => 553,
             Self::NoSpace => 452,
             Self::BadRestart => 554,
+            Self::Busy => 450,
+            Self::NotListable => 501,
             Self::Disk => 451,
             Self::NoPort | Self::NoConnection => 425,
             Self::NoTls => 522,

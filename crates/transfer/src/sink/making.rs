@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::Sink;
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::commit::Linked;
+use crate::folding;
 use crate::hash::State;
 use crate::journal::Part;
 use crate::meta::Meta;
@@ -26,7 +27,16 @@ impl Sink<'_> {
             return Ok(());
         };
         let parent = self.tree().directory(parent)?;
-        match mkdirat(&parent, name, Mode::RWXU) {
+        let mut made = mkdirat(&parent, name, Mode::RWXU);
+        if made == Err(Errno::EXIST) && self.clear_for_directory(&header.path, &parent, name)? {
+            made = mkdirat(&parent, name, Mode::RWXU);
+        }
+        if matches!(made, Ok(()) | Err(Errno::EXIST))
+            && !self.entered.enter(&parent, name, &header.path)
+        {
+            return Err(folding::alias());
+        }
+        match made {
             Ok(()) => self.batch.touched.push(parent),
             Err(Errno::EXIST) => {
                 // While it is being filled, its owner must be able to write in it.
@@ -55,8 +65,9 @@ impl Sink<'_> {
             let _ = chownat(&parent, temp.name(), user, group, AtFlags::SYMLINK_NOFOLLOW);
         }
         self.report.attributes(&header.path, set.map(|()| true));
+        self.clear_for_file(&header.path, &parent, name)?;
         // At once, for a killed receiver would leave a temporary link behind for ever.
-        temp.rename(name)?;
+        folding::name(&mut temp, name)?;
         self.batch.symlinks += 1;
         if !self.batch.touched.last().is_some_and(|last| Arc::ptr_eq(last, &parent)) {
             self.batch.touched.push(parent);
@@ -73,6 +84,7 @@ impl Sink<'_> {
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = target.tree.directory(parent)?;
         let temp = self.names.plan(&parent, name)?;
+        self.clear_for_file(&header.path, &parent, name)?;
         let (name, to, path) = (name.to_owned(), to.to_owned(), header.path.clone());
         self.batch.linked.push(Linked { temp, name, path, origin, directory, to, listed });
         Ok(())
@@ -82,7 +94,7 @@ impl Sink<'_> {
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
         let parent = self.tree().directory(parent)?;
         let name = name.to_owned();
-        self.report.progress.set_current(header.path.as_bytes());
+        self.report.progress.set_current(header.path.as_bytes(), header.size);
         if let Some((part, file)) = self.begun(&header, &parent) {
             let opened = (file, Temp::found(parent, part.name));
             return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);

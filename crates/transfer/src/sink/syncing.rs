@@ -109,8 +109,12 @@ impl Sink<'_> {
         // When this one is taken, the batches before are committed.
         self.commits.send(Batch::default()).map_err(|_| TransferError::Cut)?;
         // Of a manifest of several requests, this one reads its own.
-        let owed = manifest.owed().into_iter().filter(|path| self.destination.expects(path));
-        for path in Vec::from_iter(owed) {
+        let mut last = None;
+        while let Some(path) = manifest.owed(last.as_ref()) {
+            last = Some(path.clone());
+            if !self.destination.expects(&path) {
+                continue;
+            }
             let file = self.open_file(&path)?;
             let wanted = || !self.report.replies.is_closed();
             match file.and_then(|file| Ok(contents(file, wanted)?)) {
@@ -152,8 +156,8 @@ impl Sink<'_> {
         names: Vec<RawBytes>,
         is_last: bool,
     ) -> Result<(), TransferError> {
-        if !self.removal.add(names) {
-            return Err(TransferError::Near(format!("{:?}: too many names", path.as_path())));
+        if let Err(reason) = self.removal.add(names) {
+            return Err(TransferError::Near(format!("{:?}: {reason}", path.as_path())));
         }
         if !is_last {
             return Ok(());

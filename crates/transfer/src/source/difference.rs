@@ -101,6 +101,7 @@ impl Sender<'_> {
                 Err(error) => return ControlFlow::Continue(Err(error)),
             };
             hasher.update(piece);
+            self.sources.progress.set_current_bytes(hasher.length());
             let found = version.find(piece);
             let goes_on = found == Some(from + length) && length + piece.len() as u64 <= COPY_MAX;
             if length > 0 && !goes_on {

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
@@ -220,5 +223,118 @@ pub fn skip(name: &str, reason: &str) {
     if let Some(log) = std::env::var_os("LONGHAUL_SKIP_LOG") {
         let mut log = fs::OpenOptions::new().append(true).open(log).unwrap();
         io::Write::write_all(&mut log, format!("{name}: {reason}\n").as_bytes()).unwrap();
+    }
+}
+
+fn run(command: &mut Command) -> bool {
+    command.output().is_ok_and(|done| done.status.success())
+}
+
+/// A file system that is there as long as this is.
+pub struct Mounted(TempDir);
+
+impl Mounted {
+    /// Of an image of so many bytes, which the commands make and mount.
+    pub fn new(bytes: u64, make: &mut Command, mount: &mut Command) -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let (image, disk) = (folder.path().join("image"), folder.path().join("disk"));
+        fs::File::create(&image).unwrap().set_len(bytes).unwrap();
+        fs::create_dir(&disk).unwrap();
+        let is_made = run(make.arg(&image)) && run(mount.arg(&image).arg(&disk));
+        is_made.then_some(Self(folder))
+    }
+
+    /// What is mounted.
+    pub fn disk(&self) -> PathBuf {
+        self.0.path().join("disk")
+    }
+
+    /// Beside it: what it is made of.
+    pub fn image(&self) -> PathBuf {
+        self.0.path().join("image")
+    }
+
+    /// A small one in memory.
+    pub fn memory(bytes: u64) -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]);
+        run(mount.arg(folder.path().join("disk"))).then_some(Self(folder))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // At once, though a thread of the transfer may still have something of it open.
+        run(Command::new("umount").arg("--lazy").arg(self.disk()));
+    }
+}
+
+/// A file system that does not tell capitals from small letters.
+pub struct Folding(Mounted);
+
+impl Folding {
+    /// One that lists names as they were given.
+    pub fn exact() -> Option<Self> {
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-O", "casefold"]);
+        let mounted =
+            Mounted::new(20 << 20, &mut make, Command::new("mount").args(["-o", "loop"]))?;
+        let root = mounted.disk().join("root");
+        fs::create_dir(&root).unwrap();
+        run(Command::new("chattr").arg("+F").arg(root)).then_some(Self(mounted))
+    }
+
+    /// Any; it may list capitals as small letters.
+    pub fn new() -> Option<Self> {
+        Self::exact().or_else(|| {
+            let mut make = Command::new("mkfs.ntfs");
+            let mut mount = Command::new("lowntfs-3g");
+            mount.args(["-o", "ignore_case"]);
+            let mounted = Mounted::new(20 << 20, make.args(["-F", "-q", "-Q"]), &mut mount)?;
+            fs::create_dir(mounted.disk().join("root")).unwrap();
+            Some(Self(mounted))
+        })
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.0.disk().join("root")
+    }
+}
+
+/// A file system whose disk takes nothing in its second half: what is written there meets an error.
+pub struct HalfDisk {
+    folder: TempDir,
+    _disk: OwnedFd,
+}
+
+impl HalfDisk {
+    pub fn new(bytes: u64) -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let disk = memfd_create("disk", MemfdFlags::ALLOW_SEALING).ok()?;
+        ftruncate(&disk, bytes).ok()?;
+        let image = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd());
+        let mut make = Command::new("mkfs.ext4");
+        // Small files take no blocks, so that it does not matter where those are.
+        make.args(["-q", "-F", "-O", "^has_journal,inline_data", "-E", "lazy_itable_init=0"]);
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(&image).arg(folder.path());
+        if !(run(make.arg(&image)) && run(&mut mount)) {
+            return None;
+        }
+        ftruncate(&disk, bytes / 2).unwrap();
+        fcntl_add_seals(&disk, SealFlags::GROW).unwrap();
+        Some(Self { folder, _disk: disk })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for HalfDisk {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg("--lazy").arg(self.folder.path()));
     }
 }

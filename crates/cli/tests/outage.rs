@@ -1,0 +1,133 @@
+//! Copies outlive a path or a far side that is silent for longer than any time-out lasts.
+
+mod support;
+
+use std::fs::{self, File};
+use std::process::Child;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::namespace::Events;
+use support::{Home, bytes, finish, skip, start, text, wait_for_bytes};
+
+/// UDP counts as blocked after 8 s of silence, and a way is given up that does not open in 10 s.
+const OUTAGE: Duration = Duration::from_secs(20);
+
+fn succeeded(child: Child) {
+    let output = finish(child);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_blackout_is_waited_out() {
+    let test = "a_blackout_is_waited_out";
+    const SIZE: usize = 30_000_000;
+    let home = Home::new();
+    if !home.run(&["emulate", "--rtt", "1ms", "--", "true"]).status.success() {
+        return skip(test, "labs are not allowed here");
+    }
+    home.file("file", SIZE);
+    home.folder("root");
+    let longhaul = env!("CARGO_BIN_EXE_longhaul");
+    let serve = format!("exec {longhaul} serve --quiet --root root");
+    let path = ["emulate", "--name", "dark", "--rate", "40mbit", "--rtt", "40ms", "--loss", "0"];
+    let run = ["--no-verdict", "--far", &serve, "--", longhaul, "cp", "--json", "file"];
+    let lab = [&path[..], &run, &["lh://10.77.0.2/"]].concat();
+    let inside = |words: &[&str]| {
+        let mut command = home.longhaul(words);
+        command.env("XDG_RUNTIME_DIR", home.path(""));
+        start(&mut command)
+    };
+    let mut child = inside(&lab);
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    succeeded(inside(&["emulate", "set", "dark", "loss=100%"]));
+    sleep(OUTAGE);
+    succeeded(inside(&["emulate", "set", "dark", "loss=0"]));
+    let carriers = events.carriers_to_the_end();
+    assert!(carriers.len() > 1, "the outage was too short for this test: {carriers:?}");
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
+}
+
+#[test]
+fn a_suspended_server_is_waited_for() {
+    const SIZE: usize = 15_000_000;
+    let home = Home::new();
+    home.file("file", SIZE);
+    let server = home.serve(&[]);
+    let copy = ["cp", "--json", "--rate-limit", "20mbit", "file", &server.url("")];
+    let mut child = start(&mut home.longhaul(&copy));
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    server.signal(Signal::STOP);
+    sleep(OUTAGE);
+    server.signal(Signal::CONT);
+    let carriers = events.carriers_to_the_end();
+    assert!(carriers.len() > 1, "the outage was too short for this test: {carriers:?}");
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
+}
+
+#[test]
+fn standard_input_and_output_outlive_silence() {
+    const SIZE: usize = 10_000_000;
+    let home = Home::new();
+    let sent = home.file("sent", SIZE);
+    fs::create_dir(home.path("root")).unwrap();
+    fs::copy(&sent, home.path("root/there")).unwrap();
+    let server = home.serve(&["--rate-limit", "20mbit"]);
+    let mut from = home.longhaul(&["cp", "--json", "--rate-limit", "20mbit", "-"]);
+    let mut from = start(from.arg(server.url("came")).stdin(File::open(&sent).unwrap()));
+    let mut to = home.longhaul(&["cp", "-q", &server.url("there"), "-"]);
+    let to = to.stdout(File::create(home.path("got")).unwrap()).spawn().unwrap();
+    wait_for_bytes(&mut from);
+    while fs::metadata(home.path("got")).unwrap().len() == 0 {
+        sleep(Duration::from_millis(20));
+    }
+    server.signal(Signal::STOP);
+    // Longer than the server itself would wait, if it were asked.
+    sleep(Duration::from_secs(32));
+    server.signal(Signal::CONT);
+    for mut child in [from, to] {
+        assert!(child.wait().unwrap().success());
+    }
+    for name in ["root/came", "got"] {
+        assert!(fs::read(home.path(name)).unwrap() == bytes(SIZE), "{name}");
+    }
+}
+
+#[test]
+fn what_a_schedule_cuts_goes_on_at_its_next_opening() {
+    const SIZE: usize = 25_000_000;
+    let home = Home::new();
+    home.file("file", SIZE);
+    let server = home.serve(&[]);
+    // It is open all day but for six seconds.
+    let wall = net::clock::wall().as_secs();
+    let clock = |second: u64| {
+        let second = second % (24 * 60 * 60);
+        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    };
+    let schedule = format!("{}-{}", clock(wall + 12), clock(wall + 6));
+    let wait_until = |second: u64| {
+        while net::clock::wall().as_secs() < second {
+            sleep(Duration::from_millis(100));
+        }
+    };
+    let copy = ["cp", "--json", "--rate-limit", "20mbit", "--schedule", &schedule, "file"];
+    let mut copy = home.longhaul(&copy);
+    let mut child = start(copy.arg(server.url("")).env("TZ", "UTC"));
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    wait_until(wall + 9);
+    // At the opening nobody answers, for longer than an attempt to connect lasts.
+    server.signal(Signal::STOP);
+    wait_until(wall + 24);
+    server.signal(Signal::CONT);
+    let carriers = events.carriers_to_the_end();
+    assert!(carriers.len() > 1, "it was to be cut: {carriers:?}");
+    assert!(child.wait().unwrap().success());
+    assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
+}

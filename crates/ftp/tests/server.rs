@@ -1,0 +1,290 @@
+//! The server over real sockets, for clients that give up in the middle, and for what they leave behind.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ftp::client::{Client, Options, Security};
+use ftp::data::Moved;
+use ftp::server::{Config, Event, Limits, Server, Users, What};
+use ftp::session::Settings;
+use ftp::tls::Trust;
+use net::tcp::Policy;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+const PASSWORD: &str = "secret-word";
+
+/// A server for the user ann of a folder of its own.
+struct Served {
+    folder: TempDir,
+    address: SocketAddr,
+    tls_address: SocketAddr,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Served {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let certificates = tempfile::tempdir().unwrap();
+        let (chain, key) = (certificates.path().join("cert"), certificates.path().join("key"));
+        ftp::tls::write_self_signed(&chain, &key, vec!["localhost".into()]).unwrap();
+        let mut users = Users::default();
+        users.set("ann", PASSWORD.as_bytes(), folder.path().to_owned(), true).unwrap();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let seen = events.clone();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let config = Config {
+            settings: Settings::default(),
+            anonymous: None,
+            users,
+            read_only: false,
+            policy: Policy::default(),
+            congestion_control: None,
+            passive_ports: None,
+            limits: Limits::default(),
+            tls: Some(ftp::tls::server(&chain, &key).unwrap()),
+            implicit_tls: Some(any),
+            observer: Arc::new(move |event| seen.lock().unwrap().push(event.clone())),
+        };
+        let server = Server::bind(any, config).await.unwrap();
+        let (address, tls_address) = (server.address().unwrap(), server.tls_address().unwrap());
+        tokio::spawn(server.serve(std::future::pending()));
+        Self { folder, address, tls_address: tls_address.unwrap(), events }
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn client(&self) -> Talk {
+        let mut talk = Talk(BufReader::new(TcpStream::connect(self.address).await.unwrap()));
+        assert_eq!(talk.reply().await.0, 220);
+        talk
+    }
+
+    async fn ann(&self) -> Talk {
+        let mut talk = self.client().await;
+        talk.ask("USER ann").await;
+        assert_eq!(talk.ask(&format!("PASS {PASSWORD}")).await.0, 230);
+        talk.ask("TYPE I").await;
+        talk
+    }
+
+    fn wrong_passwords(&self) -> usize {
+        let events = self.events.lock().unwrap();
+        events.iter().filter(|event| matches!(event.what, What::WrongPassword(_))).count()
+    }
+}
+
+/// A control connection, by hand.
+struct Talk(BufReader<TcpStream>);
+
+impl Talk {
+    async fn say(&mut self, lines: &str) {
+        self.0.get_mut().write_all(lines.as_bytes()).await.unwrap();
+    }
+
+    /// The last line of the next reply.
+    async fn reply(&mut self) -> (u16, Vec<u8>) {
+        loop {
+            let mut line = Vec::new();
+            assert!(self.0.read_until(b'\n', &mut line).await.unwrap() > 0, "the server has gone");
+            let code = std::str::from_utf8(&line[..3]).ok().and_then(|code| code.parse().ok());
+            if let Some(code) = code.filter(|_| line[3] == b' ') {
+                return (code, line.trim_ascii_end().to_vec());
+            }
+        }
+    }
+
+    async fn ask(&mut self, line: &str) -> (u16, Vec<u8>) {
+        self.say(&format!("{line}\r\n")).await;
+        self.reply().await
+    }
+
+    /// Sends data with a command, and gives the closing reply.
+    async fn put(&mut self, command: &str, data: &[u8]) -> u16 {
+        let (_, text) = self.ask("EPSV").await;
+        let text = String::from_utf8(text).unwrap();
+        let port: u16 = text.split('|').nth(3).unwrap().parse().unwrap();
+        let mut channel = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let (code, _) = self.ask(command).await;
+        if code != 150 {
+            return code;
+        }
+        channel.write_all(data).await.unwrap();
+        drop(channel);
+        self.reply().await.0
+    }
+}
+
+#[tokio::test]
+async fn a_stale_part_does_not_get_into_the_file_that_is_there() {
+    let server = Served::new().await;
+    let (name, part) = (server.file("name"), server.file(".name.longhaul.part"));
+    let mut talk = server.ann().await;
+    for (command, expected) in
+        [("APPE name", &b"0123456789new"[..]), ("REST 4\r\nSTOR name", b"0123new")]
+    {
+        fs::write(&name, b"0123456789").unwrap();
+        fs::write(&part, [b'x'; 5000]).unwrap();
+        assert_eq!(talk.ask("SIZE name").await.1, b"213 10");
+        let mut command = command;
+        if let Some((rest, stor)) = command.split_once("\r\n") {
+            assert_eq!(talk.ask(rest).await.0, 350);
+            command = stor;
+        }
+        assert_eq!(talk.put(command, b"new").await, 226);
+        assert_eq!(fs::read(&name).unwrap(), expected);
+        assert!(!part.exists());
+    }
+    fs::write(&part, [b'x'; 5000]).unwrap();
+    talk.ask("REST 100").await;
+    assert_eq!(talk.put("STOR name", b"new").await, 554, "the file has not so many bytes");
+    assert_eq!(fs::read(&name).unwrap(), b"0123new");
+    fs::remove_file(&name).unwrap();
+    talk.ask("REST 2").await;
+    assert_eq!(talk.put("STOR name", b"new").await, 226);
+    assert_eq!(fs::read(&name).unwrap(), b"xxnew");
+}
+
+#[tokio::test]
+async fn kept_parts_can_be_removed_and_have_no_name_yet() {
+    let server = Served::new().await;
+    let part = |folder: &str| server.file(folder).join(".name.longhaul.part");
+    for folder in ["", "empty", "full"] {
+        fs::create_dir_all(server.file(folder)).unwrap();
+        fs::write(part(folder), b"some").unwrap();
+    }
+    fs::write(server.file("full/other"), b"other").unwrap();
+    let mut talk = server.ann().await;
+    assert_eq!(talk.ask("SIZE name").await.1, b"213 4");
+    assert_eq!(talk.ask("RNFR name").await.0, 550);
+    assert_eq!(talk.ask("DELE name").await.0, 250);
+    assert_eq!(talk.ask("DELE name").await.0, 550);
+    assert!(!part("").exists());
+    assert_eq!(talk.ask("RMD empty").await.0, 250);
+    assert_eq!(talk.ask("RMD full").await.0, 550);
+    assert!(part("full").exists() && !server.file("empty").exists());
+    fs::write(server.file("full/name"), b"whole").unwrap();
+    assert_eq!(talk.ask("DELE full/name").await.0, 250);
+    assert_eq!(talk.ask("SIZE full/name").await.0, 550, "its part has not taken its place");
+}
+
+#[tokio::test]
+async fn who_gives_up_a_login_has_guessed_all_the_same() {
+    let server = Served::new().await;
+    let mut answered = 0;
+    for _ in 0..200 {
+        let mut talk = server.client().await;
+        talk.ask("USER ann").await;
+        talk.say("PASS wrong\r\n").await;
+        // Begun by then, or not yet; the answer takes longer.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        match talk.ask("ABOR").await.0 {
+            426 => assert_eq!(talk.reply().await.0, 226),
+            _ => answered += 1,
+        }
+        drop(talk);
+        for _ in 0..20 {
+            if server.wrong_passwords() > answered {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    panic!("what was given up was never counted, {answered} were answered");
+}
+
+#[tokio::test]
+async fn no_session_has_more_logins_by_giving_them_up() {
+    let server = Served::new().await;
+    let mut talk = server.client().await;
+    talk.say("USER ann\r\nPASS a\r\nABOR\r\nUSER ann\r\nPASS b\r\nABOR\r\nUSER ann\r\nPASS c\r\nABOR\r\n")
+        .await;
+    let mut codes = Vec::new();
+    for _ in 0..9 {
+        codes.push(talk.reply().await.0);
+    }
+    assert_eq!(codes, [331, 426, 226, 331, 426, 226, 331, 426, 421]);
+}
+
+/// Whether this process has the file open.
+fn is_open(path: &Path) -> bool {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    descriptors.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|open| open == path)
+}
+
+#[tokio::test]
+async fn a_checksum_that_nobody_wants_is_not_computed() {
+    let server = Served::new().await;
+    let big = server.file("big");
+    fs::File::create(&big).unwrap().set_len(1 << 38).unwrap();
+    let big = big.canonicalize().unwrap();
+    let mut talk = server.ann().await;
+    talk.say("XSHA256 big\r\n").await;
+    while !is_open(&big) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(talk.ask("ABOR").await.0, 426);
+    assert_eq!(talk.reply().await.0, 226);
+    assert!(!is_open(&big), "it was waited for");
+    talk.say("XSHA256 big\r\n").await;
+    while !is_open(&big) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(talk);
+    while is_open(&big) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn mlsd_is_for_directories_and_names_are_told_in_their_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let server = Served::new().await;
+    fs::write(server.file("file"), b"").unwrap();
+    let odd = std::ffi::OsStr::from_bytes(b"caf\xe9\xff");
+    fs::create_dir(server.folder.path().join(odd)).unwrap();
+    let mut talk = server.ann().await;
+    talk.ask("EPSV").await;
+    assert_eq!(talk.ask("MLSD file").await.0, 501);
+    assert_eq!(talk.ask("MLSD f*").await.0, 550);
+    talk.0.get_mut().write_all(b"CWD caf\xe9\xff\xff\r\n").await.unwrap();
+    assert_eq!(talk.reply().await.0, 250);
+    assert_eq!(talk.ask("PWD").await.1, b"257 \"/caf\xe9\xff\xff\" is the current directory");
+
+    let options = Options { security: Security::Clear, ..Options::default() };
+    let mut client = Client::connect("localhost", server.address, options).await.unwrap();
+    client.log_in("ann", PASSWORD).await.unwrap();
+    client.done_with("CWD", b"caf\xe9\xff").await.unwrap();
+    assert_eq!(client.here().await.unwrap(), b"/caf\xe9\xff");
+}
+
+#[tokio::test]
+async fn tls_from_the_first_byte_on() {
+    let server = Served::new().await;
+    fs::write(server.file("file"), b"content").unwrap();
+    let options = Options {
+        security: Security::Implicit,
+        trust: Trust { anyone: true, ..Trust::default() },
+        ..Options::default()
+    };
+    let mut client = Client::connect("localhost", server.tls_address, options).await.unwrap();
+    client.log_in("ann", PASSWORD).await.unwrap();
+    assert!(client.is_secure());
+    let here = tempfile::tempdir().unwrap();
+    let directory = fs::File::open(here.path()).unwrap().into();
+    client.get(b"file", (directory, "got".as_ref()), false, &Moved::default()).await.unwrap();
+    assert_eq!(fs::read(here.path().join("got")).unwrap(), b"content");
+    // Nothing is said in clear there.
+    let mut plain = TcpStream::connect(server.tls_address).await.unwrap();
+    plain.write_all(b"USER ann\r\n").await.unwrap();
+    let mut said = Vec::new();
+    let _ = plain.read_to_end(&mut said).await;
+    assert!(!said.starts_with(b"220"), "{said:?}");
+}

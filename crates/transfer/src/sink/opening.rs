@@ -1,0 +1,97 @@
+//! The destination as it is found: what an earlier sitting has left there, and whether there is room for
+//! what is to come.
+
+use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::fs::{Dir, fstatfs};
+use rustix::process::geteuid;
+use units::Bytes;
+
+use super::Sink;
+use crate::destination::Target;
+use crate::error::TransferError;
+use crate::journal::Journal;
+use crate::meta::Meta;
+use crate::relpath::{RelPath, names};
+use crate::removal::is_others;
+use crate::temp::Names;
+use crate::wire::{HAS_TAGS, Message};
+
+/// File systems on which bytes take the room that they have: ext2 to ext4, xfs, tmpfs, vfat, exfat. Others
+/// may compress them, or know that they are there already.
+const PLAIN: [u64; 5] = [0xef53, 0x5846_5342, 0x0102_1994, 0x4d44, 0x2011_bab0];
+
+/// So much less than what is missing is none of it: one part of so many.
+const TOLERANCE: u64 = 64;
+
+impl Sink<'_> {
+    /// Opens the destination for a first entry, and tells what an earlier sitting has left there.
+    pub(super) fn open(&mut self, first: &RelPath) -> Result<(), String> {
+        let mut target = self.destination.target(first)?;
+        self.is_fresh = is_fresh(&target, first, self.destination.takes_one());
+        if let Some(id) = self.destination.id {
+            let mut names = Names::new().map_err(|error| error.to_string())?;
+            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
+            // A sender that is gone is noticed where the stream is written.
+            let tell = |message| drop(self.report.replies.blocking_send(message));
+            for part in &found.parts {
+                tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
+            }
+            for tags in found.installed.chunks(HAS_TAGS) {
+                tell(Message::Has { tags: tags.to_vec() });
+            }
+            let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
+            self.written = found.bytes + begun;
+            let stood = found.installed.len() as u64;
+            self.report.stood.store(stood, Relaxed);
+            self.report.progress.set_files(stood);
+            self.parts = found.parts;
+            let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            *place = Some(journal);
+        }
+        self.target = Some(target);
+        Ok(())
+    }
+
+    /// Once it is known how much comes, and where to: gives up when all of that can never find room.
+    /// Where something may give way to it, nobody knows.
+    pub(super) fn find_room(&mut self) -> Result<(), TransferError> {
+        let Some(target) = &self.target else { return Ok(()) };
+        let Some(least) = self.least.take().filter(|_| self.is_fresh) else { return Ok(()) };
+        let Some(free) = free(target.tree.top()) else { return Ok(()) };
+        let to_come = least.saturating_sub(self.written);
+        let missing = to_come.saturating_sub(free);
+        if missing <= to_come / TOLERANCE {
+            return Ok(());
+        }
+        let [to_come, free, missing] = [to_come, free, missing].map(Bytes);
+        Err(TransferError::Near(format!(
+            "{:?}: No space left for all of it: {to_come} are still to come, {free} are free: free space \
+             there, {missing} at the least, or choose another destination",
+            self.destination.path()
+        )))
+    }
+}
+
+/// Whether nothing that stands there can give way to what comes: not the one thing, or nothing at all.
+fn is_fresh(target: &Target, first: &RelPath, is_one: bool) -> bool {
+    let top = names(first.as_bytes()).next().unwrap_or_default();
+    let place = target.locate(&RelPath::new(top.to_vec()).unwrap_or_default());
+    match place.as_ref().ok().and_then(RelPath::split) {
+        Some((_, name)) if is_one => Meta::at(target.tree.top(), name).is_err(),
+        _ => {
+            let entries = Dir::read_from(target.tree.top()).into_iter().flatten();
+            !entries.flatten().any(|entry| is_others(entry.file_name().to_bytes()))
+        }
+    }
+}
+
+/// Bytes for which there is room, where bytes need as much as they are.
+fn free(directory: &OwnedFd) -> Option<u64> {
+    let system = fstatfs(directory).ok()?;
+    let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
+    let is_plain = PLAIN.contains(&u64::try_from(system.f_type).ok()?);
+    is_plain.then(|| blocks.saturating_mul(system.f_bsize.try_into().unwrap_or(1)))
+}

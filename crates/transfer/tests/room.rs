@@ -1,0 +1,59 @@
+//! A target that becomes full, or would.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Dice, Mounted, look, put_to, skip};
+use tempfile::TempDir;
+use tokio::io::duplex;
+use transfer::{Options, Progress, ServeOptions, put, serve};
+
+#[tokio::test]
+async fn what_was_there_before_the_disk_was_full_is_counted_on_both_sides() {
+    let name = "what_was_there_before_the_disk_was_full_is_counted_on_both_sides";
+    let Some(disk) = Mounted::memory(4 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    // It may give way, for all that anybody knows, and so the copy is begun.
+    fs::write(disk.disk().join("old"), "old").unwrap();
+    let source = TempDir::new().unwrap();
+    let sources = ["one", "two", "large", "never"].map(|name| source.path().join(name));
+    for (path, size) in sources.iter().zip([1, 1 << 20, 40 << 20, 1]) {
+        fs::write(path, Dice::new(size).bytes(size as usize)).unwrap();
+    }
+    let (near, far) = duplex(10_000);
+    let (options, progress) = <(Options, Progress)>::default();
+    let allowed = ServeOptions::default();
+    let root = disk.disk();
+    let putting = put(near, &sources, Path::new(""), &options, &progress);
+    let (near, far) = tokio::join!(putting, serve(far, root.as_path(), &allowed));
+    for error in [near.unwrap_err(), far.unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("large") && text.contains("free space"), "{text}");
+    }
+    assert_eq!((progress.sample().files, allowed.progress.sample().files), (2, 2));
+    let names: Vec<_> = look(&root).into_keys().collect();
+    assert_eq!(names, ["", "old", "one", "two"].map(PathBuf::from));
+}
+
+#[tokio::test]
+async fn holes_need_no_room() {
+    let Some(disk) = Mounted::memory(1 << 20) else {
+        return skip("holes_need_no_room", "only root may mount a small file system");
+    };
+    let source = TempDir::new().unwrap();
+    let tree = source.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in ["one", "two", "three"] {
+        fs::File::create(tree.join(name)).unwrap().set_len(40 << 20).unwrap();
+    }
+    fs::write(tree.join("bytes"), vec![7; 300 << 10]).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        fs::hard_link(tree.join("bytes"), tree.join(name)).unwrap();
+    }
+    let (near, far) = duplex(10_000);
+    let summary = put_to(near, far, &[tree], &disk.disk(), "").await.0.unwrap();
+    assert_eq!((summary.counts.files, summary.notes.failed()), (8, 0), "{summary:?}");
+}
