@@ -119,7 +119,8 @@ impl Config {
         let memory = self.receive_memory.0;
         Limits {
             stream_credit: STREAM_CREDIT.min(memory),
-            connection_credit: CONNECTION_CREDIT.min(memory),
+            // It is lent beyond streams' windows: one that stalls must not fill the memory with it.
+            connection_credit: CONNECTION_CREDIT.min(memory / 2),
             receive_memory: memory,
             streams: self.max_streams.max(EARLY_STREAMS),
             unsent: UNSENT,

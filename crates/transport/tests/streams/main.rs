@@ -94,7 +94,7 @@ fn readers_that_stall_once_their_windows_have_grown_do_no_harm_either() {
 fn readers_that_stall_one_after_another_do_not_freeze_who_comes_next() {
     let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(2);
     let mut world = world(&path, Config { receive_memory: Bytes::mib(16), ..paced(90) });
-    for _ in 0..12 {
+    for _ in 0..24 {
         let id = world.hosts[0].send(ENDLESS, Priority::default());
         world.run_until(secs(4), |_| false);
         let read = reads(&mut world, &[id], secs(1))[0];
