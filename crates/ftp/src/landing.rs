@@ -140,7 +140,14 @@ impl Landing {
                     // Beside a whole file an older part is never looked at.
                     let _ = forget(&directory, &name);
                 }
-                Place::Kept(_) => claim(&directory, &name, &file)?.rename(&name)?,
+                Place::Kept(_) => {
+                    let mut temp = claim(&directory, &name, &file)?;
+                    if let Err(error) = temp.rename(&name) {
+                        // What came is to be gone on with still.
+                        let _ = temp.rename(&partial_name(&name));
+                        return Err(error.into());
+                    }
+                }
             }
             match fsync(&directory) {
                 // Some file systems cannot sync a directory, and need not.

@@ -51,7 +51,11 @@ pub async fn connect(client: SocketAddr, server: SocketAddr, mark: u32) -> io::R
         Err(_) if errors::is_forbidden(asked.as_fd()) => {
             Err(io::ErrorKind::PermissionDenied.into())
         }
-        connected => connected,
+        Err(error) => Err(error),
+        Ok(stream) => {
+            errors::disable(asked.as_fd(), server.is_ipv6())?;
+            Ok(stream)
+        }
     }
 }
 

@@ -93,9 +93,10 @@ impl Meta {
         self.blocks.saturating_mul(512) < self.size
     }
 
-    /// The room that it takes, at the least, shared by its names.
+    /// The room that it takes, at the least, shared by its names. What has holes may have reserved
+    /// blocks in which nothing stands, and those are holes as well.
     pub fn least(&self) -> u64 {
-        self.blocks.saturating_mul(512).min(self.size) / u64::from(self.links.max(1))
+        if self.is_sparse() { 0 } else { self.size / u64::from(self.links.max(1)) }
     }
 
     pub fn of(file: impl AsFd) -> Result<Self> {

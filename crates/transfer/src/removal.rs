@@ -188,19 +188,24 @@ impl Removal {
 
     /// Tells that all of it stays.
     pub fn give_up(self, report: &Report) {
-        for (now, sent) in &self.aside {
-            let reason = format!(
-                "the directory that stood there is now {:?}, and stays, for something else failed",
-                now.as_path()
-            );
-            report.tell(NoteKind::Skipped, sent, &reason);
-        }
+        self.tell_aside(report);
         if let Some(path) = self.extra.first() {
             let reason = format!(
                 "it and all else that the source does not have ({}) stays, for something else failed",
                 self.extra.len()
             );
             report.tell(NoteKind::Skipped, path, &reason);
+        }
+    }
+
+    /// Notes where the directories are that stood in the way.
+    pub fn tell_aside(&self, report: &Report) {
+        for (now, sent) in &self.aside {
+            let reason = format!(
+                "the directory that stood there is now {:?}, and stays, for something else failed",
+                now.as_path()
+            );
+            report.tell(NoteKind::Skipped, sent, &reason);
         }
     }
 }

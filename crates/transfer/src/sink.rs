@@ -188,6 +188,9 @@ impl<'a> Sink<'a> {
         }
         self.batch.is_last = taken.is_ok();
         let committed = self.commit();
+        if taken.is_err() {
+            self.removal.tell_aside(self.report);
+        }
         let (occupancy, kept) = taken?;
         committed.and_then(|()| self.remove())?;
         self.complete_manifest()?;

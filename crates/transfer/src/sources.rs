@@ -15,6 +15,9 @@ use crate::standing::{Compare, Standing};
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::Terms;
 
+/// From this size on it is worth looking whether a file can be read.
+const READABLE_FROM: u64 = 64 << 20;
+
 /// What the user named, and how much it holds.
 pub(crate) struct Sources {
     pub place: Place,
@@ -94,10 +97,13 @@ impl Visitor for Ahead<'_> {
     }
 
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
-        if let Found::File(_, meta) = found {
+        if let Found::File(open, meta) = found {
             self.files += 1;
             self.bytes += meta.size;
-            self.least += meta.least();
+            // What cannot be read takes no room; of small files nobody looks whether they can.
+            if meta.size < READABLE_FROM || open().is_ok() {
+                self.least += meta.least();
+            }
             // By content, only the sender finds out which differ.
             if self.sources.terms.compare == Some(Compare::Time)
                 && self.sources.has_version(path, &meta)

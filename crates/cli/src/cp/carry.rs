@@ -155,6 +155,10 @@ async fn connect_and_move(
                 Err(error) => error,
             },
             better = change::better(job, beside, endpoint, &mut doubt) => {
+                if let (Link::Ssh, Peer::Ssh(session)) = (&link, &*peer) {
+                    // What it has there unfinished must not come to its end after the rest has.
+                    session.channel().await.reset().await.context("ssh has ended")?;
+                }
                 show::tell(job, &format!("{} passes now: going on over it", better.words()));
                 link = better;
                 done.sittings += 1;

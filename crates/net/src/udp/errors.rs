@@ -16,15 +16,25 @@ const CONTROL: usize = 512;
 
 /// Asks for errors; the kernel then keeps them with the packet's destination.
 pub(crate) fn enable(socket: &socket2::Socket, is_ipv6: bool) -> io::Result<()> {
-    set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR).or_else(|error| {
+    ask(socket.as_fd(), is_ipv6, true)
+}
+
+/// Asks for errors no longer. An established TCP connection that does is ended by each of them, which
+/// it would outlive otherwise (RFC 1122, 4.2.3.9).
+pub(crate) fn disable(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
+    ask(socket, is_ipv6, false)
+}
+
+fn ask(socket: BorrowedFd<'_>, is_ipv6: bool, on: bool) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, on).or_else(|error| {
         // A socket for IPv6 alone has no IPv4 options.
         if is_ipv6 { Ok(()) } else { Err(error) }
     })?;
-    if is_ipv6 { set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { Ok(()) }
+    if is_ipv6 { set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, on) } else { Ok(()) }
 }
 
-fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
-    let on: libc::c_int = 1;
+fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
     let len = mem::size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the value is an int that outlives the call, and the length is its size.
     let result =

@@ -333,8 +333,8 @@ impl Plan {
             if self.config.feedback == FeedbackKind::PositiveAck {
                 rate = rate.min(other.rate.as_bits_per_sec() as f64 * PACKET_BITS / ACK_BITS);
             }
-            // A small window bounds the rate as well: a stream's is less than half of the memory.
-            rate = rate.min(self.config.receive_memory.0 as f64 * 7.0 / 16.0 * 8.0 / rtt);
+            // A small window bounds the rate as well: a stream's is the memory but for a reserve.
+            rate = rate.min(self.config.receive_memory.0 as f64 * 7.0 / 8.0 * 8.0 / rtt);
             // Who waits for a report waits until a burst that strikes them is over.
             let told = 1.0 + other.loss.mean_loss() * burst(other);
             bytes as f64 * 8.0 * 1.05 / rate * told

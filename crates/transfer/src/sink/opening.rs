@@ -92,6 +92,7 @@ fn is_fresh(target: &Target, first: &RelPath, is_one: bool) -> bool {
 fn free(directory: &OwnedFd) -> Option<u64> {
     let system = fstatfs(directory).ok()?;
     let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
-    let is_plain = PLAIN.contains(&u64::try_from(system.f_type).ok()?);
+    // A tmpfs without a limit says that it has no blocks.
+    let is_plain = system.f_blocks > 0 && PLAIN.contains(&u64::try_from(system.f_type).ok()?);
     is_plain.then(|| blocks.saturating_mul(system.f_bsize.try_into().unwrap_or(1)))
 }
