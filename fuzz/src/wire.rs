@@ -5,7 +5,7 @@ use std::time::Duration;
 use transport::crypto::PublicKey;
 use transport::wire::{
     Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Refusal, Report, Run,
-    State, StreamCredit, StreamSignal, Versions,
+    SPOKEN, State, StreamCredit, StreamSignal, Versions,
 };
 
 /// The first byte names the parser, the rest is what it reads.
@@ -129,7 +129,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
                 streams: 1024,
                 idle_timeout: Duration::from_secs(30),
                 reset_token: *token,
-                versions: Versions::SPOKEN,
+                versions: SPOKEN,
                 feedback: 1,
             };
             out.extend(parameters.encode(40));

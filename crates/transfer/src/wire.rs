@@ -50,7 +50,8 @@ pub use crate::standing::{Compare, Standing};
 use crate::summary::{Counts, Kept};
 pub use decoder::{Decoder, Item};
 pub use hello::{
-    Agreed, HELLO_LEN, HELLO_START, MAGIC, Versions, check_hello, check_start, hello, hello_of,
+    Agreed, HELLO_LEN, HELLO_START, MAGIC, SPOKEN, Versions, check_hello, check_start, hello,
+    hello_of,
 };
 
 /// The longest encoded message: two paths and a reason, or a path and extended attributes.
@@ -310,7 +311,7 @@ pub enum WireError {
     /// Another release.
     #[error(
         "it speaks {0} of the transfer protocol, this side {ours}: install the same release on both sides",
-        ours = Versions::SPOKEN
+        ours = SPOKEN
     )]
     Version(Versions),
     /// A frame of no bytes, or of more than a frame may have.

@@ -214,7 +214,7 @@ async fn between_releases(hello: [u8; HELLO_LEN]) -> Both {
 
 #[tokio::test]
 async fn a_later_release_that_speaks_this_version_too_is_met() {
-    let Versions { oldest, newest } = Versions::SPOKEN;
+    let Versions { oldest, newest } = wire::SPOKEN;
     let later = Versions { oldest, newest: newest + 3 };
     let (near, far) = between_releases(wire::hello_of(later, u64::MAX)).await;
     assert_eq!(shared(near.unwrap()), far.unwrap().summary);
@@ -222,7 +222,7 @@ async fn a_later_release_that_speaks_this_version_too_is_met() {
 
 #[tokio::test]
 async fn releases_that_have_no_version_in_common_say_so_on_both_sides() {
-    let newest = Versions::SPOKEN.newest;
+    let newest = wire::SPOKEN.newest;
     let later = Versions { oldest: newest + 1, newest: newest + 2 };
     let (near, far) = between_releases(wire::hello_of(later, 0)).await;
     for error in [near.unwrap_err(), far.unwrap_err()] {

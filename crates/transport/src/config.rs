@@ -8,7 +8,7 @@ use units::{Bytes, Rate};
 use crate::cc::{Algorithm, Remembered};
 use crate::crypto::{KEY_PACKETS, Sealing};
 use crate::streams::{EARLY_STREAMS, Limits};
-use crate::wire::Versions;
+use crate::wire::{SPOKEN, Versions};
 
 /// How a sender learns what has arrived. Both ends must have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Default for Config {
             keep_alive: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             key_packets: KEY_PACKETS,
-            versions: Versions::SPOKEN,
+            versions: SPOKEN,
             sealing: Sealing::default(),
         }
     }

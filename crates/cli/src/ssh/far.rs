@@ -49,8 +49,8 @@ pub fn run(sending: Sending) -> anyhow::Result<ExitCode> {
 async fn far(sending: Sending) -> anyhow::Result<()> {
     let mut input = BufReader::new(tokio::io::stdin());
     let mut output = tokio::io::stdout();
-    let key = match greeting::hear_near(&mut input).await? {
-        Ok(key) => key,
+    let (version, key) = match greeting::hear_near(&mut input).await? {
+        Ok(agreed) => agreed,
         Err((answer, why)) => {
             output.write_all(answer.as_bytes()).await?;
             output.flush().await?;
@@ -60,7 +60,7 @@ async fn far(sending: Sending) -> anyhow::Result<()> {
     let mut ports = ports(&key.into(), sending);
     let port = ports.as_ref().map_or(0, |(endpoint, _)| endpoint.address().port());
     let place = Place { port, address: own_address() };
-    output.write_all(greeting::far(&place).as_bytes()).await?;
+    output.write_all(greeting::far(version, &place).as_bytes()).await?;
     output.flush().await?;
     let mut channel = Channel::new(input, output);
     let over_ssh = async {

@@ -9,9 +9,7 @@
 //! VERSIONS is one number, or the least and the most that a side speaks, as in `1-3`. The far side answers in
 //! the newest that both speak; where there is none, with what it speaks itself.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -34,38 +32,20 @@ const CHATTER: u64 = 64 << 10;
 const FIRST_WORD: Duration = Duration::from_secs(60);
 
 /// Versions of what goes over ssh that one side speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Versions {
-    least: u32,
-    most: u32,
+type Versions = units::Versions<u32>;
+
+const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
+
+/// As they stand in a line.
+fn written(Versions { oldest, newest }: Versions) -> String {
+    if oldest == newest { newest.to_string() } else { format!("{oldest}-{newest}") }
 }
 
-const SPOKEN: Versions = Versions { least: 1, most: 1 };
-
-impl Versions {
-    fn newest_of_both(self, other: Self) -> Option<u32> {
-        let newest = self.most.min(other.most);
-        (newest >= self.least.max(other.least)).then_some(newest)
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { least, most } if least == most => write!(f, "{most}"),
-            Self { least, most } => write!(f, "{least}-{most}"),
-        }
-    }
-}
-
-impl FromStr for Versions {
-    type Err = anyhow::Error;
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (least, most) = text.split_once('-').unwrap_or((text, text));
-        let (least, most) = (least.parse()?, most.parse()?);
-        anyhow::ensure!(least <= most, "{text} are no versions");
-        Ok(Self { least, most })
-    }
+fn read(text: &str) -> anyhow::Result<Versions> {
+    let (oldest, newest) = text.split_once('-').unwrap_or((text, text));
+    let (oldest, newest) = (oldest.parse()?, newest.parse()?);
+    anyhow::ensure!(oldest <= newest, "{text} are no versions");
+    Ok(Versions { oldest, newest })
 }
 
 /// Where the far side is to be met beside ssh.
@@ -79,28 +59,29 @@ pub struct Place {
 
 /// What the near side says.
 pub fn near(key: &SharedKey) -> String {
-    format!("{NEAR}{SPOKEN} {key}\n")
+    format!("{NEAR}{} {key}\n", written(SPOKEN))
 }
 
-/// The near side's key, once it has said its line; else what to answer, and why.
+/// The version that both speak and the near side's key, once it has said its line; else what to answer, and why.
 pub async fn hear_near(
     reader: impl AsyncBufRead + Unpin,
-) -> anyhow::Result<Result<SharedKey, (String, anyhow::Error)>> {
+) -> anyhow::Result<Result<(u32, SharedKey), (String, anyhow::Error)>> {
     let line = line(&mut reader.take(CHATTER), &[NEAR]).await?;
     let no_key = || anyhow!("that is no key: let `cp` start this");
     let (theirs, key) = line[NEAR.len()..].split_once(' ').with_context(no_key)?;
-    let theirs = theirs.parse().map_err(|_| no_key())?;
-    if SPOKEN.newest_of_both(theirs).is_none() {
-        let why = anyhow!("the near side speaks version {theirs} over ssh, and this one {SPOKEN}");
-        return Ok(Err((format!("{FAR}{NONE} {SPOKEN}\n"), why)));
-    }
-    key.parse().map(Ok).map_err(|_| no_key())
+    let theirs = read(theirs).map_err(|_| no_key())?;
+    let Some(version) = SPOKEN.common(theirs) else {
+        let (theirs, ours) = (written(theirs), written(SPOKEN));
+        let why = anyhow!("the near side speaks version {theirs} over ssh, and this one {ours}");
+        return Ok(Err((format!("{FAR}{NONE} {ours}\n"), why)));
+    };
+    key.parse().map(|key| Ok((version, key))).map_err(|_| no_key())
 }
 
 /// What the far side answers to a near side that it understands.
-pub fn far(Place { port, address }: &Place) -> String {
+pub fn far(version: u32, Place { port, address }: &Place) -> String {
     let address = address.map_or_else(|| "-".to_owned(), |address| address.to_string());
-    format!("{FAR}{} {port} {address}\n", SPOKEN.most)
+    format!("{FAR}{version} {port} {address}\n")
 }
 
 /// What the near side has heard.
@@ -140,17 +121,17 @@ pub fn silent(host: &str) -> anyhow::Error {
 /// Reads the far side's line.
 pub fn place(line: &str, host: &str) -> anyhow::Result<Place> {
     let words = Vec::from_iter(line.split_whitespace().skip(1));
-    let versions = |text: &str| text.parse::<Versions>();
     match words[..] {
         [NONE, theirs] => {
-            let theirs = versions(theirs)?;
-            let older = if theirs.most < SPOKEN.least { host } else { "this host" };
+            let theirs = read(theirs)?;
+            let older = if theirs.newest < SPOKEN.oldest { host } else { "this host" };
+            let (theirs, ours) = (written(theirs), written(SPOKEN));
             bail!(
-                "the longhaul on {host} speaks version {theirs} over ssh, and this one {SPOKEN}: install a \
+                "the longhaul on {host} speaks version {theirs} over ssh, and this one {ours}: install a \
                  newer one on {older}"
             )
         }
-        [version, port, address] if versions(version).is_ok_and(is_ours) => {
+        [version, port, address] if read(version).is_ok_and(is_ours) => {
             Ok(Place { port: port.parse()?, address: address.parse().ok() })
         }
         _ => {
@@ -160,7 +141,7 @@ pub fn place(line: &str, host: &str) -> anyhow::Result<Place> {
 }
 
 fn is_ours(version: Versions) -> bool {
-    version.least == version.most && SPOKEN.newest_of_both(version).is_some()
+    version.oldest == version.newest && SPOKEN.common(version).is_some()
 }
 
 /// The first line that begins with one of these.
@@ -197,10 +178,11 @@ mod tests {
     async fn both_sides_understand_each_other() {
         let key = SharedKey::from_bytes([7; 32]);
         let came = hear_near(near(&key).as_bytes()).await.unwrap().ok().unwrap();
-        assert_eq!(came.to_string(), key.to_string());
+        let (version, came) = came;
+        assert_eq!((version, came.to_string()), (1, key.to_string()));
         for address in [None, "fd77::2".parse().ok()] {
             let place = Place { port: 4242, address };
-            assert_eq!(heard(far(&place).as_bytes()).await.unwrap().unwrap(), place);
+            assert_eq!(heard(far(version, &place).as_bytes()).await.unwrap().unwrap(), place);
         }
     }
 
@@ -232,7 +214,7 @@ mod tests {
         // One that speaks more is answered in what both speak.
         let key = SharedKey::from_bytes([7; 32]);
         let line = format!("longhaul-near 1-3 {key}\n");
-        assert!(hear_near(line.as_bytes()).await.unwrap().is_ok());
+        assert_eq!(hear_near(line.as_bytes()).await.unwrap().ok().unwrap().0, 1);
         for wrong in ["longhaul-near 1\n", "longhaul-near 1 x\n", "longhaul-near 3-1 x\n"] {
             assert!(hear_near(wrong.as_bytes()).await.is_err(), "{wrong}");
         }

@@ -15,8 +15,6 @@
 //! later release adds fields at the end, and messages only for who has their feature. Until the other
 //! side's hello is there, a side writes what the oldest version that it named understands.
 
-use std::fmt;
-
 use super::WireError;
 
 /// The first bytes of each side.
@@ -34,35 +32,11 @@ const FIRST_RANGE: u16 = 5;
 /// What this release understands beyond the version.
 const FEATURES: u64 = 0;
 
-/// Versions of the protocol, from the oldest to the newest that one side speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// The oldest.
-    pub oldest: u16,
-    /// The newest.
-    pub newest: u16,
-}
+/// Versions of the protocol that one side speaks.
+pub type Versions = units::Versions<u16>;
 
-impl Versions {
-    /// What this release speaks.
-    pub const SPOKEN: Self = Self { oldest: 5, newest: 5 };
-
-    /// The version that two sides use: the newest that both speak.
-    pub fn common(self, other: Self) -> Option<u16> {
-        let newest = self.newest.min(other.newest);
-        (newest >= self.oldest.max(other.oldest)).then_some(newest)
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.oldest == self.newest {
-            write!(f, "version {}", self.newest)
-        } else {
-            write!(f, "versions {} to {}", self.oldest, self.newest)
-        }
-    }
-}
+/// What this release speaks.
+pub const SPOKEN: Versions = Versions { oldest: 5, newest: 5 };
 
 /// What is said to a side, once it has said what it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +56,7 @@ pub fn hello_of(versions: Versions, features: u64) -> [u8; HELLO_LEN] {
 
 /// The first bytes of this side.
 pub fn hello() -> [u8; HELLO_LEN] {
-    hello_of(Versions::SPOKEN, FEATURES)
+    hello_of(SPOKEN, FEATURES)
 }
 
 /// Whether the other side's hello has all of its parts, by the first of them; an older one ends there,
@@ -105,7 +79,7 @@ pub fn check_hello(hello: &[u8; HELLO_LEN]) -> Result<Agreed, WireError> {
     let features = u64::from_le_bytes(features.try_into().expect("the rest"));
     let oldest = u16::from_le_bytes(*oldest);
     let theirs = Versions { oldest, newest: number(&start[MAGIC.len()..]) };
-    let version = Versions::SPOKEN.common(theirs).ok_or(WireError::Version(theirs))?;
+    let version = SPOKEN.common(theirs).ok_or(WireError::Version(theirs))?;
     Ok(Agreed { version, features })
 }
 
@@ -124,7 +98,7 @@ mod tests {
 
     #[test]
     fn releases_meet_where_their_ranges_do() {
-        let Versions { oldest, newest } = Versions::SPOKEN;
+        let Versions { oldest, newest } = SPOKEN;
         assert_eq!(check_hello(&hello()), Ok(Agreed { version: newest, features: FEATURES }));
         assert_eq!(heard(newest, newest + 7), Ok(newest));
         assert_eq!(heard(oldest, newest + 1), Ok(newest));
@@ -132,15 +106,13 @@ mod tests {
         assert_eq!(heard(newest + 1, newest + 2), refused(newest + 1, newest + 2));
         assert_eq!(heard(newest + 1, oldest), refused(newest + 1, oldest), "no range at all");
         assert_eq!(heard(0, FIRST_RANGE - 1), refused(FIRST_RANGE - 1, FIRST_RANGE - 1));
-        let [five, nine] = [5, 9].map(|newest| Versions { oldest: 4, newest });
-        assert_eq!((five.common(nine), nine.common(five)), (Some(5), Some(5)));
     }
 
     #[test]
     fn features_that_are_not_known_do_no_harm() {
         for features in [1, 1 << 63, u64::MAX] {
-            let hello = hello_of(Versions::SPOKEN, features);
-            let version = Versions::SPOKEN.newest;
+            let hello = hello_of(SPOKEN, features);
+            let version = SPOKEN.newest;
             assert_eq!(check_hello(&hello), Ok(Agreed { version, features }));
         }
     }

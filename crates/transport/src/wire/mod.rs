@@ -9,7 +9,7 @@ mod report;
 mod sealed;
 
 pub(crate) use opening::hello;
-pub use opening::{Echo, Opening, Parameters, Refusal, Versions};
+pub use opening::{Echo, Opening, Parameters, Refusal, SPOKEN, Versions};
 pub use report::{MAX_CREDITS, Report, Run, StreamCredit};
 pub use sealed::{
     Challenge, Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State,

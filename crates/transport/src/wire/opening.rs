@@ -1,7 +1,6 @@
 //! The packets without a seal: those before there are keys, and the reset when there are none any
 //! more.
 
-use core::fmt;
 use core::time::Duration;
 
 use bytes::{Buf, BufMut};
@@ -17,35 +16,11 @@ const GONE: u8 = 5;
 const WHO: u8 = 6;
 const HOST: u8 = 7;
 
-/// Versions of the protocol, from the oldest to the newest that one end speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// The oldest.
-    pub oldest: u8,
-    /// The newest.
-    pub newest: u8,
-}
+/// Versions of the protocol that one end speaks.
+pub type Versions = units::Versions<u8>;
 
-impl Versions {
-    /// What this program speaks.
-    pub const SPOKEN: Self = Self { oldest: 1, newest: 1 };
-
-    /// The version that two ends use: the newest that both speak.
-    pub fn common(self, other: Self) -> Option<u8> {
-        let newest = self.newest.min(other.newest);
-        (newest >= self.oldest.max(other.oldest)).then_some(newest)
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.oldest == self.newest {
-            write!(f, "version {}", self.newest)
-        } else {
-            write!(f, "versions {} to {}", self.oldest, self.newest)
-        }
-    }
-}
+/// What this program speaks.
+pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
 
 /// Why a hello was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
