@@ -16,6 +16,7 @@ use crate::manifest::Manifest;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
+use crate::server::{Root, is_there};
 use crate::sources::Sources;
 use crate::summary::Summary;
 use crate::walk::Source;
@@ -35,6 +36,8 @@ pub struct Options {
     /// Is told the hashes of all files of the transfer: of a [`put`] as they were read here, of a
     /// [`get`] as they stand here. Files that did not move are read for it.
     pub manifest: Option<Manifest>,
+    /// The sources of a [`put`] are below this folder, which they do not leave: somebody else names them.
+    pub below: Option<PathBuf>,
 }
 
 /// Sends files and trees to the far side's `remote`. Done means that they are verified, under their
@@ -57,10 +60,15 @@ pub async fn put<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let source =
         |path: &PathBuf| Source::new(path).mirrored(compare.is_some()).filtered(filter.clone());
     let list: Vec<_> = sources.iter().map(source).collect();
+    let root = options.below.as_deref().map_or(Root::User, Root::Folder);
+    let place = root.place()?;
+    if options.below.is_some() {
+        sources.iter().try_for_each(|path| is_there(&place, path))?;
+    }
     // Who goes on leaves out what was sent: of two files for one place, the first would win then.
     let id = options.id.filter(|_| are_apart(&list) && !rehearses);
     let preamble = request(&Message::Put { destination, into_directory, id, rehearses, patterns });
-    let mut sources = Sources::new(Place::Local, list, options.terms.clone(), progress.clone());
+    let mut sources = Sources::new(place, list, options.terms.clone(), progress.clone());
     sources.manifest = options.manifest.clone();
     send(stream, preamble, Hello::Expected, sources).await
 }

@@ -159,6 +159,7 @@ async fn confirmation(
             }
             Message::Has { tags } => sources.had.add(tags),
             Message::HasPart { tag, state } => sources.had.add_part(tag, state),
+            Message::HadAll => sources.had.add_all(),
             Message::Stands { standing } => sources.had.add_standing(standing),
             Message::Told => sources.had.add_told(),
             Message::Pieces { path, average, pieces, is_last } => {

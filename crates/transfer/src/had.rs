@@ -21,6 +21,8 @@ const PARTS_MAX: usize = 16;
 pub(crate) struct Had {
     /// So that a first sitting costs nothing.
     any: AtomicBool,
+    /// So that asking for it at each block costs nothing.
+    all: AtomicBool,
     heard: Mutex<Heard>,
     changed: Condvar,
 }
@@ -33,6 +35,8 @@ struct Heard {
     standing: HashMap<Key, u32>,
     /// How often all that stands there was told.
     told: usize,
+    /// No more tags and parts will come.
+    is_all: bool,
 }
 
 impl Had {
@@ -51,6 +55,19 @@ impl Had {
         self.any.store(true, Relaxed);
     }
 
+    /// Nothing else is left of an earlier sitting.
+    pub fn add_all(&self) {
+        self.lock().is_all = true;
+        self.all.store(true, Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything that is left of an earlier sitting was told; false when that is not `wanted`
+    /// any more.
+    pub fn wait_all(&self, wanted: impl Fn() -> bool) -> bool {
+        self.all.load(Relaxed) || self.wait(|heard| heard.is_all, wanted)
+    }
+
     /// More stands there.
     pub fn add_standing(&self, standing: Vec<Standing>) {
         let mut heard = self.lock();
@@ -67,8 +84,12 @@ impl Had {
     /// Waits until what stands there was told for so many places; false when that is not `wanted` any
     /// more.
     pub fn wait_told(&self, places: usize, wanted: impl Fn() -> bool) -> bool {
+        self.wait(|heard| heard.told >= places, wanted)
+    }
+
+    fn wait(&self, is_heard: impl Fn(&Heard) -> bool, wanted: impl Fn() -> bool) -> bool {
         let mut heard = self.lock();
-        while heard.told < places {
+        while !is_heard(&heard) {
             if !wanted() {
                 return false;
             }

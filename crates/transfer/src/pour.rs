@@ -33,6 +33,8 @@ pub(crate) fn run(
         notes: Notes::default(),
         written: 0,
     };
+    // A sender that is gone is noticed where the stream is written.
+    let _ = replies.blocking_send(Message::HadAll);
     let poured = pourer.take(&mut pipe);
     let (receiving, counts) = (pipe.occupancy(), pourer.counts);
     let last = match &poured {
@@ -41,7 +43,6 @@ pub(crate) fn run(
         Err(TransferError::Protocol(error)) => Message::fatal(&error.to_string()),
         Err(_) => return Err(poured.expect_err("matched")),
     };
-    // A sender that is gone is noticed where the stream is written.
     let _ = replies.blocking_send(last);
     let (sending, kept) = poured?;
     Ok(Summary { counts, kept, notes: pourer.notes, sending, receiving, confirmed: None })

@@ -29,6 +29,8 @@ use crate::wire::{Message, WireError, hello};
 pub struct ServeOptions {
     /// Refuses every [`crate::put`].
     pub read_only: bool,
+    /// Refuses everything but a [`crate::put`] to this path, as it is typed.
+    pub only: Option<PathBuf>,
     /// Sets the users and groups that a [`crate::put`] asks for, as far as the system lets it.
     pub owners: bool,
     /// Counts what the request moves.
@@ -71,7 +73,7 @@ impl<'a> From<&'a Path> for Root<'a> {
 }
 
 impl Root<'_> {
-    fn place(self) -> Result<Place, TransferError> {
+    pub(crate) fn place(self) -> Result<Place, TransferError> {
         let place = match self {
             Self::Folder(folder) => Place::rooted(folder),
             Self::User => Ok(Place::Local),
@@ -177,6 +179,11 @@ async fn accept(
     Hello::Expected.read(stream).await?;
     let request = read_message(stream).await?;
     let place = root.place()?;
+    if let Some(only) = &options.only
+        && !is_only(&request, only)
+    {
+        return Err(TransferError::Near(format!("nothing may be done here but to put {only:?}")));
+    }
     match request {
         Message::Put { .. } if options.read_only => Err(TransferError::Near(
             "this server only gives files and takes none: choose another destination".into(),
@@ -197,10 +204,7 @@ async fn accept(
         Message::Get { source, terms } => {
             options.asked.set(terms.rate);
             let path = root.path(&source)?;
-            // Told at once, rather than as a file that failed.
-            place
-                .open(&path, OFlags::PATH)
-                .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))?;
+            is_there(&place, &path)?;
             let filter = Filter::new(&terms.patterns).map_err(TransferError::Near)?;
             let mirrors = terms.compare.is_some();
             let progress = options.progress.clone();
@@ -210,4 +214,21 @@ async fn accept(
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),
     }
+}
+
+/// Whether a request is a put to this path, or asks for no file at all.
+fn is_only(request: &Message, path: &Path) -> bool {
+    match request {
+        Message::Put { destination, .. } => destination.0 == path.as_os_str().as_bytes(),
+        Message::Probe { .. } => true,
+        _ => false,
+    }
+}
+
+/// Tells at once that there is no such source, rather than as a file that failed.
+pub(crate) fn is_there(place: &Place, path: &Path) -> Result<(), TransferError> {
+    let opened = place.open(path, OFlags::PATH);
+    opened
+        .map(|_| ())
+        .map_err(|error| TransferError::Near(format!("{path:?}: {}", explain(&error))))
 }

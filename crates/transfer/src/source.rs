@@ -24,7 +24,7 @@ use crate::standing::{Standing, contents};
 use crate::summary::Kept;
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::{
-    DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
+    AHEAD, DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
 };
 
 /// Files with several names that are remembered; of others each name is sent as a file of its own.
@@ -77,6 +77,8 @@ struct Sender<'a> {
     packer: Option<Packer>,
     pipe: Filler,
     block: Vec<u8>,
+    /// Bytes handed over.
+    handed: u64,
 }
 
 impl<'a> Sender<'a> {
@@ -96,6 +98,7 @@ impl<'a> Sender<'a> {
             packer: sources.terms.packs.then(Packer::new).and_then(Result::ok),
             pipe,
             block,
+            handed: 0,
         }
     }
 
@@ -116,6 +119,11 @@ impl<'a> Sender<'a> {
     }
 
     fn hand_over(&mut self) -> ControlFlow<()> {
+        self.handed += self.block.len() as u64;
+        let pipe = &self.pipe;
+        if self.handed > AHEAD && !self.sources.had.wait_all(|| !pipe.is_closed()) {
+            return ControlFlow::Break(());
+        }
         let next = self.pipe.fresh();
         match self.pipe.hand_over(std::mem::replace(&mut self.block, next)) {
             Ok(()) => ControlFlow::Continue(()),
@@ -312,8 +320,8 @@ impl<'a> Sender<'a> {
             return ControlFlow::Continue(());
         };
         self.told_totals = true;
-        // What stands there already needs no room, and here nobody knows how much that is.
-        let least = if self.sources.terms.compare.is_some() { 0 } else { least };
+        // What is not to be done needs no room. What stands there needs none either, and is for the receiver to see.
+        let least = if self.sources.terms.rehearses { 0 } else { least };
         self.message(&Message::Totals { files, bytes, least })
     }
 

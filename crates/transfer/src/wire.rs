@@ -19,9 +19,10 @@
 //! and `File` in such an order that a directory comes before what it holds and is never returned to, and
 //! `Link` after the `File` that it is one more name of; after each `File` its data and `Hole`s, and `End`
 //! or `Abandon`; at last `Finish`. The other side sends
-//! `Has` and `HasPart` for what it kept of an earlier sitting, what it is asked to tell, `Progress` and
-//! `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
-//! transfer from either side.
+//! `Has` and `HasPart` for what it kept of an earlier sitting and then `HadAll`, what it is asked to tell,
+//! `Progress` and `Note` meanwhile, and `Done` when everything is on its disk. `Fatal` ends the
+//! transfer from either side. Until the sender has heard `HadAll`, it sends [`AHEAD`] bytes at most, for all
+//! of them may be there already.
 //!
 //! In a sync (`Terms::compare`, or `rehearses` of a `Put`), the sender begins with `Compare` and waits for
 //! `Told`; from then on it leaves out what stands there, or sends `Mend` for its attributes. It may
@@ -59,6 +60,10 @@ pub const CONTROL_MAX: usize = 16 << 10;
 
 /// The most bytes that one `Probe` moves in each direction.
 pub const PROBE_MAX: u64 = 1 << 40;
+
+/// What a sender may send before it has heard all that the receiver has kept of an earlier sitting: no path
+/// of up to this bandwidth-delay product waits for that.
+pub const AHEAD: u64 = 16 << 20;
 
 /// The most bytes of a file in one frame.
 pub const DATA_MAX: usize = 1 << 20;
@@ -251,6 +256,8 @@ pub enum Message {
         /// How much, and its hash so far.
         state: State,
     },
+    /// Receiver: nothing else is left of an earlier sitting. Told in each, once the first entry is there.
+    HadAll,
     /// Receiver: these stand there.
     Stands {
         /// In no order.

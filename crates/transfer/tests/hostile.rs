@@ -471,3 +471,25 @@ async fn a_read_only_server_takes_nothing() {
     served.unwrap_err();
     assert_eq!(look(root.path()).len(), 1);
 }
+
+#[tokio::test]
+async fn whoever_may_put_to_one_path_may_do_nothing_else() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("secret"), "secret").unwrap();
+    let allowed = |path: &str| ServeOptions { only: Some(path.into()), ..ServeOptions::default() };
+    let frames = [file("x", b"good"), messages([FINISH])];
+    let error = put_frames_to(root.path(), &frames, &allowed("there")).await.unwrap_err();
+    assert!(error.to_string().contains("nothing may be done here"), "{error}");
+    put_frames_to(root.path(), &frames, &allowed("")).await.unwrap();
+    assert!(root.path().join("x").is_file());
+    let to = TempDir::new().unwrap();
+    let (near, far) = duplex(1000);
+    let (options, progress) = <(Options, Progress)>::default();
+    let allowed = allowed("secret");
+    let (got, _) = tokio::join!(
+        get(near, Path::new("secret"), to.path(), &options, &progress),
+        serve(far, root.path(), &allowed)
+    );
+    assert!(got.unwrap_err().to_string().contains("nothing may be done here"));
+    assert_eq!(look(to.path()).len(), 1, "only the folder itself");
+}

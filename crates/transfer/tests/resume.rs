@@ -8,11 +8,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use common::{Dice, leftovers, look, plant, shared};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
-use transfer::wire::{Compare, Terms};
+use tokio::time::timeout;
+use transfer::wire::{
+    AHEAD, CONTROL_HEAD, Compare, DATA_MAX, Decoder, HELLO_LEN, Item, Message, RawBytes, Terms,
+    append_message, hello,
+};
 use transfer::{
     NoteKind, Options, Outcome, Progress, ServeOptions, Summary, TransferError, TransferId, get,
     put, serve,
@@ -24,6 +29,8 @@ const CHECKPOINT: u64 = 16 << 20;
 /// What a cut may cost: the pipes between disk and stream, what was sent before the receiver had
 /// told what it has, and less than a block of each file.
 const FLIGHT: u64 = 12 << 20;
+/// A receiver's hello, and what it says at once.
+const FIRST_WORDS: u64 = (HELLO_LEN + CONTROL_HEAD + 1) as u64;
 
 /// A tree with a large file among many small ones.
 fn source(seed: u64) -> TempDir {
@@ -197,8 +204,13 @@ async fn a_lost_last_word_costs_no_second_copy() {
     let (far, receives) = duplex(100_000);
     let sources = [tree.clone()];
     let relaying = async move {
-        let ((mut from, _back), (mut behind, mut to)) = (split(near), split(far));
-        let swallow = async { tokio::io::copy(&mut behind, &mut tokio::io::sink()).await };
+        let ((mut from, mut back), (behind, mut to)) = (split(near), split(far));
+        let swallow = async {
+            // The sender hears that there was no earlier sitting, and then nothing.
+            let mut first = behind.take(FIRST_WORDS);
+            tokio::io::copy(&mut first, &mut back).await?;
+            tokio::io::copy(&mut first.into_inner(), &mut tokio::io::sink()).await
+        };
         let _ = tokio::join!(tokio::io::copy(&mut from, &mut to), swallow);
     };
     let putting = put(sends, &sources, Path::new(""), &options, &progress);
@@ -426,4 +438,49 @@ async fn overtaken(sent: u64) {
     assert_eq!(second.kept.begun > 0, sent > CHECKPOINT, "{second:?}");
     assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
     assert_eq!(fs::read(&large).unwrap(), fs::read(root.path().join("large")).unwrap());
+}
+
+#[tokio::test]
+async fn a_sender_waits_for_what_the_receiver_has() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("x"), vec![7; LARGE]).unwrap();
+    let (near, far) = duplex(1 << 20);
+    let (mut answers, mut requests) = split(near);
+    let asking = async {
+        let mut bytes = hello().to_vec();
+        let (source, terms) = (RawBytes(b"x".to_vec()), Terms::default());
+        append_message(&Message::Get { source, terms }, &mut bytes);
+        requests.write_all(&bytes).await.unwrap();
+        answers.read_exact(&mut [0; HELLO_LEN]).await.unwrap();
+        let (mut decoder, mut block) = (Decoder::default(), vec![0; 64 << 10]);
+        let (mut came, mut of) = (0, None);
+        loop {
+            // Long enough for one that does not wait to send all of it.
+            let reading = timeout(Duration::from_millis(500), answers.read(&mut block));
+            let Ok(read) = reading.await else {
+                let mut told = Vec::new();
+                append_message(&Message::Has { tags: vec![of.take().unwrap()] }, &mut told);
+                append_message(&Message::HadAll, &mut told);
+                requests.write_all(&told).await.unwrap();
+                continue;
+            };
+            let mut input = &block[..read.unwrap()];
+            assert!(!input.is_empty(), "it ends after {came} bytes");
+            while let Some(item) = decoder.next(&mut input).unwrap() {
+                match item {
+                    Item::Data(data) => came += data.len() as u64,
+                    Item::Message(Message::File { tag, .. }) => of = Some(tag),
+                    Item::Message(Message::Finish { kept, .. }) => return (came, kept),
+                    _ => {}
+                }
+            }
+        }
+    };
+    let allowed = ServeOptions::default();
+    let (came, kept) = tokio::select! {
+        came = asking => came,
+        served = serve(far, folder.path(), &allowed) => panic!("{served:?}"),
+    };
+    assert_eq!((kept.files, kept.bytes), (1, LARGE as u64));
+    assert!(AHEAD / 2 < came && came < AHEAD + 2 * DATA_MAX as u64, "{came}");
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use common::{Dice, Mounted, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::duplex;
+use transfer::wire::{Compare, Terms};
 use transfer::{Options, Progress, ServeOptions, put, serve};
 
 #[tokio::test]
@@ -36,6 +37,33 @@ async fn what_was_there_before_the_disk_was_full_is_counted_on_both_sides() {
     assert_eq!((progress.sample().files, allowed.progress.sample().files), (2, 2));
     let names: Vec<_> = look(&root).into_keys().collect();
     assert_eq!(names, ["", "old", "one", "two"].map(PathBuf::from));
+}
+
+#[tokio::test]
+async fn a_sync_that_can_never_find_room_is_not_begun_and_its_rehearsal_is() {
+    let name = "a_sync_that_can_never_find_room_is_not_begun_and_its_rehearsal_is";
+    let Some(disk) = Mounted::memory(4 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let source = TempDir::new().unwrap();
+    fs::write(source.path().join("a"), "a").unwrap();
+    fs::write(source.path().join("large"), Dice::new(1).bytes(40 << 20)).unwrap();
+    let sync = async |rehearses: bool| {
+        let (near, far) = duplex(10_000);
+        let terms = Terms { compare: Some(Compare::Time), rehearses, ..Terms::default() };
+        let (options, progress) = (Options { terms, ..Options::default() }, Progress::new());
+        let (allowed, root) = (ServeOptions::default(), disk.disk());
+        let sources = [source.path().to_owned()];
+        let putting = put(near, &sources, Path::new(""), &options, &progress);
+        tokio::join!(putting, serve(far, root.as_path(), &allowed)).0
+    };
+    let text = sync(false).await.unwrap_err().to_string();
+    assert!(text.contains("No space left for all of it"), "{text}");
+    assert_eq!(sync(true).await.unwrap().notes.would(), 2);
+    // What stands there needs no room again.
+    fs::write(source.path().join("large"), Dice::new(1).bytes(3 << 20)).unwrap();
+    assert_eq!(sync(false).await.unwrap().counts.files, 2);
+    assert_eq!(sync(false).await.unwrap().kept.files, 2);
 }
 
 #[tokio::test]

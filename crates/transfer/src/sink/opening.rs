@@ -31,11 +31,11 @@ impl Sink<'_> {
     pub(super) fn open(&mut self, first: &RelPath) -> Result<(), String> {
         let mut target = self.destination.target(first)?;
         self.is_fresh = is_fresh(&target, first, self.destination.takes_one());
+        // A sender that is gone is noticed where the stream is written.
+        let tell = |message| drop(self.report.replies.blocking_send(message));
         if let Some(id) = self.destination.id {
             let mut names = Names::new().map_err(|error| error.to_string())?;
             let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
-            // A sender that is gone is noticed where the stream is written.
-            let tell = |message| drop(self.report.replies.blocking_send(message));
             for part in &found.parts {
                 tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
             }
@@ -51,6 +51,7 @@ impl Sink<'_> {
             let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
             *place = Some(journal);
         }
+        tell(Message::HadAll);
         self.target = Some(target);
         Ok(())
     }

@@ -42,6 +42,7 @@ fn any_message() -> impl Strategy<Value = Message> {
             let state = postcard::to_stdvec(&(blocks, subtrees)).unwrap();
             Message::HasPart { tag, state: postcard::from_bytes(&state).unwrap() }
         }),
+        Just(Message::HadAll),
         any::<u64>().prop_map(|offset| Message::From { offset }),
         (raw.clone(), any::<bool>()).prop_map(|(source, owner)| {
             let terms = Terms {
