@@ -7,12 +7,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, fchmod,
-    flock, fsync, futimens, openat, renameat, statx, unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    fchmod, flock, fsync, futimens, openat, renameat, statx,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
@@ -26,6 +26,8 @@ pub struct Landing {
     file: tokio::fs::File,
     place: Place,
     name: OsString,
+    /// With its first byte it becomes the kept part.
+    lasts: bool,
     /// Bytes it began with.
     pub offset: u64,
 }
@@ -113,7 +115,32 @@ impl Landing {
     }
 
     fn begun(file: File, place: Place, name: &OsStr, offset: u64) -> Self {
-        Self { file: tokio::fs::File::from_std(file), place, name: name.to_owned(), offset }
+        let (file, name) = (tokio::fs::File::from_std(file), name.to_owned());
+        Self { file, place, name, lasts: false, offset }
+    }
+
+    /// Has what comes stand as the kept part from its first byte on, so that it is there though the
+    /// process is killed, and says of which time the file is that it is of. That is told by the time of
+    /// the last access: writing changes the other.
+    pub fn lasting(mut self, modified: Option<i64>) -> Self {
+        let times = modified.map(|seconds| Timestamps {
+            last_access: Timespec { tv_sec: seconds, tv_nsec: 0 },
+            last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        });
+        // A part of which this cannot be said is not gone on with by itself, and that is all.
+        let _ = times.map(|times| futimens(&self.file, &times));
+        self.lasts = true;
+        self
+    }
+
+    /// Becomes the kept part, unless another transfer goes on in that.
+    fn stand(&mut self) -> io::Result<()> {
+        if let Place::New(temp) = &mut self.place
+            && replace_part(temp, &self.file, &self.name)?
+        {
+            self.place = Place::Kept(temp.directory().clone());
+        }
+        Ok(())
     }
 
     /// It is whole: makes it durable and gives it its name. Blocks.
@@ -130,7 +157,8 @@ impl Landing {
             let mode = old.map_or_else(|_| new_file_mode(), |old| u32::from(old.stx_mode) & 0o777);
             fchmod(&file, Mode::from_raw_mode(mode))?;
             if let Some(seconds) = modified {
-                futimens(&file, &modified_at(seconds))?;
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                futimens(&file, &Timestamps { last_access: now, ..modified_at(seconds) })?;
             }
             fsync(&file)?;
             match place {
@@ -141,10 +169,11 @@ impl Landing {
                     let _ = forget(&directory, &name);
                 }
                 Place::Kept(_) => {
-                    let mut temp = claim(&directory, &name, &file)?;
+                    let part = partial_name(&name);
+                    let mut temp = claim(&directory, &part, &file)?;
                     if let Err(error) = temp.rename(&name) {
                         // What came is to be gone on with still.
-                        let _ = temp.rename(&partial_name(&name));
+                        let _ = temp.rename(&part);
                         return Err(error.into());
                     }
                 }
@@ -173,12 +202,7 @@ impl Landing {
                 futimens(&file, &modified_at(seconds))?;
             }
             if let Place::New(mut temp) = place {
-                // In place of an older part, unless another transfer goes on in that.
-                let older = open_kept(temp.directory(), &name)?;
-                if !older.as_ref().is_some_and(is_in_use) {
-                    temp.appear(&file)?;
-                    temp.rename(&partial_name(&name))?;
-                }
+                replace_part(&mut temp, &file, &name)?;
             }
             Ok(())
         })
@@ -206,6 +230,11 @@ impl Place {
 
 impl Sink for Landing {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.lasts && !bytes.is_empty() {
+            self.lasts = false;
+            // Where it cannot, it lasts as long as this process.
+            let _ = self.stand();
+        }
         self.file.write_all(bytes).await
     }
 }
@@ -234,8 +263,7 @@ fn open_kept(directory: impl AsFd, name: &OsStr) -> io::Result<Option<File>> {
 }
 
 fn open_part(directory: impl AsFd, part: &OsStr) -> io::Result<Option<File>> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match openat(directory, part, flags, Mode::empty()) {
+    match openat(directory, part, PART, Mode::empty()) {
         Err(Errno::NOENT) => Ok(None),
         file => {
             let file = File::from(file?);
@@ -244,8 +272,32 @@ fn open_part(directory: impl AsFd, part: &OsStr) -> io::Result<Option<File>> {
     }
 }
 
+/// How a kept part is opened.
+const PART: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// Has a new file take the place of the kept part, and locks it; false where another transfer goes on
+/// in that.
+fn replace_part(temp: &mut Temp, file: &(impl AsFd + AsRawFd), name: &OsStr) -> io::Result<bool> {
+    let part = partial_name(name);
+    // Where there is none it is made first: who holds the lock of what has the name may replace it.
+    let flags = PART | OFlags::CREATE;
+    loop {
+        let older = File::from(openat(temp.directory(), &part, flags, Mode::RUSR | Mode::WUSR)?);
+        if !older.metadata()?.is_file() || is_in_use(&older) {
+            return Ok(false);
+        }
+        if is_at(temp.directory(), &part, &older)? {
+            temp.appear(file)?;
+            locked(file);
+            temp.rename(&part)?;
+            return Ok(true);
+        }
+    }
+}
+
 /// Locks a kept part until it is closed; false where another transfer has it, or nothing can be locked.
-fn locked(file: &File) -> bool {
+fn locked(file: &impl AsFd) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
@@ -265,13 +317,12 @@ fn is_at(directory: impl AsFd, name: &OsStr, file: &File) -> io::Result<bool> {
 }
 
 /// Takes the kept part, which is this file, by giving it a temporary name that nobody else has.
-fn claim(directory: &Arc<OwnedFd>, name: &OsStr, file: &File) -> io::Result<Temp> {
-    let partial = partial_name(name);
-    let take = |at: &OwnedFd, temporary: &OsStr| renameat(at, &partial, at, temporary);
-    let ((), mut temp) = Names::new()?.create(directory, name, take)?;
+fn claim(directory: &Arc<OwnedFd>, part: &OsStr, file: &File) -> io::Result<Temp> {
+    let take = |at: &OwnedFd, temporary: &OsStr| renameat(at, part, at, temporary);
+    let ((), mut temp) = Names::new()?.create(directory, part, take)?;
     if !is_at(directory, temp.name(), file)? {
         // Somebody has put another in its place, and may have it back.
-        temp.rename(&partial)?;
+        temp.rename(part)?;
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok(temp)
@@ -290,12 +341,23 @@ pub(crate) fn forget(directory: impl AsFd, name: &OsStr) -> io::Result<bool> {
 /// # Errors
 /// When it cannot be removed.
 pub(crate) fn forget_part(directory: impl AsFd, part: &OsStr) -> io::Result<bool> {
-    let kept = open_part(&directory, part)?;
-    if kept.as_ref().is_none_or(is_in_use) {
+    match open_part(&directory, part)? {
+        Some(kept) => remove(directory, part, &kept),
+        None => Ok(false),
+    }
+}
+
+/// Removes this very file, where it still has the name of a part and no transfer goes on in it.
+fn remove(directory: impl AsFd, part: &OsStr, kept: &File) -> io::Result<bool> {
+    if is_in_use(kept) || !is_at(&directory, part, kept)? {
         return Ok(false);
     }
-    unlinkat(&directory, part, AtFlags::empty())?;
-    Ok(true)
+    let directory = Arc::new(directory.as_fd().try_clone_to_owned()?);
+    match claim(&directory, part, kept) {
+        Ok(_removed_when_dropped) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What was kept of a file, if something was: its size, and its time in seconds since 1970.
@@ -304,6 +366,20 @@ pub(crate) fn forget_part(directory: impl AsFd, part: &OsStr) -> io::Result<bool
 /// Other than that there is nothing.
 pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i64)>> {
     stat_at(directory, &partial_name(name))
+}
+
+/// Whether what was kept is of a file that was changed last then, in seconds since 1970: as it was said
+/// when it was kept, or else when it began to come.
+///
+/// # Errors
+/// Other than that there is nothing.
+pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, modified: i64) -> io::Result<bool> {
+    let flags = StatxFlags::MTIME | StatxFlags::ATIME;
+    match statx(directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
+        Ok(stat) => Ok([stat.stx_mtime.tv_sec, stat.stx_atime.tv_sec].contains(&modified)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Opens it for reading.
@@ -351,6 +427,7 @@ fn new_file_mode() -> u32 {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
     use super::*;
@@ -465,6 +542,66 @@ mod tests {
         assert!(landing.install(None).await.is_err());
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         assert_eq!(fs::read(&part).unwrap(), b"another");
+    }
+
+    #[test]
+    fn only_what_was_looked_at_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, part) = (open(folder.path()), folder.path().join(".a.longhaul.part"));
+        fs::write(&part, b"one").unwrap();
+        let old = open_kept(&directory, "a".as_ref()).unwrap().unwrap();
+        fs::remove_file(&part).unwrap();
+        fs::write(&part, b"another").unwrap();
+        assert!(!remove(&directory, &partial_name("a".as_ref()), &old).unwrap());
+        let taken = claim(&Arc::new(open(folder.path())), ".a.longhaul.part".as_ref(), &old);
+        assert_eq!(taken.err().unwrap().kind(), io::ErrorKind::NotFound);
+        assert_eq!(fs::read(&part).unwrap(), b"another");
+        assert!(forget(&directory, "a".as_ref()).unwrap());
+        assert!(names(folder.path()).is_empty());
+    }
+
+    /// As when the process is killed: nobody keeps it, and nobody says what it is of.
+    #[tokio::test]
+    async fn what_lasts_is_there_from_its_first_byte_on_and_known_by_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, name) = (open(folder.path()), OsStr::new("a"));
+        let of = |time| is_part_of(open(folder.path()), name, time).unwrap();
+        fs::write(folder.path().join(".a.longhaul.part"), b"older").unwrap();
+        let mut landing =
+            Landing::fresh(open(folder.path()), name).unwrap().lasting(Some(1_000_000));
+        assert!(!of(1_000_000), "nothing has come of it");
+        landing.write(b"one").await.unwrap();
+        assert!(!forget(&directory, name).unwrap(), "it goes on");
+        landing.file.flush().await.unwrap();
+        drop(landing);
+        assert_eq!(names(folder.path()), [".a.longhaul.part"]);
+        assert_eq!(partial(&directory, name).unwrap().unwrap().0, 3);
+        assert!(of(1_000_000) && !of(1_000_001));
+        let mut landing =
+            Landing::kept(open(folder.path()), name, 3).unwrap().lasting(Some(1_000_000));
+        landing.write(b" two").await.unwrap();
+        landing.file.flush().await.unwrap();
+        drop(landing);
+        assert!(of(1_000_000));
+        let landing = Landing::kept(open(folder.path()), name, 7).unwrap();
+        landing.install(Some(77)).await.unwrap();
+        assert_eq!(names(folder.path()), ["a"]);
+        let metadata = fs::metadata(folder.path().join("a")).unwrap();
+        assert_eq!((metadata.mtime(), metadata.atime() > 1_000_000), (77, true));
+    }
+
+    #[tokio::test]
+    async fn what_lasts_leaves_a_part_alone_that_another_goes_on_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = OsStr::new("a");
+        let fresh = || Landing::fresh(open(folder.path()), name).unwrap().lasting(None);
+        let (mut first, mut second) = (fresh(), fresh());
+        first.write(b"first").await.unwrap();
+        second.write(b"second").await.unwrap();
+        first.keep(None).await;
+        second.install(None).await.unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"second");
+        assert_eq!(names(folder.path()), ["a"], "a part of it is of no use any more");
     }
 
     #[tokio::test]

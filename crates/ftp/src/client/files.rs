@@ -10,7 +10,7 @@ use super::{Client, ClientError, Stop};
 use crate::data::{Moved, PIECE, Sink};
 use crate::entry::{Entry, Kind, read_facts, read_ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, blocking, partial};
+use crate::landing::{Landing, blocking, is_part_of, partial};
 use crate::time::read_stamp;
 
 /// Bytes of a listing, at most.
@@ -192,15 +192,22 @@ impl Client {
             }
         };
         let kept = partial(&directory, name).map_err(ClientError::Here)?;
-        let kept = kept.filter(|(bytes, time)| {
-            let same = resume || modified.is_some() && Some(*time) == modified;
-            same && !self.ascii && size.is_none_or(|size| *bytes <= size)
-        });
+        let same = match modified {
+            _ if resume => true,
+            Some(time) => is_part_of(&directory, name, time).map_err(ClientError::Here)?,
+            None => false,
+        };
+        let kept =
+            kept.filter(|(bytes, _)| same && !self.ascii && size.is_none_or(|size| *bytes <= size));
         let landing = match kept {
             Some((bytes, _)) => Landing::kept(directory, name, bytes),
             None => Landing::fresh(directory, name),
         };
         let mut landing = landing.map_err(ClientError::Here)?;
+        // Nothing goes on in lines that were translated.
+        if !self.ascii {
+            landing = landing.lasting(modified);
+        }
         let offset = landing.offset;
         moved.add(offset as usize);
         let before = moved.bytes();
@@ -214,7 +221,9 @@ impl Client {
         match got {
             Ok(()) => landing.install(modified).await.map_err(ClientError::Here),
             Err(error) => {
-                landing.keep(modified).await;
+                if !self.ascii {
+                    landing.keep(modified).await;
+                }
                 Err(error)
             }
         }

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use super::control::Control;
 use super::{CONNECT_PATIENCE, Client, ClientError, Stop, Tls, refused, with_path};
 use crate::address::{Ends, read_epsv_reply, read_pasv_reply, write_eprt, write_mprt, write_port};
-use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, tune};
+use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, set_reset, tune};
 use crate::session::{Encoding, Framing};
 
 /// A file is striped over no more connections than it has pieces of this size.
@@ -68,6 +68,7 @@ impl Client {
         let lines = Lines {
             peer: self.peer.ip().to_canonical(),
             tls: self.tls.as_ref().filter(|_| self.protected),
+            resets: matches!(moving, Moving::Send(_)) && !striped && !self.protected,
             policy: self.options.policy,
             congestion_control: self.options.congestion_control.as_deref(),
         };
@@ -184,12 +185,14 @@ struct Lines<'a> {
     peer: IpAddr,
     /// Where they are protected.
     tls: Option<&'a Tls>,
+    /// What is sent has no mark of its end but that of the connection, so whatever ends before is to be
+    /// reset: a process that is killed, too.
+    resets: bool,
     policy: Policy,
     congestion_control: Option<&'a str>,
 }
 
-/// Goes on unless all is to stop. That is said before any data connection ends, so that its end is not
-/// taken for that of the file.
+/// Goes on unless all is to stop, which is said before any data connection ends.
 async fn or_abort<T>(
     control: &mut Control,
     stop: &Stop,
@@ -267,6 +270,7 @@ impl Lines<'_> {
             while let Some(stream) = making.join_next().await {
                 streams.push(stream.map_err(io::Error::other)??);
             }
+            streams.iter().for_each(|stream| set_reset(stream, self.resets));
             Ok::<_, io::Error>(streams)
         };
         match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {

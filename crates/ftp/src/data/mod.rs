@@ -95,6 +95,12 @@ pub(crate) fn keep_alive(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
+/// Has the end of a connection be a reset from now on, or an end in good order.
+pub(crate) fn set_reset(stream: &TcpStream, resets: bool) {
+    // Without it a cut may be taken for an end, as with any other client.
+    let _ = SockRef::from(stream).set_linger(resets.then_some(Duration::ZERO));
+}
+
 /// Where received bytes go.
 pub trait Sink: Send {
     /// Takes bytes in order.
@@ -222,6 +228,10 @@ async fn one<R: AsyncRead + Send + Unpin>(
         if read == 0 {
             break;
         }
+    }
+    // All was written: whatever happens from here on, the kernel sends it to its end.
+    if let Some(stream) = channel.tcp() {
+        set_reset(stream, false);
     }
     Ok(channel.shutdown().await?)
 }

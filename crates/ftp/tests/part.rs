@@ -1,0 +1,143 @@
+//! What came of a download that was cut is gone on with by the same call, in whatever way it was cut.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ftp::client::{Client, Options};
+use ftp::data::Moved;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+const SIZE: usize = 300_000;
+/// What the first client gets of it.
+const HALF: usize = 100_000;
+
+fn content() -> Vec<u8> {
+    (0..SIZE).map(|at| (at % 251) as u8).collect()
+}
+
+/// A server of one file, of which it gives the first client half, and which tells of every byte that
+/// clients go on from.
+async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for most in [HALF, SIZE] {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream, most, tell.clone()));
+        }
+    });
+    (address, told)
+}
+
+async fn serve(stream: TcpStream, most: usize, tell: mpsc::UnboundedSender<usize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    writer.write_all(b"220 there\r\n").await.unwrap();
+    let (mut from, mut held) = (0, None);
+    while let Ok(Some(line)) = lines.next_line().await {
+        let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
+        let reply = match verb {
+            "USER" => "331 and".to_owned(),
+            "PASS" => "230 in".to_owned(),
+            "EPSV" => format!("229 (|||{port}|)"),
+            "SIZE" => format!("213 {SIZE}"),
+            "MDTM" => "213 20200102030405".to_owned(),
+            "REST" => {
+                from = argument.parse().unwrap();
+                "350 from there".to_owned()
+            }
+            "RETR" => {
+                writer.write_all(b"150 goes\r\n").await.unwrap();
+                let (mut data, _) = listener.accept().await.unwrap();
+                data.write_all(&content()[from..most.max(from)]).await.unwrap();
+                tell.send(from).unwrap();
+                if most < SIZE {
+                    held = Some(data);
+                    continue;
+                }
+                "226 whole".to_owned()
+            }
+            _ => "200 yes".to_owned(),
+        };
+        writer.write_all(format!("{reply}\r\n").as_bytes()).await.unwrap();
+    }
+    drop(held);
+}
+
+async fn client(address: SocketAddr) -> Client {
+    let mut client = Client::connect("localhost", address, Options::default()).await.unwrap();
+    client.log_in("anonymous", "x").await.unwrap();
+    client
+}
+
+async fn get(mut client: Client, folder: &Path, moved: Moved) {
+    let directory = File::open(folder).unwrap().into();
+    client.get(b"x", (directory, "x".as_ref()), false, &moved).await.unwrap();
+}
+
+/// Gets half of the file, and is gone without a word then, as when the process is killed.
+async fn get_half(client: Client, folder: &TempDir) {
+    let (path, moved) = (folder.path().to_owned(), Moved::default());
+    let seen = moved.clone();
+    let getting = tokio::spawn(async move { get(client, &path, moved).await });
+    while seen.bytes() < HALF as u64 {
+        tokio::task::yield_now().await;
+    }
+    getting.abort();
+    assert!(getting.await.unwrap_err().is_cancelled());
+    // What was being written by then is.
+    let part = folder.path().join(".x.longhaul.part");
+    for _ in 0..1000 {
+        if part.metadata().is_ok_and(|part| part.len() > 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nothing is kept");
+}
+
+#[tokio::test]
+async fn a_killed_download_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut told) = server().await;
+    get_half(client(address).await, &folder).await;
+    assert_eq!(told.recv().await, Some(0));
+    get(client(address).await, folder.path(), Moved::default()).await;
+    let from = told.recv().await.unwrap();
+    assert!((1..=HALF).contains(&from), "{from}");
+    assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Its bytes are not the server's.
+#[tokio::test]
+async fn a_killed_download_of_lines_is_not_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut told) = server().await;
+    let mut first = client(address).await;
+    first.set_ascii(true);
+    let path = folder.path().to_owned();
+    let moved = Moved::default();
+    let directory = File::open(&path).unwrap().into();
+    let stop = async {
+        while moved.bytes() < HALF as u64 / 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = first.get(b"x", (directory, "x".as_ref()), false, &moved) => panic!("half of it"),
+        () = stop => {}
+    }
+    assert_eq!(told.recv().await, Some(0));
+    get(client(address).await, &path, Moved::default()).await;
+    assert_eq!(told.recv().await, Some(0));
+    assert!(std::fs::read(path.join("x")).unwrap() == content());
+}
