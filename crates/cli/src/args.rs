@@ -76,7 +76,8 @@ pub enum Command {
 ///
 /// To HOST:PATH, ssh logs in and starts `longhaul` there for this one copy; the data goes beside ssh
 /// where anything passes. At lh://HOST/PATH, `longhaul serve` runs and lets this side's key in. Between two
-/// far sides, one is told over ssh to copy to the other, or from it, and must be let in there.
+/// far sides, one is told over ssh to copy to the other, or from it, and must be let in there; of two servers,
+/// the first copies to the second, where its --copy-to allows that.
 /// Everything is encrypted, verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
 /// all that is in them: permissions, times, hard links, holes and users' extended attributes are kept.
 #[derive(Args)]
@@ -216,6 +217,9 @@ pub enum Transport {
     Ssh,
 }
 
+/// This very program, even where another has taken its place meanwhile.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// How the far side is started by `cp [USER@]HOST:PATH`.
 #[derive(Args, Clone, Default)]
 pub struct Ssh {
@@ -225,11 +229,14 @@ pub struct Ssh {
     /// Where longhaul is on the far side [default: in PATH, ~/.local/bin or ~/.cargo/bin]
     #[arg(long, value_name = "PATH")]
     pub remote_path: Option<String>,
-    /// Where there is no longhaul, put this one there: to --remote-path, else ~/.local/bin
+    /// Where there is no longhaul, put this one there, or the one in FILE: to --remote-path, else ~/.local/bin
     ///
-    /// For machines of the same kind, and copies from or to this one. What is put there is tried first, and stays.
-    #[arg(long)]
-    pub bootstrap: bool,
+    /// For copies from this side or to it. What is put there is tried first, and stays. This one goes to machines
+    /// of the same kind, and runs on all of them if it is a static one, built with --target
+    /// x86_64-unknown-linux-musl, say; FILE is for other machines.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = OWN_PROGRAM)]
+    pub bootstrap: Option<PathBuf>,
     /// How the far side is to send, in words for its command line.
     #[arg(skip)]
     pub far: Vec<String>,
@@ -281,7 +288,7 @@ pub struct Output {
 ///
 /// `authorized_keys` holds one key a line, as `longhaul fingerprint` prints it on the other side;
 /// before it may stand root="DIR", read-only, rate=RATE (in each direction, over all its connections) and
-/// forward="HOST:PORT" (of what --forward allows, only this; several times, or empty for nothing),
+/// forward="HOST:PORT" (of what --forward and --copy-to allow, only this; several times, or empty for nothing),
 /// separated by commas. Changes count from the next request. Whoever holds this side's own identity is let in too.
 ///
 /// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
@@ -330,6 +337,13 @@ pub struct Serve {
     /// May be given several times. A key's own forward= narrows it further.
     #[arg(long, value_name = "TARGET")]
     pub forward: Vec<crate::forward::Target>,
+    /// Copy to the server at this HOST:PORT for clients who have us do so; either may be *
+    ///
+    /// So `longhaul cp lh://HERE/x lh://HOST/y` need not pass through the client's host. This side connects to what
+    /// clients name: it must be written as they write it. May be given several times; a key's own forward= narrows it
+    /// further. The other server must let the client in.
+    #[arg(long, value_name = "TARGET", conflicts_with = "path")]
+    pub copy_to: Vec<crate::forward::Target>,
     /// Whom to let in [default: the file `authorized_keys` in LONGHAUL_HOME]
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub authorized_keys: Option<PathBuf>,

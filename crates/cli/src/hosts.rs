@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::address::{Location, OverSsh, Remote, Server};
 use crate::args::{Cli, Command};
+use crate::cp::goes_between_servers;
 use crate::keys::home;
 
 /// What the file says, by name.
@@ -76,7 +77,9 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
     let of_file = words[..behind].iter().cloned().chain(options.iter().map(OsString::from));
     let (_, of_file) = read(&Vec::from_iter(of_file.chain(places))).map_err(why)?;
     let (_, of_file) = of_file.subcommand().context("no command is given")?;
-    let idle = idle(&locations(&mut cli));
+    let places = locations(&mut cli);
+    let is_of_servers = places.iter().all(|place| matches!(place, Location::Remote(_)));
+    let idle = idle(&places);
     let kept = options_of(name, of_file, |cp, option| {
         let excludes = |one, other| {
             let others: Vec<&Arg> = cp.get_arg_conflicts_with(one);
@@ -84,7 +87,8 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
         };
         let mut others = cp.get_arguments().filter(|other| is_given(typed, other.get_id()));
         let conflicts = others.any(|other| excludes(option, other) || excludes(other, option));
-        !(conflicts || idle.contains(&option.get_id().as_str()))
+        let id = option.get_id().as_str();
+        !conflicts && !idle.contains(&id) && (!is_of_servers || goes_between_servers(id))
     });
     words.splice(behind..behind, kept.into_iter().map(OsString::from));
     read(&words).map_err(why)
@@ -241,5 +245,7 @@ mod tests {
             "a typed one stays"
         );
         assert!(kept("longhaul cp slow:a b:", &["--bootstrap"]).is_empty());
+        let own = ["--streams=4", "--exclude=x"];
+        assert_eq!(kept("longhaul sync lh://slow/a lh://b/a", &own), ["--exclude=x"]);
     }
 }

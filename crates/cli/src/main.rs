@@ -15,6 +15,7 @@ mod emulate;
 mod forward;
 mod ftp;
 mod gateway;
+mod handover;
 mod hosts;
 mod keys;
 mod manual;

@@ -101,6 +101,15 @@ pub struct Pacers {
     pub reading: Vec<Pacer>,
 }
 
+impl Pacers {
+    /// With one more rate for what is written, if there is one.
+    #[must_use]
+    pub fn writing_at(mut self, rate: Option<Rate>) -> Self {
+        self.writing.extend(rate.map(|rate| Pacer::new(Some(rate))));
+        self
+    }
+}
+
 /// The rates of keys. Whoever holds a key has its rate once in each direction, over all connections.
 #[derive(Default)]
 pub struct RatesOfKeys(Mutex<HashMap<PublicKey, Pacers>>);

@@ -69,8 +69,14 @@ impl Meter {
     }
 }
 
-/// Shows the progress until dropped; `figures` asks the connection for its own.
-pub async fn show(output: Output, meter: &Meter, figures: impl Fn() -> Figures) -> ! {
+/// Shows the progress until dropped; `figures` asks the connection for its own, and `emit` takes what is for
+/// programs.
+pub async fn show(
+    output: Output,
+    meter: &Meter,
+    figures: impl Fn() -> Figures,
+    emit: impl Fn(&Value),
+) -> ! {
     if output.quiet && !output.json {
         match std::future::pending::<Infallible>().await {}
     }

@@ -1,5 +1,7 @@
 //! `longhaul serve`: a directory for all who are let in.
 
+mod handover;
+
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -21,12 +23,14 @@ use units::Bytes;
 use crate::args::Serve;
 use crate::cp::Paced;
 use crate::forward;
+use crate::handover::{PUSH, TICKET};
 use crate::keys::{self, Authorized, Grant, Own};
 use crate::pacing::{Pacer, Pacers, RatesOfKeys};
 use crate::paths::Paths;
 use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
+use handover::{Ticket, Tickets};
 
 /// How long clients may take to be told that the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -41,6 +45,8 @@ struct Service {
     /// Whom it lets in, unless all share one key.
     authorized: Option<Arc<Authorized>>,
     rates: RatesOfKeys,
+    /// Who is let in besides, for one copy each.
+    tickets: Tickets,
     /// What is known of the ways to clients.
     paths: Option<Arc<Paths>>,
     qlog: Qlog,
@@ -55,6 +61,10 @@ struct Service {
 /// A client, and what it may do.
 struct Client {
     address: IpAddr,
+    /// Whose rights it has, if it is known by a key.
+    key: Option<PublicKey>,
+    /// By which it has them, if it is another server.
+    ticket: Option<Ticket>,
     grant: Grant,
     /// What its streams keep to.
     pacers: Pacers,
@@ -72,6 +82,8 @@ impl Service {
     /// To be asked for every request: a key may have been taken from the list meanwhile.
     fn client(&self, address: SocketAddr, peer: Option<PublicKey>) -> Option<Client> {
         let address = address.ip().to_canonical();
+        let ticket = peer.and_then(|peer| self.tickets.of(&peer));
+        let peer = ticket.as_ref().map(|ticket| ticket.owner).or(peer);
         let grant = match &self.authorized {
             None => Some(Grant::default()),
             Some(authorized) => peer.and_then(|peer| authorized.grant(&peer)),
@@ -81,7 +93,13 @@ impl Service {
         }
         let (grant, pacers) = (grant?, Pacers::default());
         let pacers = peer.map_or(pacers, |peer| self.rates.of(peer, grant.rate));
-        Some(Client { address, grant, pacers })
+        Some(Client { address, key: peer, ticket, grant, pacers })
+    }
+
+    /// What a client sees as /.
+    fn root_of(&self, client: &Client) -> PathBuf {
+        let root = client.grant.root.as_ref();
+        root.map_or_else(|| self.root.clone(), |root| self.root.join(root))
     }
 }
 
@@ -90,7 +108,8 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let shown = options.root.display().to_string();
     let root = options.root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
     ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
-    let (credentials, authorized) = doors(&options)?;
+    let tickets = Tickets::default();
+    let (credentials, authorized) = doors(&options, &tickets)?;
     let qlog = Qlog::to(options.logs.qlog.as_deref())?;
     // Dropped at the end, the runtime waits until temporary files are removed.
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
@@ -120,6 +139,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             options,
             authorized,
             rates: RatesOfKeys::default(),
+            tickets,
             paths,
             qlog,
             address,
@@ -152,14 +172,19 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
 }
 
 /// Who is let in, and how they prove it.
-fn doors(options: &Serve) -> anyhow::Result<(Credentials, Option<Arc<Authorized>>)> {
+fn doors(
+    options: &Serve,
+    tickets: &Tickets,
+) -> anyhow::Result<(Credentials, Option<Arc<Authorized>>)> {
     match keys::load(&options.key)? {
         Own::Shared(key) => Ok((key.into(), None)),
         Own::Identity(identity) => {
             let file = options.authorized_keys.as_deref();
             let authorized = Arc::new(Authorized::load(file, identity.public())?);
-            let asked = authorized.clone();
-            let allowed = Arc::new(move |key: &PublicKey| asked.grant(key).is_some());
+            let (asked, tickets) = (authorized.clone(), tickets.clone());
+            let allowed =
+                move |key: &PublicKey| asked.grant(key).is_some() || tickets.of(key).is_some();
+            let allowed = Arc::new(allowed);
             Ok((Credentials::server(identity, allowed), Some(authorized)))
         }
     }
@@ -230,7 +255,7 @@ async fn serve(
                         return serve_mux(&service, address, stream, &own).await;
                     }
                     let client = client.sent_by(&own);
-                    serve_request(&service, &client, &head, &mut stream, |stream| {
+                    serve_stream(&service, &client, &head, &mut stream, |stream| {
                         Figures::of_tcp(&stream.stats())
                     })
                     .await;
@@ -266,7 +291,7 @@ async fn serve_connection(service: Arc<Service>, connection: UdpConnection) {
             if *head == forward::FORWARD {
                 return serve_forward(&service, &client, stream).await;
             }
-            serve_request(&service, &client, &head, &mut stream, |stream| {
+            serve_stream(&service, &client, &head, &mut stream, |stream| {
                 Figures::of_udp(&stream.stats(), limit)
             })
             .await;
@@ -311,6 +336,9 @@ async fn serve_forward<S: AsyncRead + AsyncWrite + Unpin>(
     client: &Client,
     stream: S,
 ) {
+    if client.ticket.is_some() {
+        return;
+    }
     let _active = Active::new(&service.active);
     let mut lists = vec![&service.options.forward[..]];
     lists.extend(client.grant.forward.as_deref());
@@ -328,6 +356,36 @@ async fn serve_forward<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
+/// Serves a stream that is no forwarded connection. It begins with `head`, which was read.
+async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    service: &Service,
+    client: &Client,
+    head: &[u8],
+    stream: &mut S,
+    figures: impl Fn(&S) -> Figures,
+) {
+    if head == PUSH {
+        return handover::push(service, client, stream).await;
+    }
+    if head == TICKET {
+        return handover::hold(service, client, stream).await;
+    }
+    let request = serve_request(service, client, head, stream, figures);
+    let Some(ticket) = client.ticket.clone() else { return request.await };
+    let late = async {
+        ticket.ended().await;
+        // What is done may come to its end in order.
+        tokio::time::sleep(FAREWELL).await;
+    };
+    tokio::select! {
+        () = request => {}
+        () = late => {
+            let client = client.address;
+            say(&service.options, format_args!("{client} was cut: who sent it has gone"));
+        }
+    }
+}
+
 /// Does what one client asks, and says how it ended. The stream begins with `head`, which was read.
 async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     service: &Service,
@@ -338,12 +396,13 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) {
     let start = net::clock::now();
     let _active = Active::new(&service.active);
-    let Client { address: client, grant, pacers } = client;
+    let root = service.root_of(client);
+    let only = client.ticket.as_ref().map(|ticket| ticket.destination.clone());
+    let Client { address: client, grant, pacers, .. } = client;
     let read_only = service.options.read_only || grant.read_only;
     let owners = service.options.allow_owners;
     let budget = service.budget.clone();
-    let options = ServeOptions { read_only, owners, budget, ..ServeOptions::default() };
-    let root = grant.root.as_ref().map_or(service.root.clone(), |root| service.root.join(root));
+    let options = ServeOptions { read_only, only, owners, budget, ..ServeOptions::default() };
     let mut pacers = pacers.clone();
     pacers.writing.push(Pacer::asked(options.asked.clone()));
     let paced = Paced::by(&mut *stream, pacers);

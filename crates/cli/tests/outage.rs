@@ -98,19 +98,45 @@ fn standard_input_and_output_outlive_silence() {
     }
 }
 
+/// A schedule that is open all day but for six seconds, six seconds from now.
+fn but_for_six_seconds(wall: u64) -> String {
+    let clock = |second: u64| {
+        let second = second % (24 * 60 * 60);
+        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    };
+    format!("{}-{}", clock(wall + 12), clock(wall + 6))
+}
+
+#[test]
+fn a_login_that_is_refused_at_the_next_opening_is_the_end() {
+    let home = Home::new();
+    home.file("file", 25_000_000);
+    // Stands for ssh: it logs in once, is not reached, and then refused.
+    let binary = env!("CARGO_BIN_EXE_longhaul");
+    let ssh = format!(
+        "echo x >>logins; shift; case $(wc -l <logins) in 1) exec {binary} far;; \
+         2) echo 'ssh: connect to host far port 22: No route to host' >&2;; \
+         *) echo 'me@far: Permission denied (publickey).' >&2;; esac; exit 255\n"
+    );
+    fs::write(home.path("ssh.sh"), ssh).unwrap();
+    let schedule = but_for_six_seconds(net::clock::wall().as_secs());
+    let copy = ["cp", "-e", "sh ssh.sh", "--rate-limit", "20mbit", "--schedule", &schedule, "file"];
+    let child = start(home.longhaul(&copy).arg("far:got").env("TZ", "UTC"));
+    let output = finish(child);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Permission denied") && said.contains("refuses the login"), "{said}");
+    assert_eq!(fs::read_to_string(home.path("logins")).unwrap().lines().count(), 3, "{said}");
+}
+
 #[test]
 fn what_a_schedule_cuts_goes_on_at_its_next_opening() {
     const SIZE: usize = 25_000_000;
     let home = Home::new();
     home.file("file", SIZE);
     let server = home.serve(&[]);
-    // It is open all day but for six seconds.
     let wall = net::clock::wall().as_secs();
-    let clock = |second: u64| {
-        let second = second % (24 * 60 * 60);
-        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-    };
-    let schedule = format!("{}-{}", clock(wall + 12), clock(wall + 6));
+    let schedule = but_for_six_seconds(wall);
     let wait_until = |second: u64| {
         while net::clock::wall().as_secs() < second {
             sleep(Duration::from_millis(100));

@@ -276,6 +276,22 @@ fn what_is_missing_is_put_there_on_demand() {
     assert!(fs::read(&program).unwrap() == fs::read(env!("CARGO_BIN_EXE_longhaul")).unwrap());
     far.succeed(&["cp", "--bootstrap", "--remote-path", "~/own/lh", "file", "far:third"]);
     assert!(far.home.path("far/own/lh").is_file() && far.home.path("far/third").is_file());
+    // Another build of it.
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), far.home.path("build")).unwrap();
+    far.succeed(&["cp", "--bootstrap=build", "--remote-path", "~/b/lh", "file", "far:fourth"]);
+    assert!(far.home.path("far/b/lh").is_file() && far.home.path("far/fourth").is_file());
+    let bootstrap = |name: &str, bytes: &[u8]| {
+        fs::write(far.home.path("build"), bytes).unwrap();
+        let place = format!("~/{name}");
+        let said = far.fail(&["cp", "--bootstrap=build", "--remote-path", &place, "file", "far:"]);
+        assert!(!far.home.path("far").join(name).exists(), "{said}");
+        said
+    };
+    let mut head = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xf3\0";
+    assert!(bootstrap("other", &head).contains("another kind of machine"));
+    head[18..].copy_from_slice(&fs::read("/proc/self/exe").unwrap()[18..20]);
+    assert!(bootstrap("broken", &head).contains("does not run on far"));
+    assert!(bootstrap("text", b"#!/bin/sh\ntouch here\n").contains("no program for Linux"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub struct Sync {
     /// What is to be had: a file or directory, written as for `cp`
     #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub source: Location,
-    /// What is to be the same; one of both is on another host, or both are, one of them behind ssh
+    /// What is to be the same; one of both is on another host, or both are
     #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(Location::read))]
     pub destination: Location,
     /// Remove what DST has and SRC has not, when all else has succeeded; what patterns leave out stays

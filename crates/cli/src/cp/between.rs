@@ -1,34 +1,22 @@
 //! Copies between two far sides, which do not pass here: `longhaul cp` or `sync` is started on one of them, over
 //! ssh, and copies to the other, or from it.
 
-use std::cell::RefCell;
 use std::process::{ExitCode, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Id};
-use rustix::process::Signal;
-use serde_json::Value;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::ChildStdout;
-use transfer::{Progress, printable};
 
+use super::follow::{Heard, follow, stopped};
 use super::usage;
 use crate::address::{Location, Login, OverSsh, Remote};
-use crate::args::{Output, Way};
-use crate::progress::{self, Meter};
+use crate::args::Way;
 use crate::signals::{self, Signals};
-use crate::summary::Figures;
-use crate::{PARTIAL, hosts, ssh};
+use crate::{hosts, ssh};
 
 /// Options that speak of this host: they go nowhere else.
 const OF_THIS_HOST: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
 /// Options that name files of the host that copies.
 const OF_FILES: [&str; 3] = ["path", "qlog", "manifest"];
-/// Bytes of the longest line, which tells of all notes, at most.
-const LINE_MAX: u64 = 32 << 20;
-/// Bytes of a line that is no event, as it is shown.
-const WORDS_MAX: usize = 1024;
 
 /// The host that is to copy, and the locations as it is to be told of them, if neither is this host.
 /// Refuses what no single host can do.
@@ -97,7 +85,7 @@ pub fn run(
         let option = option.replace("path", "key");
         usage(name, &format!("--{option} names a file here, and the copy is made on {}", login.0));
     }
-    if way.ssh.bootstrap {
+    if way.ssh.bootstrap.is_some() {
         usage(name, "--bootstrap does not go between two far sides: copy something there first");
     }
     let mut words = vec![name.to_owned(), "--until-eof".to_owned()];
@@ -139,108 +127,6 @@ pub fn run(
             }
             Heard { begun: false, .. } => Err(ssh::why_not(status, login, &way.ssh)),
         }
-    })
-}
-
-/// What the copy there has said.
-#[derive(Default)]
-struct Heard {
-    /// Anything.
-    begun: bool,
-    /// That it is done, and with which exit code.
-    done: Option<u8>,
-}
-
-impl Heard {
-    fn hear(&mut self, event: &Value) {
-        self.begun = true;
-        if event["event"] == "done" {
-            self.done = Some(if event["partial"] == true { PARTIAL } else { 0 });
-        }
-    }
-}
-
-fn stopped(signal: Signal) -> ExitCode {
-    tell!("longhaul: stopped; the same command goes on from there");
-    ExitCode::from(signals::code(signal))
-}
-
-/// The next line without its end, as text; a longer one comes in parts, and the end is none.
-async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
-    let mut line = Vec::new();
-    let read = reader.take(LINE_MAX).read_until(b'\n', &mut line).await.ok()?;
-    (read > 0).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
-}
-
-/// Shows what the copy there says, to its end.
-async fn follow(output: Output, stdout: ChildStdout, heard: &mut Heard) {
-    let (progress, mut stdout) = (Progress::new(), BufReader::new(stdout));
-    let figures = RefCell::new(Figures::default());
-    let reading = async {
-        while let Some(line) = line(&mut stdout).await {
-            // A login may have words of its own.
-            let Some(event) = serde_json::from_str(&line).ok().filter(Value::is_object) else {
-                if !output.quiet {
-                    tell!("{}", printable(&line[..line.floor_char_boundary(WORDS_MAX)]));
-                }
-                continue;
-            };
-            heard.hear(&event);
-            match output.json {
-                true => say!("{line}"),
-                false => {
-                    show(&event, &progress, output.quiet);
-                    figures.replace_with(|before| told(&event).unwrap_or_else(|| before.clone()));
-                }
-            }
-        }
-    };
-    // Only what is asked for as JSON is to be seen as such.
-    let shown = Output { json: false, quiet: output.quiet || output.json, ..output };
-    let meter = Meter::of_one(progress.clone());
-    tokio::select! {
-        () = reading => {}
-        never = progress::show(shown, &meter, || figures.borrow().clone()) => never,
-    }
-}
-
-fn show(event: &Value, progress: &Progress, quiet: bool) {
-    let number = |name: &str| event[name].as_u64();
-    if let (Some(bytes), Some(files)) = (number("bytes"), number("files")) {
-        progress.set_bytes(bytes);
-        progress.set_files(files);
-    }
-    if let (Some(files), Some(bytes)) = (number("files_total"), number("bytes_total")) {
-        progress.set_totals(files, bytes);
-    }
-    if let Some(path) = event["current"].as_str() {
-        progress.set_current(printable(path).as_bytes(), number("current_total"));
-        progress.set_current_bytes(number("current_bytes").unwrap_or_default());
-    }
-    if quiet {
-        return;
-    }
-    if let (Some(carrier), true) = (event["transport"].as_str(), event["event"] == "start") {
-        tell!("longhaul: the copy goes over {}", printable(carrier));
-    }
-    if let Some(text) = event["summary"].as_str() {
-        tell!("{}", printable(text));
-    }
-}
-
-/// The figures of which the copy there tells, if this is about them.
-fn told(event: &Value) -> Option<Figures> {
-    if event["event"] != "progress" {
-        return None;
-    }
-    let rtt = event["rtt_ms"].as_f64().map(|rtt| Duration::try_from_secs_f64(rtt / 1e3));
-    Some(Figures {
-        carrier: ["udp", "tcp", "ssh"].into_iter().find(|name| event["transport"] == **name),
-        streams: event["streams"].as_u64().map(|streams| streams as usize),
-        rtt: rtt.and_then(Result::ok),
-        loss: event["loss"].as_f64(),
-        said: event["limited_by"]["words"].as_str().map(printable),
-        ..Figures::default()
     })
 }
 
@@ -297,36 +183,6 @@ mod tests {
             let said = elsewhere(sources, destination).unwrap_err();
             assert!(said.starts_with(expected), "{said}");
         }
-    }
-
-    #[tokio::test]
-    async fn lines_are_bounded_and_need_not_be_text() {
-        let mut said = &b"\xff\n{}\nend"[..];
-        for expected in ["\u{fffd}", "{}", "end"] {
-            assert_eq!(line(&mut said).await.as_deref(), Some(expected));
-        }
-        assert_eq!(line(&mut said).await, None);
-        let endless = vec![b'x'; LINE_MAX as usize + 1];
-        let mut endless = &endless[..];
-        assert_eq!(line(&mut endless).await.map(|line| line.len() as u64), Some(LINE_MAX));
-        assert_eq!(line(&mut endless).await.as_deref(), Some("x"));
-    }
-
-    #[test]
-    fn the_bar_shows_what_the_other_host_tells() {
-        let event = serde_json::json!({
-            "event": "progress", "bytes": 10, "files": 1, "current": "a\u{1b}b", "current_bytes": 4,
-            "transport": "tcp", "streams": 3, "rtt_ms": 12.5, "loss": 0.25,
-            "limited_by": { "what": "loss", "words": "lo\u{1b}ss" },
-        });
-        let figures = told(&event).unwrap();
-        assert_eq!((figures.carrier, figures.streams), (Some("tcp"), Some(3)));
-        assert_eq!((figures.rtt, figures.loss), (Some(Duration::from_micros(12_500)), Some(0.25)));
-        assert!(figures.said.is_some_and(|words| !words.contains('\u{1b}')));
-        let progress = Progress::new();
-        show(&event, &progress, true);
-        assert_eq!((progress.sample().bytes, progress.sample().current_bytes), (10, 4));
-        assert!(told(&serde_json::json!({ "event": "done" })).is_none());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Moving what the requests ask for.
 
 use anyhow::Context;
-use net::NetError;
 use net::udp::UdpEndpoint;
+use net::{NetError, tcp};
 use rustix::process::Signal;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::{Kept, Summary, TransferError};
@@ -24,7 +26,7 @@ use crate::ssh::Session;
 use crate::summary::{Figures, Total};
 
 /// How long the last packets of a connection may take to leave.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Connections in a row that may be lost without having brought the copy further.
 const IN_VAIN_MAX: u32 = 3;
@@ -75,7 +77,7 @@ async fn wait_for_its_time(job: &Job, done: &mut Done) {
         return;
     };
     show::tell(job, &format!("waiting for {schedule}"));
-    job.has_started.set(false);
+    job.has_started.store(false, Relaxed);
     let begin = net::clock::now();
     schedule.opened().await;
     done.paused += net::clock::now().since(begin);
@@ -104,10 +106,7 @@ async fn sit(
         signal = stop => Ok(Some(End::Stopped(signal))),
         () = its_time_is_over(job) => Ok(None),
     };
-    if let Some(endpoint) = endpoint {
-        // So that the other side learns of the end now, and not by a time-out.
-        let _ = tokio::time::timeout(FAREWELL, UdpEndpoint::idle(&endpoint)).await;
-    }
+    farewell(endpoint).await;
     done.sittings += 1;
     match (peer, end) {
         (Some(Peer::Ssh(mut session)), Err(error)) => match session.ended() {
@@ -119,6 +118,13 @@ async fn sit(
             end
         }
         (_, end) => end,
+    }
+}
+
+/// Lets the other side learn of the end now, and not by a time-out.
+pub async fn farewell(endpoint: Option<UdpEndpoint>) {
+    if let Some(endpoint) = endpoint {
+        let _ = tokio::time::timeout(FAREWELL, UdpEndpoint::idle(&endpoint)).await;
     }
 }
 
@@ -134,12 +140,23 @@ async fn connect_and_move(
             server: server.clone(),
             transport: job.options.transport,
             accept_new: job.options.accept_new,
+            host: None,
         }),
         Far::Ssh(login) => Peer::Ssh(Box::new(match done.sittings {
             0 => Session::start(login, &job.options.ssh).await?,
             _ => change::login_again(job, login).await?,
         })),
     });
+    move_to(job, done, peer, endpoint).await
+}
+
+/// Moves all that is left of the job to a far side that is known.
+pub async fn move_to(
+    job: &Job,
+    done: &mut Done,
+    peer: &mut Peer,
+    endpoint: &mut Option<UdpEndpoint>,
+) -> anyhow::Result<()> {
     let mut doubt = Doubt::default();
     let mut link = match done.sittings {
         0 => link::connect(job, peer, endpoint, doubt).await?,
@@ -192,7 +209,7 @@ async fn connect_and_move(
 
 /// What was done by now.
 #[derive(Default)]
-struct Done {
+pub struct Done {
     total: Total,
     figures: Figures,
     /// How often it was begun again, over whatever way.
@@ -201,7 +218,7 @@ struct Done {
 }
 
 impl Done {
-    fn take(&mut self) -> Moved {
+    pub fn take(&mut self) -> Moved {
         let Self { total, figures, paused, .. } = std::mem::take(self);
         Moved { summary: total.0, figures, paused }
     }
@@ -209,15 +226,15 @@ impl Done {
 
 /// All requests that are not done.
 async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyhow::Result<()> {
-    while job.finished.get() < job.requests.len() {
-        let (mut summary, figures) = over(job, job.finished.get(), link, peer).await?;
+    while job.finished.load(Relaxed) < job.requests.len() {
+        let (mut summary, figures) = over(job, job.finished.load(Relaxed), link, peer).await?;
         if done.sittings > 0 {
             // Most of what was there is this copy's own.
             summary.kept = Kept::default();
         }
         done.total.add(summary);
         done.figures = figures;
-        job.finished.update(|finished| finished + 1);
+        job.finished.fetch_add(1, Relaxed);
     }
     Ok(())
 }
@@ -241,9 +258,14 @@ async fn over(
     let rate = job.options.sending.rate_limit;
     let (summary, figures) = match link {
         Link::Udp(connection) => {
-            let figures = || Figures::of_udp(&connection.stats(), rate).known(sends).asking(rate);
+            let paced = Paced::by(connection.open().await?, job.pacers.clone());
+            let waits = paced.waits();
+            let figures = || {
+                let figures = Figures::of_udp(&connection.stats(), rate);
+                waits.add_to(figures).known(sends).asking(rate)
+            };
             let summary = tokio::select! {
-                moved = request(job, index, connection.open().await?, figures) => moved?,
+                moved = request(job, index, paced, &figures) => moved?,
                 () = change::starved(job, connection) => {
                     let reason = "UDP passes, but no data over it";
                     let error = std::io::Error::new(std::io::ErrorKind::TimedOut, reason);
@@ -263,7 +285,7 @@ async fn over(
                 None => link::stripe(job, *address, credentials).await?,
             };
             let watch = stream.watch();
-            let mut paced = Paced::new(&mut stream, rate);
+            let mut paced = Paced::by(&mut stream, job.pacers.clone().writing_at(rate));
             let waits = paced.waits();
             let figures = || {
                 let figures =
@@ -272,14 +294,7 @@ async fn over(
             };
             let summary = request(job, index, &mut paced, figures).await?;
             let stats = stream.stats();
-            let paths = Paths::unless(job.options.memory.no_remember);
-            match (paths, stats.system) {
-                (Some(paths), _) if job.options.striping.learns() => {
-                    paths.learn_streams(address.ip(), stats.target as u16);
-                }
-                (Some(paths), Some(system)) => paths.learn_system(address.ip(), system),
-                _ => {}
-            }
+            learn(job, address.ip(), &stats);
             let figures = waits.add_to(Figures::of_tcp(&stats)).known(sends).asking(rate);
             let _ = tokio::time::timeout(FAREWELL, stream.close()).await;
             (summary, figures)
@@ -290,7 +305,7 @@ async fn over(
             };
             let mut channel = session.channel().await;
             channel.reset().await.context("ssh has ended")?;
-            let mut paced = Paced::new(channel.stream(), rate);
+            let mut paced = Paced::by(channel.stream(), job.pacers.clone().writing_at(rate));
             let waits = paced.waits();
             let figures = || {
                 let figures = Figures { carrier: Some(name), ..Figures::default() };
@@ -303,6 +318,17 @@ async fn over(
         }
     };
     Ok((summary, Figures { carrier: Some(name), ..figures }))
+}
+
+/// Remembers what was found of a path over TCP.
+fn learn(job: &Job, host: IpAddr, stats: &tcp::Stats) {
+    match (Paths::unless(job.options.memory.no_remember), stats.system) {
+        (Some(paths), _) if job.options.striping.learns() => {
+            paths.learn_streams(host, stats.target as u16);
+        }
+        (Some(paths), Some(system)) => paths.learn_system(host, system),
+        _ => {}
+    }
 }
 
 /// Moves what one request asks for, and shows how far it is.
@@ -319,10 +345,11 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
         id: job.requests[index].id(&job.far, job.terms.compare.is_some()),
         terms: job.terms.clone(),
         manifest: job.manifest.clone(),
+        below: job.requests[index].below(),
     };
     let moving = async {
         match &job.requests[index] {
-            Request::Put { sources, destination } => {
+            Request::Put { sources, destination } | Request::Push { sources, destination, .. } => {
                 transfer::put(stream, sources, destination, &options, progress).await
             }
             Request::Get { source, destination } => {
@@ -338,8 +365,9 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
             }
         }
     };
+    let shown = progress::show(job.options.output, &job.meter, figures, |event| job.emit(event));
     tokio::select! {
         moved = moving => Ok(moved?),
-        never = progress::show(job.options.output, &job.meter, figures) => never,
+        never = shown => never,
     }
 }

@@ -202,7 +202,7 @@ pub async fn login_again(job: &Job, login: &Login) -> anyhow::Result<Session> {
     let begin = net::clock::now();
     let mut pause = PAUSE;
     loop {
-        match Session::start(login, &job.options.ssh).await {
+        match Session::start_again(login, &job.options.ssh).await {
             Err(error) if is_silence(&error) && net::clock::now().since(begin) < PATIENCE => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LOGIN_PAUSE);

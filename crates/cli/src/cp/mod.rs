@@ -1,31 +1,39 @@
 //! `longhaul cp` and `sync`: files and trees to another host or from it. `plan` reads what was asked for, `link`
 //! finds a way to the far side and `change` another in the middle, `carry` moves the data over it, `paced` no
 //! faster than it may and at the times of `schedule`, `show` says how it went. What goes from one far side to
-//! another, `between` leaves to them.
+//! another, `between` leaves to them where ssh leads to one, and `servers` where both are servers, of which one
+//! does `push`; `follow` shows how they go on.
 
 mod between;
 mod carry;
 mod change;
+mod follow;
 mod link;
 mod paced;
 mod plan;
+mod push;
 mod schedule;
+mod servers;
 mod show;
 
-use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory};
+use serde_json::Value;
+use tokio::sync::mpsc::Sender;
 use transfer::wire::{Compare, Terms};
 use transfer::{Manifest, TransferError};
 use transport::FeedbackKind;
 use units::Rate;
 
 use crate::args::{Cli, Cp, Output, Sync, Transport, Way};
-use crate::progress::Meter;
+use crate::pacing::Pacers;
+use crate::progress::{self, Meter};
 use crate::qlog::Qlog;
 use carry::{End, Moved, carry};
 use plan::{Far, Request, check, plan};
@@ -34,7 +42,9 @@ use show::Verdict;
 pub use change::PATIENCE;
 pub use link::is_absence;
 pub use paced::Paced;
+pub use push::{Push, push};
 pub use schedule::Schedule;
+pub use servers::goes_between_servers;
 
 /// What there is to do.
 struct Job {
@@ -47,13 +57,42 @@ struct Job {
     manifest: Option<Manifest>,
     meter: Meter,
     /// Requests that are done, goodbye and all.
-    finished: Cell<usize>,
+    finished: AtomicUsize,
     /// People know what carries the data.
-    has_started: Cell<bool>,
+    has_started: AtomicBool,
     qlog: Qlog,
+    /// What all streams keep to, besides the user's own rate.
+    pacers: Pacers,
+    /// Is told what happens, in the place of standard output.
+    listener: Option<Sender<Value>>,
 }
 
 impl Job {
+    fn new(
+        (far, requests): (Far, Vec<Request>),
+        options: Way,
+        terms: Terms,
+        manifest: Option<Manifest>,
+        meter: Meter,
+        qlog: Qlog,
+    ) -> Self {
+        let (finished, has_started) = <(AtomicUsize, AtomicBool)>::default();
+        let (pacers, listener) = (Pacers::default(), None);
+        Self {
+            far,
+            requests,
+            options,
+            terms,
+            manifest,
+            meter,
+            finished,
+            has_started,
+            qlog,
+            pacers,
+            listener,
+        }
+    }
+
     /// Whether the way may be changed in the middle.
     fn may_go_on(&self) -> bool {
         !self.requests.iter().any(Request::is_once)
@@ -61,7 +100,16 @@ impl Job {
 
     /// Whether all of the request at hand is there: over another way it would only begin again.
     fn is_parting(&self) -> bool {
-        self.meter.over() > self.finished.get()
+        self.meter.over() > self.finished.load(Relaxed)
+    }
+
+    /// Something for programs.
+    fn emit(&self, event: &Value) {
+        match &self.listener {
+            None => progress::emit(event),
+            // One who does not listen misses it.
+            Some(listener) => drop(listener.try_send(event.clone())),
+        }
     }
 }
 
@@ -75,9 +123,13 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
         return between::run(&options.way, given, &login, locations, false);
     }
     let Cp { sources, destination, way } = options;
+    let terms = terms(&way);
+    let both = servers::both(&sources, &destination);
+    if let Some(both) = both.unwrap_or_else(|message| usage("cp", &message)) {
+        return servers::run(&way, given, both, terms, Verdict::Done);
+    }
     let planned = plan(&sources, &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("cp", &message));
-    let terms = terms(&way);
     carry_out("cp", far, requests, way, terms, Verdict::Done)
 }
 
@@ -89,11 +141,6 @@ pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
         return between::run(&options.way, given, &login, locations, speaks);
     }
     let Sync { source, destination, delete, dry_run, checksum, verify_only, way } = options;
-    let planned = plan(std::slice::from_ref(&source), &destination);
-    let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
-    if !requests.iter().all(|request| !request.is_once()) {
-        usage("sync", "standard input and output cannot be compared: use cp");
-    }
     let by_content = checksum || verify_only;
     let terms = Terms {
         compare: Some(if by_content { Compare::Content } else { Compare::Time }),
@@ -107,6 +154,15 @@ pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
         (_, true) => Verdict::DryRun,
         _ => Verdict::Done,
     };
+    let both = servers::both(std::slice::from_ref(&source), &destination);
+    if let Some(both) = both.unwrap_or_else(|message| usage("sync", &message)) {
+        return servers::run(&way, given, both, terms, verdict);
+    }
+    let planned = plan(std::slice::from_ref(&source), &destination);
+    let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
+    if !requests.iter().all(|request| !request.is_once()) {
+        usage("sync", "standard input and output cannot be compared: use cp");
+    }
     carry_out("sync", far, requests, way, terms, verdict)
 }
 
@@ -139,9 +195,8 @@ fn carry_out(
     let result = checked.and_then(|()| {
         let qlog = Qlog::to(options.logs.qlog.as_deref())?;
         let manifest = listed.as_ref().map(|(manifest, _)| manifest.clone());
-        let (finished, has_started) = <(Cell<usize>, Cell<bool>)>::default();
         let meter = meter.clone();
-        carry(&Job { far, requests, options, terms, manifest, meter, finished, has_started, qlog })
+        carry(&Job::new((far, requests), options, terms, manifest, meter, qlog))
     });
     let end = net::clock::now();
     let result = match result {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use units::{Instant, Rate};
+use units::Instant;
 
 use crate::pacing::{Pacer, Pacers, Turn, least};
 use crate::summary::Figures;
@@ -38,12 +38,6 @@ impl Waits {
 }
 
 impl<S> Paced<S> {
-    /// Written no faster than `rate`, payload alone; as fast as it goes without.
-    pub fn new(stream: S, rate: Option<Rate>) -> Self {
-        let writing = rate.map(|rate| Pacer::new(Some(rate)));
-        Self::by(stream, Pacers { writing: writing.into_iter().collect(), ..Pacers::default() })
-    }
-
     /// Held back by these.
     pub fn by(stream: S, Pacers { writing, reading }: Pacers) -> Self {
         let (pacers, begun) = (writing.clone(), net::clock::now());

@@ -18,6 +18,12 @@ pub enum Request {
         source: PathBuf,
         destination: PathBuf,
     },
+    /// By a server, of what is below its root, as a client has it.
+    Push {
+        root: PathBuf,
+        sources: Vec<PathBuf>,
+        destination: PathBuf,
+    },
     /// What comes from standard input.
     FromInput {
         destination: PathBuf,
@@ -30,7 +36,15 @@ pub enum Request {
 
 impl Request {
     pub fn sends(&self) -> bool {
-        matches!(self, Self::Put { .. } | Self::FromInput { .. })
+        matches!(self, Self::Put { .. } | Self::Push { .. } | Self::FromInput { .. })
+    }
+
+    /// The folder that its sources do not leave.
+    pub fn below(&self) -> Option<PathBuf> {
+        match self {
+            Self::Push { root, .. } => Some(root.clone()),
+            _ => None,
+        }
     }
 
     /// Whether what went over a connection that is lost cannot go again.
@@ -48,6 +62,9 @@ impl Request {
         let paths: Vec<OsString> = match self {
             Self::Put { sources, destination } => {
                 sources.iter().map(here).chain([there(destination)]).collect()
+            }
+            Self::Push { root, sources, destination } => {
+                [root].into_iter().chain(sources).chain([destination]).map(there).collect()
             }
             Self::Get { source, destination } => vec![there(source), here(destination)],
             Self::FromInput { .. } | Self::ToOutput { .. } => return None,
@@ -119,13 +136,8 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
             let get = |(_, source)| Request::Get { source, destination: destination.clone() };
             Ok((first, there.into_iter().map(get).collect()))
         }
-        (_, Some(_), Some(_)) => Err(
-            "no copies between two servers: log in to one of them by ssh, as in [USER@]HOST:PATH, and it \
-             copies to the other"
-                .into(),
-        ),
         (_, None, None) => Err(format!("nothing here is on another host: {EXAMPLE}")),
-        (_, None, Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),
+        (_, _, Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),
     }
 }
 
@@ -154,7 +166,7 @@ pub fn check(requests: &[Request], manifest: Option<&Path>) -> anyhow::Result<()
                     parent.display()
                 );
             }
-            Request::FromInput { .. } | Request::ToOutput { .. } => {}
+            Request::Push { .. } | Request::FromInput { .. } | Request::ToOutput { .. } => {}
         }
     }
     Ok(())

@@ -1,11 +1,12 @@
 //! What a copy says while it goes on, and at its end.
 
 use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
-use transfer::{Manifest, Sample, Summary};
+use transfer::{Manifest, Note, NoteKind, Sample, Summary};
 use units::Bytes;
 
 use super::Job;
@@ -18,9 +19,9 @@ use crate::{FAILED, PARTIAL, signals};
 /// Data is about to go this way. When it is another way in the middle, who changes it tells people why.
 pub fn started(job: &Job, server: &str, link: &Link, words: &str) {
     if job.options.output.json {
-        emit(&json!({ "event": "start", "server": server, "transport": link.name() }));
+        job.emit(&json!({ "event": "start", "server": server, "transport": link.name() }));
     }
-    if job.has_started.replace(true) {
+    if job.has_started.swap(true, Relaxed) {
         return;
     }
     let is_free = job.options.transport == Transport::Auto && !job.options.sending.wants_udp();
@@ -36,7 +37,10 @@ pub fn started(job: &Job, server: &str, link: &Link, words: &str) {
 
 /// News for people.
 pub fn tell(job: &Job, news: &str) {
-    if !job.options.output.quiet && !job.options.output.json {
+    if let Some(listener) = &job.listener {
+        // One who does not listen misses it.
+        let _ = listener.try_send(json!({ "event": "news", "words": format!("longhaul: {news}") }));
+    } else if !job.options.output.quiet && !job.options.output.json {
         tell!("longhaul: {news}");
     }
 }
@@ -98,34 +102,52 @@ pub fn report(
     elapsed: Duration,
     figures: &Figures,
 ) -> ExitCode {
-    for note in summary.notes.iter() {
-        let what = match note.kind {
-            transfer::NoteKind::Failed => "longhaul: failed: ",
-            transfer::NoteKind::Skipped => "longhaul: skipped: ",
-            transfer::NoteKind::Changed => "longhaul: changed: ",
-            transfer::NoteKind::Would if output.json => continue,
-            transfer::NoteKind::Would => "",
-        };
-        tell!("{what}{note}");
+    for note in summary.notes.iter().filter(|note| !output.json || note.kind != NoteKind::Would) {
+        tell!("{}", noted(note));
     }
     if output.json {
         emit(&summary::object(summary, elapsed, figures));
     } else if !output.quiet {
-        if verdict == Verdict::Done {
-            tell!("{}", summary::sentence(summary, elapsed, figures));
-        } else {
-            tell!("{}", summary::rehearsal(summary));
-        }
+        tell!("{}", closing(verdict, summary, elapsed, figures));
     }
     if output.verbose {
         tell!("{}", summary::details(summary, figures));
     }
+    ExitCode::from(code(verdict, summary))
+}
+
+/// A note as people are told it.
+pub fn noted(note: &Note) -> String {
+    let what = match note.kind {
+        NoteKind::Failed => "longhaul: failed: ",
+        NoteKind::Skipped => "longhaul: skipped: ",
+        NoteKind::Changed => "longhaul: changed: ",
+        NoteKind::Would => "",
+    };
+    format!("{what}{note}")
+}
+
+/// The last sentence.
+pub fn closing(
+    verdict: Verdict,
+    summary: &Summary,
+    elapsed: Duration,
+    figures: &Figures,
+) -> String {
+    match verdict {
+        Verdict::Done => summary::sentence(summary, elapsed, figures),
+        Verdict::DryRun | Verdict::Compared => summary::rehearsal(summary),
+    }
+}
+
+/// By which code the command ends.
+pub fn code(verdict: Verdict, summary: &Summary) -> u8 {
     let counts = summary.counts;
     let nothing = counts.files + counts.directories + counts.symlinks == 0;
-    ExitCode::from(match summary.is_partial() {
+    match summary.is_partial() {
         _ if verdict == Verdict::Compared && summary.notes.would() > 0 => FAILED,
         false => 0,
         true if nothing => FAILED,
         true => PARTIAL,
-    })
+    }
 }

@@ -22,8 +22,8 @@ use crate::keys::{self, Introduction};
 use crate::race::race;
 use crate::signals::{self, Signals};
 
-pub use serve::{Outcome, Target, forward, place};
-pub use wire::{FORWARD, MUX, opening};
+pub use serve::{Outcome, Target, are_allowed, forward, place};
+pub use wire::{FORWARD, MUX, OPENING_LEN, opening};
 
 /// Connections of applications at a time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 1024;
@@ -53,7 +53,8 @@ struct Trunk {
 pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
     let own = keys::load(&options.key)?;
     let (server, transport) = (options.remote.server.clone(), options.transport);
-    let introduction = Introduction { own, server, transport, accept_new: options.accept_new };
+    let accept_new = options.accept_new;
+    let introduction = Introduction { own, server, transport, accept_new, host: None };
     let trunk = Arc::new(Trunk { introduction, options, carrier: Mutex::new(None) });
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {

@@ -108,9 +108,14 @@ pub async fn forward(
     (target, outcome)
 }
 
+/// Whether each of these lists allows a host and a port.
+pub fn are_allowed(lists: &[&[Target]], (host, port): (&str, u16)) -> bool {
+    lists.iter().all(|list| list.iter().any(|one| one.allows(host, port)))
+}
+
 async fn connect(target: &str, lists: &[&[Target]]) -> Result<TcpStream, String> {
     let (host, port) = place(target).ok_or_else(|| format!("{target:?} is no HOST:PORT"))?;
-    if !lists.iter().all(|list| list.iter().any(|one| one.allows(host, port))) {
+    if !are_allowed(lists, (host, port)) {
         return Err(format!(
             "this server does not forward to {target}: it would have to run with --forward \
              {target}, and a forward= of the key to name it too"

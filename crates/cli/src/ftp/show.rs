@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use transfer::Progress;
 
 use crate::args::Output;
-use crate::progress::{Meter, show};
+use crate::progress::{Meter, emit, show};
 use crate::signals::Signals;
 use crate::summary::Figures;
 
@@ -58,7 +58,7 @@ pub async fn watch<T>(
     let meter = Meter::of_one(progress.clone());
     let done = tokio::select! {
         done = moving => done,
-        never = show(output, &meter, Figures::default) => never,
+        never = show(output, &meter, Figures::default, emit) => never,
         never = tick(progress, moved) => never,
     };
     progress.set_bytes(moved.bytes());

@@ -17,6 +17,8 @@ pub struct Introduction {
     pub transport: Transport,
     /// Takes an unknown server at its word.
     pub accept_new: bool,
+    /// The server's key, where whoever asks for the connection knows it.
+    pub host: Option<PublicKey>,
 }
 
 /// What the two sides prove themselves with.
@@ -33,8 +35,11 @@ impl Introduction {
             Own::Shared(key) => return Ok(Meeting { credentials: key.into(), new: None }),
             Own::Identity(identity) => identity,
         };
-        let known = Known::load()?;
         let client = |host| Credentials::client(identity.clone(), host);
+        if let Some(host) = self.host {
+            return Ok(Meeting { credentials: client(host), new: None });
+        }
+        let known = Known::load()?;
         if let Some(host) = known.key(&self.server)? {
             return Ok(Meeting { credentials: client(host), new: None });
         }
@@ -66,6 +71,12 @@ impl Introduction {
             (NetError::WrongKey { .. }, Own::Shared(_)) => anyhow!(
                 "{error}: give both sides the same key file (`longhaul keygen --shared` makes one)"
             ),
+            (NetError::NotAllowed { .. }, _) if self.host.is_some() => {
+                anyhow!("{error}: the copy was given up there")
+            }
+            (NetError::WrongKey { .. }, _) if self.host.is_some() => {
+                anyhow!("{error} than the one by which {} is known to whoever asks", self.server)
+            }
             (NetError::NotAllowed { .. }, Own::Identity(identity)) => {
                 anyhow!("{error}: {}", how_to_be_let_in(identity))
             }

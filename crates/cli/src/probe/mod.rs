@@ -33,7 +33,8 @@ const UDP_HEADER: u64 = 8;
 pub fn run(options: &Probe) -> anyhow::Result<ExitCode> {
     let own = keys::load(&options.key)?;
     let (server, accept_new) = (options.server.clone(), options.accept_new);
-    let mut introduction = Introduction { own, server, transport: Transport::Udp, accept_new };
+    let mut introduction =
+        Introduction { own, server, transport: Transport::Udp, accept_new, host: None };
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;

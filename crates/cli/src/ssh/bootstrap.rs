@@ -1,14 +1,15 @@
-//! Puts this very program on the far side, over the user's own ssh.
+//! Puts this very program on the far side, or another build of it, over the user's own ssh.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 
-use anyhow::{Context, anyhow};
-use rustix::system::uname;
+use anyhow::{Context, anyhow, ensure};
 
 use super::{NO_LOGIN, command, in_shell, quoted, shell_path};
 use crate::address::Login;
-use crate::args::Ssh;
+use crate::args::{OWN_PROGRAM, Ssh};
 
 /// Where it is put, unless the user says.
 const PLACE: &str = "~/.local/bin/longhaul";
@@ -18,44 +19,57 @@ const OTHER_KIND: i32 = 65;
 const NOT_WRITTEN: i32 = 66;
 const DOES_NOT_RUN: i32 = 67;
 
-/// Copies this program to the far side, where it is run once before it takes the place of what may
+/// Copies a program to the far side, where it is run once before it takes the place of what may
 /// stand there. Gives the options by which it is found.
-pub async fn bootstrap(login: &Login, options: &Ssh) -> anyhow::Result<Ssh> {
+pub async fn bootstrap(program: &Path, login: &Login, options: &Ssh) -> anyhow::Result<Ssh> {
     let place = options.remote_path.clone().unwrap_or_else(|| PLACE.to_owned());
-    let program = File::open("/proc/self/exe").context("cannot read this program itself")?;
-    let mut command = command(login, options, &script(&place));
-    let status = command.stdin(Stdio::from(program)).stdout(Stdio::null()).status().await;
+    let is_own = program == Path::new(OWN_PROGRAM);
+    let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let kind = kind(&file).with_context(|| program.display().to_string())?;
+    let mut command = command(login, options, &script(&place, &kind));
+    let status = command.stdin(Stdio::from(file)).stdout(Stdio::null()).status().await;
     let status = status.context("cannot start ssh")?;
-    let host = &login.0;
-    let system = this_kind();
+    let (host, arch) = (&login.0, std::env::consts::ARCH);
     match status.code() {
         Some(0) => Ok(Ssh { remote_path: Some(place), ..options.clone() }),
         Some(OTHER_KIND) => Err(anyhow!(
-            "{host} is another kind of machine than this one, {system}: build longhaul for it (its own \
-             words stand above), and put that there"
+            "{host} is another kind of machine than this longhaul is for, {kind} (its own words stand above): \
+             name one that was built for it, --bootstrap=FILE"
         )),
         Some(NOT_WRITTEN) => Err(anyhow!("longhaul cannot be written to {place} on {host}")),
-        Some(DOES_NOT_RUN) => Err(anyhow!(
+        Some(DOES_NOT_RUN) if is_own => Err(anyhow!(
             "this longhaul does not run on {host} (its words stand above), where the system's libraries \
-             may be older: build it there, or one that needs none (cargo build --release --target \
-             {}-unknown-linux-musl)",
-            std::env::consts::ARCH
+             may be older: name one that needs none, --bootstrap=FILE (cargo build --release --target \
+             {arch}-unknown-linux-musl makes it)"
         )),
+        Some(DOES_NOT_RUN) => {
+            Err(anyhow!("{} does not run on {host}: its words stand above", program.display()))
+        }
         Some(NO_LOGIN) => Err(anyhow!("ssh did not get into {host}: its own words stand above")),
         _ => Err(anyhow!("longhaul could not be put on {host}: ssh ended with {status}")),
     }
 }
 
-/// This host's system and processor, as `uname` says them there too.
-fn this_kind() -> String {
-    let name = uname();
-    let [system, machine] = [name.sysname(), name.machine()].map(|word| word.to_string_lossy());
-    format!("{system} {machine}")
+/// Numbers of processors in the head of a program, and what `uname -m` says on them.
+const MACHINES: [(u16, &str); 4] =
+    [(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (21, "ppc64le")];
+
+/// The system and processor for which a program is, as `uname -sm` says them. It is not run to find out: a shell
+/// that cannot run it takes it for a script.
+fn kind(program: &File) -> anyhow::Result<String> {
+    let mut head = [0; 20];
+    program.read_exact_at(&mut head, 0).context("it is no program")?;
+    ensure!(head.starts_with(b"\x7fELF"), "it is no program for Linux");
+    let number = u16::from_le_bytes([head[18], head[19]]);
+    let machine = MACHINES.iter().find(|(known, _)| *known == number);
+    let (_, name) =
+        machine.with_context(|| format!("it is for a processor not known, {number}"))?;
+    Ok(format!("Linux {name}"))
 }
 
 /// What is run there; the program comes by standard input.
-fn script(place: &str) -> String {
-    let kind = quoted(&this_kind());
+fn script(place: &str, kind: &str) -> String {
+    let kind = quoted(kind);
     let path = shell_path(place);
     in_shell(&format!(
         "kind=$(uname -sm); \
@@ -86,18 +100,19 @@ mod tests {
     fn only_what_runs_takes_the_place_of_what_was_there() {
         let home = tempfile::tempdir().unwrap();
         let put = home.path().join("it's/here");
-        let script = script("~/it's/here");
+        let kind = kind(&File::open(OWN_PROGRAM).unwrap()).unwrap();
+        let script = script("~/it's/here", &kind);
         let first = "#!/bin/sh\necho first\n";
         assert_eq!(run(&script, first, home.path()), Some(0));
         assert_eq!(run(&script, "#!/bin/sh\nexit 1\n", home.path()), Some(DOES_NOT_RUN));
         assert_eq!(std::fs::read_to_string(&put).unwrap(), first);
         assert_eq!(std::fs::read_dir(put.parent().unwrap()).unwrap().count(), 1);
-        let other = script.replace(&this_kind(), "Other machine");
+        let other = super::script("~/it's/here", "Other machine");
         assert_eq!(run(&other, first, home.path()), Some(OTHER_KIND));
         std::fs::write(home.path().join("file"), "").unwrap();
-        let within = super::script("~/file/here");
+        let within = super::script("~/file/here", &kind);
         assert_eq!(run(&within, first, home.path()), Some(NOT_WRITTEN));
-        let directory = super::script("~/it's");
+        let directory = super::script("~/it's", &kind);
         assert_eq!(run(&directory, first, home.path()), Some(NOT_WRITTEN));
         assert_eq!(std::fs::read_dir(put.parent().unwrap()).unwrap().count(), 1);
     }

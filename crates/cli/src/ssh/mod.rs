@@ -10,6 +10,7 @@ mod bootstrap;
 mod channel;
 pub mod far;
 mod greeting;
+mod words;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use net::SharedKey;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 use crate::address::Login;
 use crate::args::Ssh;
@@ -28,6 +30,7 @@ use crate::keys::home;
 
 pub use channel::Channel;
 use greeting::{Heard, Place};
+use words::Words;
 
 /// Addresses of one host that are tried.
 const ADDRESSES: usize = 4;
@@ -56,31 +59,66 @@ pub struct Session {
     /// What both sides prove themselves with.
     pub key: SharedKey,
     place: Place,
+    /// What ssh says, where somebody listens.
+    words: Option<Words>,
+}
+
+/// How a start has ended that gave no session.
+struct Ended {
+    status: ExitStatus,
+    /// By ssh's own words, where somebody listens.
+    is_refused: bool,
+}
+
+impl Ended {
+    fn why(&self, login: &Login, options: &Ssh) -> anyhow::Error {
+        match self.is_refused && self.status.code() == Some(NO_LOGIN) {
+            true => anyhow!("{} refuses the login: ssh's own words stand above", login.0),
+            false => why_not(self.status, login, options),
+        }
+    }
 }
 
 impl Session {
     /// Starts the far side and waits until it is ready: the user may have a password to type. Where it
     /// is not there and the user wants that, it is put there first.
     pub async fn start(login: &Login, options: &Ssh) -> anyhow::Result<Self> {
-        match Self::start_there(login, options).await? {
+        match Self::start_there(login, options, false).await? {
             Ok(session) => Ok(session),
-            Err(status) if options.bootstrap && is_missing(status) => {
-                let options = bootstrap::bootstrap(login, options).await?;
-                let started = Self::start_there(login, &options).await?;
-                started.map_err(|status| why_not(status, login, &options))
-            }
-            Err(status) => Err(why_not(status, login, options)),
+            Err(ended) => match &options.bootstrap {
+                Some(program) if is_missing(ended.status) => {
+                    let options = bootstrap::bootstrap(program, login, options).await?;
+                    let started = Self::start_there(login, &options, false).await?;
+                    started.map_err(|ended| ended.why(login, &options))
+                }
+                _ => Err(ended.why(login, options)),
+            },
         }
     }
 
+    /// The same once more, when nobody may be there to read what ssh says: a [`NoLogin`] is one that may succeed
+    /// later.
+    pub async fn start_again(login: &Login, options: &Ssh) -> anyhow::Result<Self> {
+        let started = Self::start_there(login, options, true).await?;
+        started.map_err(|ended| ended.why(login, options))
+    }
+
     /// Starts what is there, or gives how that has ended.
-    async fn start_there(login: &Login, options: &Ssh) -> anyhow::Result<Result<Self, ExitStatus>> {
+    async fn start_there(
+        login: &Login,
+        options: &Ssh,
+        listens: bool,
+    ) -> anyhow::Result<Result<Self, Ended>> {
         let key = SharedKey::from_bytes(home::random()?);
         let announced = format!("echo {}; ", greeting::REACHED);
         let words = Vec::from_iter(["far".to_owned()].into_iter().chain(options.far.clone()));
         let mut command = command(login, options, &script(options, &words, &announced));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if listens {
+            command.stderr(Stdio::piped());
+        }
         let mut child = command.spawn().context("cannot start ssh")?;
+        let words = child.stderr.take().map(Words::of);
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (mut stdin, stdout) = pipes.context("ssh has no pipes")?;
         let mut stdout = BufReader::new(stdout);
@@ -96,13 +134,19 @@ impl Session {
             Heard::Line(line) => line,
             Heard::Nothing => {
                 drop((stdin, stdout));
-                return Ok(Err(child.wait().await.context("cannot wait for ssh")?));
+                let status = child.wait().await.context("cannot wait for ssh")?;
+                let is_refused = match words {
+                    // A connection that ssh shares may keep its words open.
+                    Some(words) => timeout(GRACE, words.are_refusal()).await.unwrap_or(false),
+                    None => false,
+                };
+                return Ok(Err(Ended { status, is_refused }));
             }
             Heard::Silence => return Err(greeting::silent(&login.0)),
         };
         let place = greeting::place(&line, &login.0)?;
         let channel = Mutex::new(Channel::new(stdout, stdin));
-        Ok(Ok(Self { child, channel, login: login.clone(), key, place }))
+        Ok(Ok(Self { child, channel, login: login.clone(), key, place, words }))
     }
 
     /// Whether there is a port beside ssh at all.
@@ -149,10 +193,16 @@ impl Session {
 
     /// Lets the far side end, and ssh with it.
     pub async fn end(self) {
-        let Self { mut child, channel, .. } = self;
+        let Self { mut child, channel, words, .. } = self;
         drop(channel);
+        let ending = async {
+            let _ = child.wait().await;
+            if let Some(words) = words {
+                words.are_refusal().await;
+            }
+        };
         // What does not end by itself is killed when dropped.
-        let _ = tokio::time::timeout(GRACE, child.wait()).await;
+        let _ = timeout(GRACE, ending).await;
     }
 }
 
