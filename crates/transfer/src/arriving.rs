@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::attributes::Attributes;
 use crate::commit::Checkpoint;
 use crate::hash::{BLOCK, Hasher, State};
 use crate::journal::Record;
-use crate::meta::{Meta, Tag};
+use crate::meta::{Meta, Tag, of_copies};
 use crate::relpath::{RawBytes, RelPath};
 use crate::temp::Temp;
 use crate::wire::WireError;
@@ -61,6 +61,10 @@ pub(crate) struct Incoming {
     is_short: bool,
     /// The version that stands under the final name, once it was needed.
     version: Option<File>,
+    /// What an earlier sitting has made of that version, until it shows whether it is of use.
+    made: Option<(File, State)>,
+    /// Some of it is copied.
+    has_copies: bool,
     inode: u64,
     /// Some of it was lost on its way to the disk, as the committer has found.
     pub spoilt: Arc<AtomicBool>,
@@ -93,10 +97,19 @@ impl Incoming {
             hasher: Hasher::from(state),
             is_short: false,
             version: None,
+            made: None,
+            has_copies: false,
             inode,
             spoilt: Arc::default(),
             claimed: journal.then_some(claimed),
         }))
+    }
+
+    /// May go on from what an earlier sitting has made with copies. An earlier sitting that has not noticed its
+    /// end writes there still, and not what the sender has if the version has changed: this is another file.
+    pub fn from_made(mut self: Box<Self>, made: Option<(File, State)>) -> Box<Self> {
+        self.made = made;
+        self
     }
 
     /// The sender is so much further; gives how much of that was here already.
@@ -131,9 +144,8 @@ impl Incoming {
         offset: u64,
         length: u64,
     ) -> Result<(u64, io::Result<()>), WireError> {
-        // From here on the journal claims no more: who goes on takes what it claims for the sender's
-        // bytes, and these are so only when the hash at the end fits.
-        self.claimed = None;
+        // From here on the journal claims it by another tag: what is copied is the sender's only if that says so.
+        self.has_copies = true;
         let new = length - self.advance(length)?;
         // What is here already is at its beginning.
         let Some(offset) = offset.checked_add(length - new) else {
@@ -178,10 +190,20 @@ impl Incoming {
     }
 
     /// The sender leaves out what is there.
-    pub fn go_on(&mut self, offset: u64) -> Result<(), WireError> {
+    pub fn go_on(&mut self, offset: u64) -> Result<io::Result<()>, WireError> {
+        let mut made = Ok(());
+        if let Some((from, state)) = self.made.take()
+            && state.length() == offset
+            && self.hasher.length() == 0
+        {
+            made = io::copy(&mut from.take(offset), &mut &*self.file).and_then(|copied| {
+                (copied == offset).then_some(()).ok_or(io::ErrorKind::UnexpectedEof.into())
+            });
+            (self.hasher, self.has_copies) = (Hasher::from(state), true);
+        }
         let fits = self.position < offset && offset == self.hasher.length();
         self.position = if fits { offset } else { return Err(WireError::Unexpected) };
-        Ok(())
+        Ok(made)
     }
 
     /// Bytes that are here.
@@ -215,6 +237,7 @@ impl Incoming {
         *claimed = state.length();
         self.temp.keep(true);
         let (tag, path) = (self.header.tag, self.header.path.clone());
+        let tag = if self.has_copies { of_copies(&tag) } else { tag };
         let name = self.temp.name().to_owned();
         let written = RawBytes(name.as_bytes().to_vec());
         let record =

@@ -77,9 +77,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Opens it for writing, if it is what the journal tells of.
-    fn open(&self, directory: &OwnedFd) -> Option<File> {
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    /// Opens it, if it is what the journal tells of.
+    fn open(&self, directory: &OwnedFd, access: OFlags) -> Option<File> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(directory, &self.name, flags, Mode::empty()).ok()?;
         let meta = Meta::of(&file).ok()?;
         let is_whole = meta.size >= self.state.length() && meta.inode == self.inode;
@@ -89,7 +89,12 @@ impl Part {
     /// Opens it to go on with a file of this size: a longer one is another.
     pub fn go_on(&self, directory: &OwnedFd, size: u64) -> Option<File> {
         let fits = |file: &File| Meta::of(file).is_ok_and(|meta| meta.size <= size);
-        self.open(directory).filter(fits)
+        self.open(directory, OFlags::WRONLY).filter(fits)
+    }
+
+    /// Opens it to read what the journal claims.
+    pub fn read(&self, directory: &OwnedFd) -> Option<File> {
+        self.open(directory, OFlags::RDONLY)
     }
 
     /// Removes it, where it is ours.
@@ -257,7 +262,10 @@ impl Found {
     ) -> io::Result<()> {
         match record {
             Record::Installed { tag, ref path, size, modified, inode } => {
-                self.parts.retain(|part| part.path != *path);
+                // What another sitting has made anew stands under another name still.
+                for part in self.parts.extract_if(.., |part| part.path == *path) {
+                    part.remove(tree);
+                }
                 let here = path
                     .split()
                     .and_then(|(parent, name)| Meta::at(tree.directory(parent).ok()?, name).ok());
@@ -292,7 +300,8 @@ impl Found {
     fn drop_useless(&mut self, tree: &mut Tree) {
         self.parts.retain(|part| {
             let parent = part.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
-            let is_whole = parent.is_some_and(|parent| part.open(&parent).is_some());
+            let is_whole =
+                parent.is_some_and(|parent| part.open(&parent, OFlags::WRONLY).is_some());
             let is_useful = is_whole && part.state.length() > 0;
             if !is_useful {
                 part.remove(tree);

@@ -32,6 +32,12 @@ impl Modified {
 /// Names one state of one source file at one path.
 pub type Tag = [u8; 16];
 
+/// Names the same file where the receiver has copied some of it from another version: it may be another one
+/// then, and whoever goes on from there sees to that first.
+pub(crate) fn of_copies(tag: &Tag) -> Tag {
+    tag.map(|byte| !byte)
+}
+
 /// Names a file of this host, whatever its names.
 pub(crate) type Shared = ((u32, u32), u64);
 

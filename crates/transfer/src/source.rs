@@ -313,10 +313,8 @@ impl<'a> Sender<'a> {
 
     /// Tells how much there is, once that is known.
     fn tell_totals(&mut self) -> ControlFlow<()> {
-        if self.told_totals {
-            return ControlFlow::Continue(());
-        }
-        let Some(&(files, bytes, least)) = self.sources.totals.get() else {
+        let totals = self.sources.totals.get().filter(|_| !self.told_totals);
+        let Some(&(files, bytes, least)) = totals else {
             return ControlFlow::Continue(());
         };
         self.told_totals = true;

@@ -251,7 +251,8 @@ pub enum Message {
     },
     /// Receiver: so much of a file is there.
     HasPart {
-        /// Of the file as it was then.
+        /// Of the file as it was then; with every bit turned where some of it was copied from a version that stood
+        /// there: then the sender looks whether its own file begins so.
         tag: Tag,
         /// How much, and its hash so far.
         state: State,

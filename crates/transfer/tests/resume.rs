@@ -169,29 +169,6 @@ async fn cut_again_and_again_it_goes_on() {
 }
 
 #[tokio::test]
-async fn what_was_copied_from_the_version_there_is_not_claimed() {
-    let (folder, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let large = folder.path().join("large");
-    let bytes = Dice::new(11).bytes(32 << 20);
-    fs::write(&large, &bytes).unwrap();
-    fs::write(root.path().join("large"), &bytes[..20 << 20]).unwrap();
-    let id = Some(TransferId::of([&b"test"[..]]));
-    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
-    let options = Options { id, terms, ..Options::default() };
-    let (progress, allowed) = <(Progress, ServeOptions)>::default();
-    for limit in [8 << 20, u64::MAX] {
-        let (sends, receives, _) = cut_after(limit);
-        let (sources, remote) = ([large.clone()], Path::new("large"));
-        let putting = put(sends, &sources, remote, &options, &progress);
-        let (near, _) = tokio::join!(putting, serve(receives, root.path(), &allowed));
-        assert_eq!(near.is_ok(), limit == u64::MAX, "{near:?}");
-        // The hash that verifies these bytes is only at the end.
-        assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
-    }
-    assert!(fs::read(root.path().join("large")).unwrap() == bytes);
-}
-
-#[tokio::test]
 async fn a_lost_last_word_costs_no_second_copy() {
     let source = source(2);
     let tree = source.path().join("tree");
@@ -483,4 +460,73 @@ async fn a_sender_waits_for_what_the_receiver_has() {
     };
     assert_eq!((kept.files, kept.bytes), (1, LARGE as u64));
     assert!(AHEAD / 2 < came && came < AHEAD + 2 * DATA_MAX as u64, "{came}");
+}
+
+/// One sitting of a sync of a file to another version of it, cut after so many bytes.
+async fn sync_to(file: &Path, root: &Path, limit: u64) -> (Both, u64) {
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+    let options = Options { id, terms, ..Options::default() };
+    let (sends, receives, counted) = cut_after(limit);
+    let sources = [file.to_owned()];
+    let both = tokio::join!(
+        put(sends, &sources, Path::new("large"), &options, &progress),
+        serve(receives, root, &allowed)
+    );
+    (both, counted.load(Relaxed))
+}
+
+/// Two versions of a large file of which each second half of a MiB is the same.
+fn versions(source: &Path, root: &Path) -> Vec<u8> {
+    let mut bytes = Dice::new(1).bytes(2 * LARGE);
+    fs::write(root.join("large"), &bytes).unwrap();
+    let mut dice = Dice::new(2);
+    bytes.chunks_mut(1 << 20).for_each(|piece| {
+        let half = piece.len() / 2;
+        piece[..half].copy_from_slice(&dice.bytes(half));
+    });
+    fs::write(source.join("large"), &bytes).unwrap();
+    bytes
+}
+
+#[tokio::test]
+async fn a_difference_goes_on_from_what_was_made_of_it() {
+    let (source, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let bytes = versions(source.path(), root.path());
+    let file = source.path().join("large");
+    // Twice, so that what was gone on from is gone on from.
+    let mut sent = Vec::new();
+    for limit in [18 << 20, 14 << 20] {
+        let (both, counted) = sync_to(&file, root.path(), limit).await;
+        both.0.unwrap_err();
+        sent.push(counted);
+        assert!(!leftovers(root.path()).is_empty());
+        assert!(fs::read(root.path().join("large")).unwrap() != bytes);
+    }
+    let (both, counted) = sync_to(&file, root.path(), u64::MAX).await;
+    let summary = both.0.unwrap();
+    assert!(fs::read(root.path().join("large")).unwrap() == bytes);
+    assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
+    assert!(!summary.is_partial() && summary.notes.iter().next().is_none());
+    // What is sent of it is about half.
+    sent.push(counted);
+    let all: u64 = sent.iter().sum();
+    assert!(all < LARGE as u64 + 2 * FLIGHT, "{sent:?}");
+}
+
+#[tokio::test]
+async fn what_was_made_of_a_version_that_is_gone_is_made_anew() {
+    let (source, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let bytes = versions(source.path(), root.path());
+    let file = source.path().join("large");
+    let (both, _) = sync_to(&file, root.path(), 30 << 20).await;
+    both.0.unwrap_err();
+    assert!(!leftovers(root.path()).is_empty());
+    fs::remove_file(root.path().join("large")).unwrap();
+    let (both, counted) = sync_to(&file, root.path(), u64::MAX).await;
+    both.0.unwrap();
+    assert!(counted > 2 * LARGE as u64, "{counted}");
+    assert!(fs::read(root.path().join("large")).unwrap() == bytes);
+    assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
 }

@@ -14,7 +14,7 @@ use crate::commit::Linked;
 use crate::folding;
 use crate::hash::State;
 use crate::journal::Part;
-use crate::meta::Meta;
+use crate::meta::{Meta, of_copies};
 use crate::notes::NoteKind;
 use crate::relpath::RelPath;
 use crate::temp::Temp;
@@ -95,14 +95,29 @@ impl Sink<'_> {
         let parent = self.tree().directory(parent)?;
         let name = name.to_owned();
         self.report.progress.set_current(header.path.as_bytes(), header.size);
-        if let Some((part, file)) = self.begun(&header, &parent) {
+        let made = self.made(&header, &parent);
+        if made.is_none()
+            && let Some((part, file)) = self.begun(&header, &parent)
+        {
             let opened = (file, Temp::found(parent, part.name));
             return Incoming::new(header, name, opened, part.state, true).map(Arriving::File);
         }
         let journal = self.destination.id.is_some() && header.size > Some(CHECKPOINT);
         let (file, temp) = self.names.create_file(&parent, &name)?;
         let opened = (File::from(file), temp);
-        Incoming::new(header, name, opened, State::default(), journal).map(Arriving::File)
+        let incoming = Incoming::new(header, name, opened, State::default(), journal)?;
+        Ok(Arriving::File(incoming.from_made(made)))
+    }
+
+    /// What an earlier sitting has made of this very file, with copies from the version there. It stays until this
+    /// one has come further, or to its end.
+    fn made(&self, header: &Header, parent: &OwnedFd) -> Option<(File, State)> {
+        let mut parts = self.parts.iter();
+        let part = parts.find(|part| part.path == header.path)?;
+        let is_useful =
+            part.tag == of_copies(&header.tag) && header.size > Some(part.state.length());
+        let file = is_useful.then(|| part.read(parent)).flatten()?;
+        Some((file, part.state.clone()))
     }
 
     /// What an earlier sitting has begun of this very file.

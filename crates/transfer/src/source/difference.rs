@@ -4,13 +4,13 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
 use super::Sender;
 use crate::attributes::Attributes;
 use crate::delta::{COPY_MAX, Cutter, Version};
-use crate::hash::Hasher;
-use crate::meta::{Meta, Tag};
+use crate::hash::{Hasher, State};
+use crate::meta::{Meta, Tag, of_copies};
 use crate::pipe::BLOCK;
 use crate::relpath::RelPath;
 use crate::standing::{Compare, Standing, contents};
@@ -90,6 +90,13 @@ impl Sender<'_> {
     ) -> ControlFlow<(), Result<bool, Errno>> {
         if let Some(state) = self.sources.had.part(tag, 0, meta.size) {
             self.go_on(state, hasher)?;
+        } else if let Some(state) = self.sources.had.part(&of_copies(tag), 0, meta.size) {
+            // A hash for each piece told what to copy, and their file may have changed meanwhile.
+            match begins_so(file, &state, || !self.pipe.is_closed()) {
+                Ok(true) => self.go_on(state, hasher)?,
+                Ok(false) => {}
+                Err(error) => return ControlFlow::Continue(Err(error)),
+            }
         }
         let mut cutter = Cutter::new(file, hasher.length(), version.average);
         // Pieces that follow each other there too.
@@ -139,5 +146,50 @@ impl Sender<'_> {
             }
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Whether a file begins with what a state is of, as long as that is `wanted`.
+fn begins_so(file: &OwnedFd, state: &State, wanted: impl Fn() -> bool) -> Result<bool, Errno> {
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; PART];
+    while hasher.length() < state.length() && wanted() {
+        let left = (state.length() - hasher.length()).min(PART as u64) as usize;
+        match pread(file, &mut buffer[..left], hasher.length()) {
+            Ok(0) => return Ok(false),
+            Ok(read) => hasher.update(&buffer[..read]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(hasher.state() == *state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn what_was_made_of_another_version_is_gone_on_from_only_if_it_is_the_same() {
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let file = OwnedFd::from(file);
+        let state_of = |bytes: &[u8]| {
+            let mut hasher = Hasher::default();
+            hasher.update(bytes);
+            hasher.state()
+        };
+        let begins = |state: &State| begins_so(&file, state, || true).unwrap();
+        let state = state_of(&bytes[..2_000_000]);
+        assert!(state.length() > 1_500_000 && begins(&state));
+        let mut other = bytes.clone();
+        other[1_000_000] ^= 1;
+        assert!(!begins(&state_of(&other[..2_000_000])));
+        let longer = [&bytes[..], &[0; 1 << 20]].concat();
+        assert!(!begins(&state_of(&longer)), "it is shorter");
+        assert!(!begins_so(&file, &state, || false).unwrap(), "nobody waits for it");
     }
 }
