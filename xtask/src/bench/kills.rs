@@ -1,5 +1,5 @@
-//! A copy killed at random moments, and gone on with until all is there: what stands under a final name is
-//! right at every moment, in the end everything is, and little is sent twice.
+//! A copy or a sync, put or fetched, killed at random moments, and gone on with until all is there: what stands
+//! under a final name is right at every moment, in the end everything is, and little is sent twice.
 //!
 //! Each copy has a network of its own, whose loopback counts what is sent, packets that carry no data and
 //! all; a copy that nobody kills tells how much that has to be.
@@ -59,6 +59,34 @@ enum Victim {
 }
 
 const VICTIMS: [Victim; 4] = [Victim::Sender, Victim::Receiver, Victim::Both, Victim::Ssh];
+
+/// How a copy is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    by_ssh: bool,
+    /// The far side sends.
+    fetches: bool,
+    syncs: bool,
+}
+
+impl Kind {
+    const COUNT: usize = 8;
+
+    fn of(number: usize) -> Self {
+        let bit = |bit: usize| number >> bit & 1 == 1;
+        Self { by_ssh: bit(0), fetches: bit(1), syncs: bit(2) }
+    }
+
+    /// Whether this side's process is meant, and whether the far side's is.
+    fn meant(self, victim: Victim) -> (bool, bool) {
+        match (victim, self.fetches) {
+            (Victim::Both, _) => (true, true),
+            (Victim::Sender, false) | (Victim::Receiver, true) => (true, false),
+            (Victim::Sender, true) | (Victim::Receiver, false) => (false, true),
+            (Victim::Ssh, _) => (false, false),
+        }
+    }
+}
 
 /// What came of some copies.
 #[derive(Default)]
@@ -186,18 +214,21 @@ impl<'a> Job<'a> {
     }
 
     fn run(mut self, kills: u64) -> Result<Tally> {
-        let mut needed = [0; 2];
-        for by_ssh in [false, true] {
-            needed[usize::from(by_ssh)] = self.copy(by_ssh, 0, &mut Tally::default())?;
-        }
+        // Each kind is measured once unhurt.
+        let mut needed = [None; Kind::COUNT];
         let mut tally = Tally::default();
         while tally.kills.iter().sum::<u64>() < kills {
-            let by_ssh = self.dice(2) == 1;
+            let number = self.dice(Kind::COUNT as u64) as usize;
+            let kind = Kind::of(number);
+            let needed = match needed[number] {
+                Some(needed) => needed,
+                None => *needed[number].insert(self.copy(kind, 0, &mut Tally::default())?),
+            };
             let before: u64 = tally.kills.iter().sum();
             let most = (1 + self.dice(KILLS)).min(kills - before);
-            let sent = self.copy(by_ssh, most, &mut tally)?;
+            let sent = self.copy(kind, most, &mut tally)?;
             let killed = tally.kills.iter().sum::<u64>() - before;
-            let twice = sent.saturating_sub(needed[usize::from(by_ssh)]);
+            let twice = sent.saturating_sub(needed);
             tally.twice += twice;
             tally.most = tally.most.max(twice / killed.max(1));
             tally.copies += 1;
@@ -206,7 +237,7 @@ impl<'a> Job<'a> {
     }
 
     /// One copy, killed so often at most and gone on with until it is whole; gives what was sent.
-    fn copy(&mut self, by_ssh: bool, mut kills: u64, tally: &mut Tally) -> Result<u64> {
+    fn copy(&mut self, kind: Kind, mut kills: u64, tally: &mut Tally) -> Result<u64> {
         let destination = self.folder.join("destination");
         match fs::remove_dir_all(&destination) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error)?,
@@ -215,11 +246,11 @@ impl<'a> Job<'a> {
         let before = self.net.sent()?;
         let mut victims = Vec::new();
         loop {
-            let killed = self.sitting(by_ssh, kills > 0)?;
+            let killed = self.sitting(kind, kills > 0)?;
             let wrong = self.wrong(&destination, killed.is_none())?;
             victims.extend(killed);
             if wrong > 0 {
-                eprintln!("{wrong} after {victims:?}, by ssh: {by_ssh}");
+                eprintln!("{wrong} after {victims:?}, {kind:?}");
                 tally.wrong += wrong;
             }
             let Some(victim) = killed else { break };
@@ -230,25 +261,33 @@ impl<'a> Job<'a> {
     }
 
     /// Who was killed; `None` when the copy came to its end.
-    fn sitting(&mut self, by_ssh: bool, kills: bool) -> Result<Option<Victim>> {
+    fn sitting(&mut self, kind: Kind, kills: bool) -> Result<Option<Victim>> {
+        let Kind { by_ssh, fetches, syncs } = kind;
         if !by_ssh && self.server.is_none() {
             let mut serve = self.net.inside(self.bed.binary());
-            serve.args(["serve", "-q", "--no-remember", "--root"]).arg(&self.folder);
+            serve.args(["serve", "-q", "--no-remember", "--root"]).arg(self.bed.folder());
             self.server = Some(serve.arg("--key").arg(self.bed.key()).spawn()?);
             // It gets a moment to listen.
             sleep(Duration::from_millis(100));
         }
         let mut copy = self.net.inside(self.bed.binary());
-        copy.args(["cp", "--no-remember", "--rate-limit", "1gbit"]);
-        let destination = if by_ssh {
+        copy.arg(if syncs { "sync" } else { "cp" });
+        copy.args(["--no-remember", "--rate-limit", "1gbit"]);
+        let far = if by_ssh {
             copy.arg("-e").arg(format!("sh {}/pipes", self.folder.display()));
             copy.arg("--remote-path").arg(self.folder.join("far"));
-            format!("127.0.0.1:{}/destination", self.folder.display())
+            format!("127.0.0.1:{}", self.bed.folder().display())
         } else {
             copy.arg("--key").arg(self.bed.key());
-            "lh://127.0.0.1/destination".to_owned()
+            "lh://127.0.0.1".to_owned()
         };
-        copy.arg(self.bed.source().join("tree/.")).arg(destination);
+        let all = if syncs { "source/tree" } else { "source/tree/." };
+        let destination = self.folder.join("destination");
+        let below = destination.strip_prefix(self.bed.folder())?.display();
+        match fetches {
+            true => copy.arg(format!("{far}/{all}")).arg(&destination),
+            false => copy.arg(self.bed.folder().join(all)).arg(format!("{far}/{below}")),
+        };
         let said = self.folder.join("said");
         let mut copy = copy.stderr(File::create(&said)?).spawn()?;
         let mut left = if kills { 20 + self.dice(LONGEST) } else { u64::MAX };
@@ -262,23 +301,23 @@ impl<'a> Job<'a> {
         }
         let victims = if by_ssh { VICTIMS.len() } else { VICTIMS.len() - 1 };
         let victim = VICTIMS[self.dice(victims as u64) as usize];
-        self.kill(victim, by_ssh, &mut copy);
+        self.kill(victim, kind, &mut copy);
         sleep(Duration::from_millis(self.dice(LINGER)));
         end(&mut copy);
         Ok(Some(victim))
     }
 
-    fn kill(&mut self, victim: Victim, by_ssh: bool, copy: &mut Child) {
-        if matches!(victim, Victim::Sender | Victim::Both) {
+    fn kill(&mut self, victim: Victim, kind: Kind, copy: &mut Child) {
+        let (near, far) = kind.meant(victim);
+        if near {
             end(copy);
         }
-        match (victim, by_ssh) {
-            (Victim::Ssh, _) => self.kill_noted("ssh.pid", "cat"),
-            (Victim::Receiver | Victim::Both, true) => self.kill_noted("far.pid", ""),
-            (Victim::Receiver | Victim::Both, false) => {
-                self.server.take().iter_mut().for_each(end);
-            }
-            (Victim::Sender, _) => {}
+        if victim == Victim::Ssh {
+            self.kill_noted("ssh.pid", "cat");
+        } else if far && kind.by_ssh {
+            self.kill_noted("far.pid", "");
+        } else if far {
+            self.server.take().iter_mut().for_each(end);
         }
     }
 
