@@ -165,6 +165,7 @@ fn tell(event: &Event, quiet: bool) {
             );
         }
         Event::Near(_) | Event::Far(_) | Event::Rootless if quiet => {}
+        Event::StandsBy(address) => say!("stands by: another gateway has {address}"),
         Event::Rootless => say!(
             "servers see this gateway's address, not the clients': it may not administer the network \
              (run it as root, or set deliver.from_client = false)"
@@ -183,6 +184,9 @@ fn emit_event(event: &Event, _: bool) {
         Event::Trunk(TrunkEvent::Silent(address)) => peer("silent", address),
         Event::Trunk(TrunkEvent::Back(address)) => peer("back", address),
         Event::Trunk(TrunkEvent::Down(error)) => with(trunk("down"), "why", error),
+        Event::StandsBy(address) => {
+            with(json!({ "event": "stands_by" }), "virtual_address", address)
+        }
         Event::Rootless => json!({ "event": "rootless" }),
         Event::Hidden(error) => with(json!({ "event": "hidden" }), "why", error),
         Event::Full(error) => with(json!({ "event": "full" }), "why", error),

@@ -7,14 +7,19 @@ mod support;
 mod world;
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 use serde_json::Value;
 use support::{Home, skip};
@@ -68,11 +73,23 @@ impl Scene {
 
     /// One that is started by a thread that does this first.
     fn gateway_after(&self, host: usize, settings: &str, first: fn()) -> Gateway {
+        self.gateway_by(host, settings, first, |_| ())
+    }
+
+    /// One whose command is changed so before.
+    fn gateway_by(
+        &self,
+        host: usize,
+        settings: &str,
+        first: fn(),
+        change: impl FnOnce(&mut Command),
+    ) -> Gateway {
         let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
         let file = self.home.path(&format!("{host}.toml"));
         fs::write(&file, settings).unwrap();
         let mut command =
             self.home.longhaul(&["gateway", "run", "--json", "-c", file.to_str().unwrap()]);
+        change(&mut command);
         command.stdout(File::create(&log).unwrap());
         let child = self.world.on(host, || (first(), command.spawn().unwrap()).1);
         Gateway { child, log }
@@ -158,6 +175,12 @@ impl Gateway {
     /// As by `kill -9`.
     fn kill(mut self) {
         self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// As by `systemctl stop`.
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.child.wait().unwrap();
     }
 
@@ -295,4 +318,104 @@ fn without_a_file_for_another_connection_new_ones_go_direct_and_others_wait() {
         near.record(scene.exchange())["outcome"] == "carried"
     });
     assert!(carried, "it never took heart again");
+}
+
+/// What systemd does for a service that is started again: it keeps the sockets that the service hands
+/// it, and gives them to the next.
+struct Keeper {
+    notified: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Keeper {
+    fn new(scene: &Scene) -> Self {
+        let path = scene.home.path("notify");
+        let notified = UnixDatagram::bind(&path).unwrap();
+        notified.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { notified, path }
+    }
+
+    /// The next socket that a service hands over.
+    fn kept(&self) -> OwnedFd {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut text = [0; 256];
+        let mut parts = [IoSliceMut::new(&mut text)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let length = recvmsg(&self.notified, &mut parts, &mut control, flags).unwrap().bytes;
+        assert_eq!(&text[..length], b"FDSTORE=1\nFDNAME=10.1.0.1-8080\n");
+        let mut files = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        files.next().unwrap().next().unwrap()
+    }
+}
+
+#[test]
+fn nobody_is_refused_while_a_gateway_is_started_again() {
+    let Some(scene) = Scene::new("nobody_is_refused_while_a_gateway_is_started_again") else {
+        return;
+    };
+    let keeper = Keeper::new(&scene);
+    let settings = format!(
+        "{NEAR_SETTINGS}[[proxy.forward]]\nlisten = \"10.1.0.1:8080\"\nto = \"10.2.0.2:8000\"\n"
+    );
+    let start = |kept: Option<OwnedFd>| {
+        scene.gateway_by(
+            NEAR,
+            &settings,
+            || (),
+            |command| {
+                command.env("NOTIFY_SOCKET", &keeper.path);
+                let Some(kept) = kept else { return };
+                // The number of the process is known only once it runs.
+                let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null";
+                let mut shell = Command::new("sh");
+                shell
+                    .args(["-c", script, "sh"])
+                    .arg(command.get_program())
+                    .args(command.get_args());
+                let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+                shell.envs(set).current_dir(command.get_current_dir().unwrap()).stdin(kept);
+                *command = shell;
+            },
+        )
+    };
+    let _far = scene.gateway(FAR, FAR_SETTINGS);
+    let near = start(None);
+    let kept = keeper.kept();
+    near.wait_for_trunks(1);
+
+    let doors = [at("10.1.0.1", 8080), at(SERVERS[0], ECHO)];
+    let (world, done) = (&scene.world, AtomicBool::new(false));
+    let connect = |door| TcpStream::connect_timeout(&door, PATIENCE).map(drop);
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            let mut clients = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                for door in doors {
+                    clients.push(scope.spawn(move || world.on(CLIENT, || connect(door))));
+                }
+                sleep(TICK / 2);
+            }
+            let made = clients.len();
+            for client in clients {
+                client.join().unwrap().unwrap();
+            }
+            made
+        });
+        sleep(10 * TICK);
+        near.end();
+        let between = scene.world.on(CLIENT, || TcpStream::connect(doors[0]).unwrap());
+        between.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Whoever comes now goes direct, or waits for the next one.
+        sleep(10 * TICK);
+        let near = start(Some(kept));
+        echo(between);
+        near.wait_for_trunks(1);
+        assert_eq!(near.record(scene.exchange())["outcome"], "carried");
+        done.store(true, Ordering::Relaxed);
+        assert!(clients.join().unwrap() > 40);
+    });
 }

@@ -1,10 +1,11 @@
 //! The configuration file (TOML) of one gateway of a pair.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU8;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Deserialize;
@@ -16,6 +17,9 @@ use crate::request::{Share, Target};
 /// The trunk's port, unless another is named.
 pub const DEFAULT_PORT: u16 = 7273;
 
+/// The kernel's bound (TCP_KEEPIDLE).
+const MAX_KEEPALIVE: NonZeroU16 = NonZeroU16::new(32_767).unwrap();
+
 /// Other gateways that one calls.
 const MAX_PEERS: usize = 8;
 
@@ -23,6 +27,12 @@ const MAX_PEERS: usize = 8;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// `status` and the web page show what hosts are called, as far as this host's resolver knows.
+    #[serde(default = "yes")]
+    pub names: bool,
+    /// A host that says nothing for so long is asked whether it is still there; seconds.
+    #[serde(default = "ten_minutes")]
+    pub keepalive: NonZeroU16,
     /// The trunk between the two gateways.
     pub trunk: Trunk,
     /// Which connections are taken from hosts on this side.
@@ -36,6 +46,14 @@ pub struct Config {
     pub web: Option<Web>,
 }
 
+fn yes() -> bool {
+    true
+}
+
+fn ten_minutes() -> NonZeroU16 {
+    const { NonZeroU16::new(600).unwrap() }
+}
+
 /// The trunk.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +65,9 @@ pub struct Trunk {
     /// Gateways that stand in for it, in the order in which they are preferred.
     #[serde(default)]
     pub standby: Vec<SocketAddr>,
+    /// An address that the gateways of this side share, of which one has it at a time (VRRP): the
+    /// others stand by.
+    pub virtual_address: Option<IpAddr>,
     /// A file with a key that both share (`longhaul keygen --shared FILE`).
     pub key: Option<PathBuf>,
     /// The other gateway's public key, as `longhaul fingerprint` prints it there; this side proves
@@ -107,6 +128,9 @@ pub struct Intercept {
     /// counts.
     #[serde(default)]
     pub weights: Vec<Weight>,
+    /// Connections of one client that are taken at a time; those beyond go direct.
+    #[serde(default = "per_client")]
+    pub per_client: NonZeroU16,
     /// The netfilter queue to use.
     #[serde(default = "queue")]
     pub queue: u16,
@@ -158,6 +182,11 @@ fn all_ports() -> Vec<Ports> {
 /// Where people type and wait: ssh, telnet, remote desktops.
 fn interactive() -> Vec<Ports> {
     [22, 23, 3389, 5900].map(|port| Ports { first: port, last: port }).to_vec()
+}
+
+/// A quarter of what is carried in all.
+fn per_client() -> NonZeroU16 {
+    const { NonZeroU16::new(1 << 14).unwrap() }
 }
 
 fn queue() -> u16 {
@@ -309,6 +338,11 @@ impl FromStr for Config {
 }
 
 impl Config {
+    /// How long a host may say nothing.
+    pub(crate) fn keepalive(&self) -> Duration {
+        Duration::from_secs(self.keepalive.get().into())
+    }
+
     /// Whether packets of hosts are to pass this one.
     pub(crate) fn is_transparent(&self) -> bool {
         self.intercept.is_some() || self.deliver.stands_in()
@@ -344,6 +378,9 @@ impl Config {
         }
         if trunk.standby.len() >= MAX_PEERS {
             return Some("trunk.standby: a few are enough");
+        }
+        if self.keepalive > MAX_KEEPALIVE {
+            return Some("keepalive: at most 32767, some nine hours");
         }
         if trunk.key.is_some() == trunk.peer_key.is_some() {
             return Some("trunk: name either `key`, a file both share, or `peer_key`");
@@ -390,10 +427,14 @@ mod tests {
 
     #[test]
     fn the_handbook_speaks_of_settings_that_there_are() {
-        let book = include_str!("../../../docs/book/gateway.md");
-        let examples =
-            book.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-        let read: Vec<Config> = examples.map(|text| text.parse().unwrap()).collect();
+        let read = |book: &str| -> Vec<Config> {
+            let examples = book.split("```toml\n").skip(1);
+            let examples = examples.map(|rest| rest.split("```").next().unwrap());
+            examples.map(|text| text.parse().unwrap()).collect()
+        };
+        let pairs = read(include_str!("../../../docs/book/gateway-pairs.md"));
+        assert!(pairs.len() == 2 && pairs.iter().all(|it| it.trunk.virtual_address.is_some()));
+        let read = read(include_str!("../../../docs/book/gateway.md"));
         assert_eq!(read.len(), 5);
         let all = read[4].intercept.as_ref().unwrap();
         assert_eq!((all.weights[0].weight.get(), all.early[0].first), (4, 80));
@@ -491,6 +532,8 @@ mod tests {
             (&format!("{LEAST}[intercept]\ninterfaces = []"), "name those towards"),
             (&format!("{LEAST}[intercept]\ninterfaces = [\"a\\\" x\"]"), "no name"),
             (&format!("{LEAST}colour = 1"), "unknown field"),
+            (&format!("keepalive = 0\n{LEAST}"), "nonzero"),
+            (&format!("keepalive = 32768\n{LEAST}"), "at most 32767"),
             (&format!("{LEAST}[proxy]"), "or a [[proxy.forward]]"),
             (
                 &format!(

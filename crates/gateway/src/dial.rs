@@ -2,13 +2,13 @@
 //! connects those itself who asked it while the far one cannot.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use net::udp::UdpStream;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, lookup_host};
 
 use crate::config::Deliver;
@@ -23,8 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(75);
 /// matter of a round trip, and the time between them.
 const CHANGEOVER: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(20);
-/// A host that answers nothing for so long, then three times for a tenth of it, is gone.
-const IDLE: Duration = Duration::from_secs(600);
 /// The longest trial of a trunk.
 const TRIAL: Duration = Duration::from_secs(10);
 
@@ -33,7 +31,7 @@ const TRIAL: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the stream says nothing that can be understood, or ends before; when a trial takes too long.
 pub(crate) async fn serve(
-    deliver: &Arc<Deliver>,
+    (deliver, keepalive): (&Deliver, Duration),
     mut stream: UdpStream,
     book: &Book,
     tried: impl FnOnce(),
@@ -48,8 +46,15 @@ pub(crate) async fn serve(
         let taken = tokio::time::timeout(TRIAL, taken).await??;
         return Ok((request, Ok(Passed { bytes: (taken, 0), whole: true, ..Passed::default() })));
     }
-    match connect(deliver, &request).await {
+    let connected = tokio::select! {
+        connected = connect(deliver, &request) => connected,
+        // Nothing is said before the answer: who asked has given it up, or is no more. A socket at the
+        // client's address would be in the way of the client itself, which goes direct now.
+        _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionAborted.into()),
+    };
+    match connected {
         Ok(mut server) => {
+            prepare(&server, keepalive)?;
             server.cut_when_dropped();
             send(&mut stream, &Reply::Ok(())).await?;
             let entry = book.enter(Side::Far, request.client, request.server.to_string());
@@ -126,9 +131,7 @@ async fn dial(deliver: &Deliver, request: &Request, server: SocketAddr) -> io::R
 
 /// As long as it is worth waiting.
 async fn patiently(connect: impl Future<Output = io::Result<TcpStream>>) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(PATIENCE, connect).await??;
-    prepare(&stream)?;
-    Ok(stream)
+    tokio::time::timeout(PATIENCE, connect).await?
 }
 
 /// Connects from an address of this host. Its own connections may be taken too, but for these.
@@ -152,13 +155,14 @@ async fn stand_in(client: SocketAddr, server: SocketAddr) -> io::Result<TcpStrea
     }
 }
 
-/// Whether this is an address of this host: the one from which the kernel would ask itself.
-fn is_own(server: SocketAddr) -> bool {
-    let any = match server {
-        SocketAddr::V4(_) => "0.0.0.0:0",
-        SocketAddr::V6(_) => "[::]:0",
+/// Whether this is an address of this host: one from which the kernel lets it ask itself. It would ask
+/// from another one if an interface has several of a network (IPv4).
+pub(crate) fn is_own(server: SocketAddr) -> bool {
+    let from = match server {
+        SocketAddr::V4(_) => server.ip(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let own = UdpSocket::bind(any).and_then(|socket| {
+    let own = UdpSocket::bind((from, 0)).and_then(|socket| {
         socket.connect(server)?;
         socket.local_addr()
     });
@@ -170,11 +174,13 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 /// What a gateway wants of every host's connection: no delay of its own, urgent bytes in their place
-/// (as RFC 6093 has it), and to learn when the host is gone.
-pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+/// (as RFC 6093 has it), and to learn when the host is gone: when it has said nothing for so long, and
+/// then does not answer three times in a tenth of that each.
+pub(crate) fn prepare(stream: &TcpStream, keepalive: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_out_of_band_inline(true)?;
-    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(IDLE / 10).with_retries(3);
+    let between = (keepalive / 10).max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(keepalive).with_interval(between).with_retries(3);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
@@ -262,7 +268,15 @@ mod tests {
 
     #[test]
     fn own_addresses_are_known() {
-        assert!(is_own("127.0.0.1:9".parse().unwrap()));
-        assert!(!is_own("192.0.2.1:9".parse().unwrap()));
+        for (host, own) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("192.0.2.1", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+        ] {
+            assert_eq!(is_own((host.parse::<IpAddr>().unwrap(), 9).into()), own, "{host}");
+        }
     }
 }

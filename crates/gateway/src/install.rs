@@ -123,6 +123,8 @@ fn unit(file: &Path, program: &Path, home: &Path) -> String {
          Restart=always\n\
          RestartSec=1\n\
          LimitNOFILE=1048576\n\
+         NotifyAccess=main\n\
+         FileDescriptorStoreMax=256\n\
          CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE CAP_DAC_READ_SEARCH\n\
          NoNewPrivileges=yes\n\
          ProtectSystem=full\n\

@@ -1,15 +1,13 @@
 //! The near gateway: holds a client's SYN until the far gateway has connected the server, then
 //! lets the kernel accept it and joins the two; or passes on why there is no connection.
 
-use std::collections::hash_map;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use net::clock;
 use net::udp::{UdpConnection, UdpStream};
 use rustix::io::Errno;
@@ -21,6 +19,7 @@ use units::Instant;
 use crate::Event;
 use crate::config::{Intercept, share};
 use crate::dial::prepare;
+use crate::flows::{self, Flow, Flows, Tally};
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Bypass, Outcome, Record};
 use crate::request::{Refusal, Request, Target, ask};
@@ -39,9 +38,6 @@ const CHANGEOVER: Duration = Duration::from_secs(1);
 const MAX_ASKED: usize = 1024;
 /// SYNs that went direct and are remembered, for they may be repeated.
 const DIRECT: usize = 256;
-
-/// A client and the server that it means.
-pub(crate) type Flow = (SocketAddr, SocketAddr);
 
 /// A SYN that waits. One that is repeated has the same number; another number means another
 /// connection (RFC 9293, 3.4.1).
@@ -95,9 +91,9 @@ enum Files {
 pub(crate) struct Interceptor {
     queue: Queue,
     listeners: (TcpListener, TcpListener),
-    flows: HashMap<Flow, State>,
+    flows: Flows<State>,
     /// How many SYNs of each client wait.
-    asked: HashMap<IpAddr, usize>,
+    asked: Tally,
     /// The last SYNs that went direct.
     direct: VecDeque<(Flow, u32)>,
     /// The number of the last connection that was joined.
@@ -106,25 +102,33 @@ pub(crate) struct Interceptor {
     files: Files,
     trunk: Trunk,
     settings: Arc<Intercept>,
+    /// How long a host may say nothing.
+    keepalive: Duration,
     book: Book,
 }
 
 impl Interceptor {
     /// # Errors
     /// What the system said.
-    pub(crate) async fn open(settings: &Intercept, trunk: Trunk, book: Book) -> io::Result<Self> {
+    pub(crate) async fn open(
+        settings: &Intercept,
+        keepalive: Duration,
+        trunk: Trunk,
+        book: Book,
+    ) -> io::Result<Self> {
         let listen = |v6| net::transparent::listen(v6, settings.port);
         Ok(Self {
             queue: Queue::open(settings.queue).await?,
             listeners: (listen(false)?, listen(true)?),
-            flows: HashMap::new(),
-            asked: HashMap::new(),
+            flows: Flows::new(),
+            asked: Tally::default(),
             direct: VecDeque::new(),
             joined: 0,
             tasks: JoinSet::new(),
             files: Files::Enough,
             trunk,
             settings: Arc::new(settings.clone()),
+            keepalive,
             book,
         })
     }
@@ -156,7 +160,7 @@ impl Interceptor {
                 },
                 _ = sweep.tick() => {
                     let now = clock::now();
-                    self.flows.retain(|_, state| {
+                    self.flows.retain(|state| {
                         !matches!(state, State::Granted { until, .. } if *until < now)
                     });
                 }
@@ -170,19 +174,15 @@ impl Interceptor {
             Done::Answered(flow, asked, answer) => self.answered(flow, asked, answer, report),
             Done::Ended(flow, id, record) => {
                 report(Event::Near(record));
-                match self.flows.entry(flow) {
-                    hash_map::Entry::Occupied(entry) if matches!(entry.get(), State::Joined(it) if it.id == id) =>
-                    {
-                        let State::Joined(Joined { next: Some(syn), .. }) = entry.remove() else {
-                            return Ok(());
-                        };
-                        self.admit(flow, syn, report)
-                    }
+                let next = match self.flows.get(flow) {
+                    Some(State::Joined(joined)) if joined.id == id => joined.next,
                     // The client has used its port again since.
-                    _ => Ok(()),
-                }
+                    _ => return Ok(()),
+                };
+                self.flows.remove(flow);
+                next.map_or(Ok(()), |syn| self.admit(flow, syn, report))
             }
-            Done::Overdue(flow, held) => match self.flows.get_mut(&flow) {
+            Done::Overdue(flow, held) => match self.flows.get_mut(flow) {
                 // The kernel knows what to do with a SYN for a connection that it has.
                 Some(State::Joined(Joined { next: next @ Some(_), .. }))
                     if next.is_some_and(|syn| syn.held == held) =>
@@ -206,7 +206,7 @@ impl Interceptor {
             _ => None,
         };
         let lost: Vec<_> =
-            self.flows.iter().filter_map(|(flow, state)| Some((*flow, lost(state)?))).collect();
+            self.flows.iter().filter_map(|(flow, state)| Some((flow, lost(state)?))).collect();
         lost.into_iter().try_for_each(|(flow, (syn, link))| {
             self.forget_asked(flow, (syn.held, link));
             self.admit(flow, syn, report)
@@ -216,11 +216,11 @@ impl Interceptor {
     /// A client's SYN.
     fn arrived(&mut self, packet: &Held, report: &impl Fn(Event)) -> io::Result<()> {
         let held = packet.id();
-        let Some((flow, number)) = flow(&packet.bytes) else {
+        let Some((flow, number)) = flows::read(&packet.bytes) else {
             return self.queue.settle(held, &Verdict::Pass { mark: mark::PASSED });
         };
         let syn = Syn { held, number, failed: None };
-        match self.flows.get_mut(&flow) {
+        match self.flows.get_mut(flow) {
             // Repeated while it waits: one is enough (RFC 9293, 3.8.1).
             Some(&mut State::Asked { syn: asked, link, .. })
                 if asked.number == number && self.trunk.is_heard(link) =>
@@ -294,14 +294,15 @@ impl Interceptor {
             Done::Answered(flow, (syn.held, id), answer)
         });
         self.flows.insert(flow, State::Asked { syn, link: id, task });
-        *self.asked.entry(flow.0.ip()).or_default() += 1;
+        self.asked.add(flow.0.ip());
     }
 
     /// Whether another connection of this client may be taken.
     fn has_room(&self, (client, _): Flow) -> bool {
         (self.flows.len() as u64) < MAX_CONNECTIONS
             && self.files != Files::Spent
-            && self.asked.get(&client.ip()).is_none_or(|asked| *asked < MAX_ASKED)
+            && self.flows.of(client.ip()) < self.settings.per_client.get() as usize
+            && self.asked.of(client.ip()) < MAX_ASKED
     }
 
     /// Whether the client is answered before the server is asked, as the settings wish.
@@ -312,20 +313,15 @@ impl Interceptor {
     /// Gives and forgets a SYN that waits for what was asked over a trunk, if it is this one that
     /// waits, and waits for that one.
     fn forget_asked(&mut self, flow: Flow, asked: (HeldId, u64)) -> Option<Syn> {
-        let syn = match self.flows.get(&flow) {
+        let syn = match self.flows.get(flow) {
             Some(State::Asked { syn, link, task }) if (syn.held, *link) == asked => {
                 task.abort();
                 *syn
             }
             _ => return None,
         };
-        self.flows.remove(&flow);
-        if let hash_map::Entry::Occupied(mut asked) = self.asked.entry(flow.0.ip()) {
-            *asked.get_mut() -= 1;
-            if *asked.get() == 0 {
-                asked.remove();
-            }
-        }
+        self.flows.remove(flow);
+        self.asked.remove(flow.0.ip());
         Some(syn)
     }
 
@@ -368,10 +364,10 @@ impl Interceptor {
         self.files = Files::Enough;
         let Ok(server) = client.local_addr() else { return };
         let flow = (address, server);
-        if prepare(&client).is_err() {
+        if prepare(&client, self.keepalive).is_err() {
             return;
         }
-        match self.flows.remove(&flow) {
+        match self.flows.remove(flow) {
             Some(State::Granted { stream, number, .. }) => {
                 let id = self.join(flow, Some(number));
                 let entry = self.enter(flow);
@@ -387,7 +383,9 @@ impl Interceptor {
             // Not one that this gateway let come: what it is doing for others goes on.
             known => {
                 client.abort();
-                self.flows.extend(known.map(|state| (flow, state)));
+                if let Some(state) = known {
+                    self.flows.insert(flow, state);
+                }
             }
         }
     }
@@ -424,11 +422,7 @@ impl Interceptor {
         let entry = self.enter(flow);
         client.cut_when_dropped();
         self.tasks.spawn(async move {
-            let ask = async {
-                let link = trunk.usable().ok_or(io::ErrorKind::NotConnected)?;
-                request(&link.connection, flow, &settings).await
-            };
-            let outcome = match ask.await {
+            let outcome = match ask_patiently(&trunk, flow, &settings).await {
                 Ok(Ok(stream)) => Outcome::Carried(splice(client, stream, entry.counters()).await),
                 Ok(Err(refusal)) => reset(client, Outcome::Refused(refusal)),
                 Err(_) => reset(client, Outcome::Lost),
@@ -447,6 +441,29 @@ async fn request(
     let server = Target::Address(server);
     let share = share(Some(settings), &server);
     ask(connection, &Request { client, server, transparent: true, share }).await
+}
+
+/// The same, over another trunk if the first falls silent while there is one; else until it is lost,
+/// for the client has been answered already.
+async fn ask_patiently(
+    trunk: &Trunk,
+    flow: Flow,
+    settings: &Intercept,
+) -> io::Result<Result<UdpStream, Refusal>> {
+    let mut failed = None;
+    loop {
+        let link = trunk.usable_beside(failed).ok_or(io::ErrorKind::NotConnected)?;
+        tokio::select! {
+            answer = request(&link.connection, flow, settings) => {
+                let other = failed.is_none() && trunk.usable_beside(Some(link.id())).is_some();
+                if answer.is_ok() || !other {
+                    return answer;
+                }
+            }
+            () = trunk.gives_way(link.id()) => {}
+        }
+        failed = Some(link.id());
+    }
 }
 
 /// Whether it is this host, or this process, that has no room for another connection.
@@ -472,24 +489,4 @@ fn verdict(refusal: Refusal) -> Verdict {
         Refusal::Silence => return Verdict::Drop,
     };
     Verdict::Pass { mark }
-}
-
-/// Who a SYN is from and for, and its sequence number.
-fn flow(packet: &[u8]) -> Option<(Flow, u32)> {
-    // What the kernel copied is shorter than the packet says.
-    let sliced = SlicedPacket::from_ip(packet).ok()?;
-    let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { return None };
-    let (from, to) = match sliced.net? {
-        NetSlice::Ipv4(ip) => {
-            let header = ip.header();
-            (IpAddr::from(header.source_addr()), IpAddr::from(header.destination_addr()))
-        }
-        NetSlice::Ipv6(ip) => {
-            let header = ip.header();
-            (IpAddr::from(header.source_addr()), IpAddr::from(header.destination_addr()))
-        }
-        NetSlice::Arp(_) => return None,
-    };
-    let (from, to) = ((from, tcp.source_port()), (to, tcp.destination_port()));
-    Some(((from.into(), to.into()), tcp.sequence_number()))
 }

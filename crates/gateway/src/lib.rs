@@ -3,9 +3,10 @@
 //! bytes as streams of one transport connection, the trunk.
 //!
 //! `rules` are the kernel's by which packets come here (and `reuse` a setting of its), `nfqueue` the
-//! queue where SYNs wait, `intercept` the near gateway (`proxy` for those who ask for it, `hello` how
-//! they do) and `dial` the far one, `request` what they say to each other, `splice` joins two byte
-//! streams, `trunk` keeps the connection between them. Every gateway is both near and far; `sight`
+//! queue where SYNs wait, `intercept` the near gateway (`flows` what it knows of,
+//! `proxy` for those who ask for it, `hello` how they do, `inherited` where they find it) and `dial` the far one, `request` what they say to each other, `splice` joins two byte
+//! streams, `trunk` keeps the connection between them, `virtual_address` says which of several
+//! gateways of a side is to. Every gateway is both near and far; `sight`
 //! shows what it does, `doctor` what is wrong with its host, `rights` what it may do there, `install`
 //! makes it a service.
 #![forbid(unsafe_code)]
@@ -13,7 +14,9 @@
 mod config;
 mod dial;
 mod doctor;
+mod flows;
 mod hello;
+mod inherited;
 pub mod install;
 mod intercept;
 mod nfqueue;
@@ -26,6 +29,7 @@ mod rules;
 mod sight;
 mod splice;
 mod trunk;
+mod virtual_address;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -56,8 +60,9 @@ pub use trunk::TrunkEvent;
 use intercept::Interceptor;
 use proxy::Broker;
 use rules::Rules;
-use sight::{Book, Control};
+use sight::{Book, Control, Names};
 use trunk::{Opened, Trunk};
+use virtual_address::VirtualAddress;
 
 /// Streams of the other gateway that wait to be served.
 const BACKLOG: usize = 1024;
@@ -96,6 +101,8 @@ pub enum Event {
     Near(Record),
     /// To one of a host on the other side.
     Far(Record),
+    /// Another gateway has the virtual address: it serves, and this one stands by.
+    StandsBy(IpAddr),
     /// Servers see this gateway's address, for it may not administer the network and was not told
     /// that they must see the clients'.
     Rootless,
@@ -143,45 +150,76 @@ pub async fn run(
         events(Event::Rootless);
     }
     let config = rootless.as_ref().unwrap_or(config);
-    let _rules =
-        if config.is_transparent() { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
-    let (streams, opened) = mpsc::channel(BACKLOG);
-    let kept = {
-        let events = events.clone();
-        trunk.keep(&config.trunk, &credentials, streams, move |event| events(Event::Trunk(event)))
-    };
-    let near = {
-        let events = events.clone();
-        near(config.intercept.as_ref(), &trunk, &book, move |event| events(event))
-    };
     let proxy = {
         let events = events.clone();
         let report = move |record| events(Event::Near(record));
         proxy(config, &trunk, &book, report)
     };
+    let names = if config.names { Names::of_resolver() } else { Names::none() };
+    let here = VirtualAddress(config.trunk.virtual_address);
+    let served = async {
+        loop {
+            if let Some(address) = here.elsewhere() {
+                events(Event::StandsBy(address));
+                here.come().await;
+            }
+            tokio::select! {
+                ended = serve(config, &credentials, &trunk, &book, &events) => return ended,
+                () = here.gone() => {}
+            }
+            trunk.farewell().await;
+        }
+    };
     let ended = tokio::select! {
-        kept = kept => kept.map_err(GatewayError::Trunk),
-        Err(error) = near => Err(GatewayError::Intercept(error)),
+        // What keeps a gateway from serving is told even if it is to stop at once.
+        biased;
+        ended = served => ended,
         Err(error) = proxy => Err(error),
-        Err(error) = web(config.web.as_ref(), &book) => Err(GatewayError::Web(error)),
-        never = sight::serve(control, book.clone()) => match never {},
+        Err(error) = web(config.web.as_ref(), &book, &names) => Err(GatewayError::Web(error)),
+        never = sight::serve(control, book.clone(), names.clone()) => match never {},
         () = book.watch() => Ok(()),
-        () = far(config.deliver.clone(), opened, &trunk, &book, events.clone()) => Ok(()),
         () = stop => Ok(()),
     };
     trunk.farewell().await;
     ended
 }
 
+/// Takes and carries connections, without end.
+async fn serve(
+    config: &Config,
+    credentials: &Credentials,
+    trunk: &Trunk,
+    book: &Book,
+    events: &Arc<impl Fn(Event) + Send + Sync + 'static>,
+) -> Result<(), GatewayError> {
+    let _rules =
+        if config.is_transparent() { Some(Rules::apply(config.intercept.as_ref())?) } else { None };
+    let (streams, opened) = mpsc::channel(BACKLOG);
+    let kept = {
+        let events = events.clone();
+        trunk.keep(&config.trunk, credentials, streams, move |event| events(Event::Trunk(event)))
+    };
+    let near = {
+        let events = events.clone();
+        near(config, trunk, book, move |event| events(event))
+    };
+    tokio::select! {
+        kept = kept => kept.map_err(GatewayError::Trunk),
+        Err(error) = near => Err(GatewayError::Intercept(error)),
+        () = far((config.deliver.clone(), config.keepalive()), opened, trunk, book, events.clone()) => Ok(()),
+    }
+}
+
 async fn near(
-    settings: Option<&Intercept>,
+    config: &Config,
     trunk: &Trunk,
     book: &Book,
     report: impl Fn(Event),
 ) -> io::Result<Infallible> {
-    match settings {
+    match &config.intercept {
         Some(settings) => {
-            Interceptor::open(settings, trunk.clone(), book.clone()).await?.run(report).await
+            let (keepalive, trunk, book) = (config.keepalive(), trunk.clone(), book.clone());
+            Interceptor::open(settings, keepalive, trunk, book).await?.run(report).await
         }
         None => pending().await,
     }
@@ -196,22 +234,23 @@ async fn proxy(
     match &config.proxy {
         Some(settings) => {
             let (trunk, book, intercept) = (trunk.clone(), book.clone(), config.intercept.clone());
-            proxy::run(settings, Broker { trunk, book, intercept, report }).await
+            let keepalive = config.keepalive();
+            proxy::run(settings, Broker { trunk, book, intercept, keepalive, report }).await
         }
         None => pending().await,
     }
 }
 
-async fn web(settings: Option<&Web>, book: &Book) -> io::Result<Infallible> {
+async fn web(settings: Option<&Web>, book: &Book, names: &Names) -> io::Result<Infallible> {
     match settings {
-        Some(settings) => sight::run_web(settings.listen, book.clone()).await,
+        Some(settings) => sight::run_web(settings.listen, book.clone(), names.clone()).await,
         None => pending().await,
     }
 }
 
 /// Serves what the other gateway asks for.
 async fn far(
-    deliver: Deliver,
+    (deliver, keepalive): (Deliver, Duration),
     mut opened: mpsc::Receiver<Opened>,
     trunk: &Trunk,
     book: &Book,
@@ -233,7 +272,7 @@ async fn far(
             // Who tries a trunk is no gateway: nothing can be opened towards it.
             let tried = || trunk.leave(link);
             // What ends before it was understood leaves nothing to tell of.
-            let served = dial::serve(&deliver, stream, &book, tried).await;
+            let served = dial::serve((&deliver, keepalive), stream, &book, tried).await;
             let Ok((request, outcome)) = served else { return };
             let server = request.server.to_string();
             let outcome = outcome.map_or_else(Outcome::Refused, Outcome::Carried);

@@ -19,6 +19,7 @@ use crate::GatewayError;
 use crate::config::{Intercept, Proxy, share};
 use crate::dial::{direct, prepare};
 use crate::hello::{self, Manner};
+use crate::inherited::Inherited;
 use crate::record::{Bypass, Outcome, Record};
 use crate::request::{Refusal, Request, Target, ask};
 use crate::sight::{Book, Counters, Side};
@@ -38,6 +39,8 @@ pub(crate) struct Broker<R> {
     pub(crate) book: Book,
     /// What it says of shares holds here too.
     pub(crate) intercept: Option<Intercept>,
+    /// How long a host may say nothing.
+    pub(crate) keepalive: Duration,
     pub(crate) report: R,
 }
 
@@ -52,12 +55,13 @@ pub(crate) async fn run<R>(settings: &Proxy, broker: Broker<R>) -> Result<Infall
 where
     R: Fn(Record) + Send + Sync + 'static,
 {
-    let mut doors = Vec::new();
+    let (mut doors, mut inherited) = (Vec::new(), Inherited::from_systemd());
     for (address, server) in settings.doors() {
-        let listener = TcpListener::bind(address).await;
+        let listener = inherited.listen(address);
         let listener = listener.map_err(|error| GatewayError::Proxy(address, error))?;
         doors.push((listener, server.cloned()));
     }
+    inherited.let_go();
     let broker = Arc::new(broker);
     let mut clients = JoinSet::new();
     loop {
@@ -97,7 +101,7 @@ impl<R: Fn(Record)> Broker<R> {
         address: SocketAddr,
         server: Option<Target>,
     ) -> io::Result<()> {
-        prepare(&client)?;
+        prepare(&client, self.keepalive)?;
         let (server, manner) = match server {
             Some(server) => {
                 // It can be told in no other way that there is no server.
@@ -133,6 +137,7 @@ impl<R: Fn(Record)> Broker<R> {
         let reply = connected.as_ref().map(|_| ()).map_err(|refusal| *refusal);
         client.write_all(&manner.answer(reply)).await?;
         if let Ok(stream) = connected {
+            prepare(&stream, self.keepalive)?;
             splice(client, stream, &Counters::default()).await;
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! again whenever they are lost.
 
 use std::cmp::Reverse;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -111,6 +112,16 @@ impl Trunk {
     pub(crate) async fn fallen_silent(&self, id: u64) {
         let mut silent = self.silent();
         while self.is_heard(id) && silent.changed().await.is_ok() {}
+    }
+
+    /// Waits until that is so while there is another over which it is heard.
+    pub(crate) async fn gives_way(&self, id: u64) {
+        let mut silent = self.silent();
+        while self.is_heard(id) || self.usable_beside(Some(id)).is_none() {
+            if silent.changed().await.is_err() {
+                return pending().await;
+            }
+        }
     }
 
     /// Whether the other gateway was heard lately over this one.

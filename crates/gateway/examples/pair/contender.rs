@@ -30,6 +30,10 @@ pub struct Contender {
     files: Vec<(&'static str, String)>,
 }
 
+/// Seconds after which a hurried gateway asks an idle host whether it is there, and gives up a silent
+/// trunk: a thirtieth of what they are if nothing is said.
+const KEEPALIVE: u64 = 20;
+const WAIT: u64 = 2;
 /// Time for gateways to begin that do not say when they have.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -113,6 +117,16 @@ impl Contender {
         pair.files.push(("second.toml", second));
         pair.beside = Some(format!("exec {} gateway run -c $FILES/second.toml", program.display()));
         pair
+    }
+
+    /// With time-outs a small part of what they are, where the settings of one of this project's say
+    /// so: an idle minute is then as long to it as half an hour.
+    pub fn hurried(mut self) -> Self {
+        for (_, text) in self.files.iter_mut().filter(|(name, _)| name.ends_with(".toml")) {
+            *text = format!("keepalive = {KEEPALIVE}\n{text}");
+            *text = text.replacen("[trunk]\n", &format!("[trunk]\nwait = {WAIT}\n"), 1);
+        }
+        self
     }
 
     /// Starts all, and waits until they are ready.

@@ -20,6 +20,9 @@ pub const CLIENT: usize = 0;
 pub const NEAR: usize = 1;
 pub const FAR: usize = 2;
 pub const SERVER: usize = 3;
+/// A second gateway beside the client, where there is one.
+#[allow(dead_code, reason = "not every program that has this file has one")]
+pub const SECOND: usize = 4;
 const HOSTS: [&str; 4] = ["client", "near", "far", "server"];
 
 /// The server's addresses.
@@ -31,9 +34,12 @@ pub const NO_HOST: [&str; 2] = ["10.2.0.77", "fd02::77"];
 /// The gateways' on the path between them.
 pub const PATH: [(&str, &str); 2] = [("10.77.0.1", "fd77::1"), ("10.77.0.2", "fd77::2")];
 
+/// What gateways beside the client share, where there are two.
+pub const VIRTUAL: &str = "10.1.0.254";
+
 /// Gone when dropped.
 pub struct World {
-    names: [String; 4],
+    names: Vec<String>,
     /// Those that were made here.
     made: Vec<String>,
 }
@@ -41,11 +47,11 @@ pub struct World {
 impl World {
     /// One whose gateways are joined by a cable. None without the right to make it.
     pub fn new() -> Option<Self> {
-        let mut world = Self { names: HOSTS.map(name), made: Vec::new() };
+        let mut world = Self { names: HOSTS.map(name).to_vec(), made: Vec::new() };
         for host in 0..HOSTS.len() {
             world.make(host)?;
         }
-        let [_, near, far, _] = &world.names;
+        let [near, far] = [NEAR, FAR].map(|host| &world.names[host]);
         let cable = format!("link add path netns {near} type veth peer path netns {far}");
         world.ip(&[cable]);
         for (host, (v4, v6)) in [NEAR, FAR].into_iter().zip(PATH) {
@@ -59,12 +65,56 @@ impl World {
     /// it.
     #[allow(dead_code, reason = "not every program that has this file has a path")]
     pub fn around([near, far]: [String; 2]) -> Option<Self> {
-        let names = [name(HOSTS[CLIENT]), near, far, name(HOSTS[SERVER])];
+        let names = vec![name(HOSTS[CLIENT]), near, far, name(HOSTS[SERVER])];
         let mut world = Self { names, made: Vec::new() };
         world.make(CLIENT)?;
         world.make(SERVER)?;
         world.furnish();
         Some(world)
+    }
+
+    /// One with a second gateway beside the client, which has other cables to it and to the far
+    /// gateway (IPv4). Packets go by the one that has [`VIRTUAL`].
+    #[allow(dead_code, reason = "not every program that has this file has one")]
+    pub fn with_two_near() -> Option<Self> {
+        let mut world = Self::new()?;
+        world.names.push(name("second"));
+        world.make(SECOND)?;
+        let [client, far, second] = [CLIENT, FAR, SECOND].map(|host| &world.names[host]);
+        world.ip(&[
+            format!("link add lan netns {second} type veth peer eth1 netns {client}"),
+            format!("link add path netns {second} type veth peer path1 netns {far}"),
+            format!("-n {client} link set eth1 up"),
+            format!("-n {far} link set path1 up"),
+        ]);
+        world.attach(SECOND, "lan", ("10.1.0.3", 24), "fd01::3");
+        world.attach(SECOND, "path", ("10.77.0.3", 16), "fd77::3");
+        world.ip(&[
+            format!("-n {client} route add 10.1.0.3 dev eth1"),
+            format!("-n {far} route add 10.77.0.3 dev path1 src {}", PATH[1].0),
+            format!("-n {second} route add 10.2.0.0/24 via {}", PATH[1].0),
+        ]);
+        world.set(SECOND, "ipv4/ip_forward", "1");
+        world.give(NEAR);
+        Some(world)
+    }
+
+    /// From now on this gateway beside the client has the virtual address, and no other.
+    #[allow(dead_code, reason = "not every program that has this file has one")]
+    pub fn give(&self, to: usize) {
+        let [client, far] = [CLIENT, FAR].map(|host| &self.names[host]);
+        let (other, eth, path, via) = match to {
+            NEAR => (SECOND, "eth", "path", PATH[0].0),
+            _ => (NEAR, "eth1", "path1", "10.77.0.3"),
+        };
+        let [to, other] = [to, other].map(|host| &self.names[host]);
+        // It may not have it.
+        let _ = run(&format!("-n {other} addr del {VIRTUAL}/24 dev lan"));
+        self.ip(&[
+            format!("-n {to} addr replace {VIRTUAL}/24 dev lan"),
+            format!("-n {client} route replace default via {VIRTUAL} dev {eth} onlink"),
+            format!("-n {far} route replace 10.1.0.0/24 via {via} dev {path}"),
+        ]);
     }
 
     fn make(&mut self, host: usize) -> Option<()> {
@@ -77,7 +127,7 @@ impl World {
 
     /// Joins client and server to the gateways, which forward.
     fn furnish(&self) {
-        let [client, near, far, server] = &self.names;
+        let [client, near, far, server] = [CLIENT, NEAR, FAR, SERVER].map(|host| &self.names[host]);
         for (host, name, gateway, router, net) in
             [(CLIENT, client, NEAR, near, 1), (SERVER, server, FAR, far, 2)]
         {

@@ -185,6 +185,10 @@ impl Book {
             Event::Near(record) => (Side::Near, record),
             Event::Far(record) => (Side::Far, record),
             Event::Trunk(event) => return self.pages().note_trunk(event),
+            Event::StandsBy(address) => {
+                self.pages().cause = Some(Cause::stands_by(*address));
+                return;
+            }
             Event::Rootless | Event::Hidden(_) | Event::Full(_) => return,
         };
         self.pages().note(side, record);
@@ -261,6 +265,8 @@ impl Pages {
             side,
             client: record.client.to_string(),
             server: record.server.clone(),
+            client_name: None,
+            server_name: None,
             why: record.outcome.to_string(),
         });
     }
@@ -380,6 +386,8 @@ impl Open {
             side: self.side,
             client: self.client.to_string(),
             server: self.server.clone(),
+            client_name: None,
+            server_name: None,
             seconds: now.since(self.since).as_secs_f64(),
             there,
             back,

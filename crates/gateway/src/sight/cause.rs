@@ -1,6 +1,6 @@
 //! Why there is no trunk, and what to do about it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use net::NetError;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,14 @@ impl Cause {
     pub(crate) fn silence(peer: SocketAddr) -> Self {
         let mend = format!("{RUN}, and that UDP port {} passes both ways", peer.port());
         Self::new(format!("{peer} does not answer"), mend)
+    }
+
+    /// Another gateway of this side serves.
+    pub(crate) fn stands_by(virtual_address: IpAddr) -> Self {
+        Self::new(
+            format!("stands by: another gateway has {virtual_address}"),
+            "nothing, while that one serves; else see to what moves the address (VRRP)",
+        )
     }
 
     /// So many calls came that were not let in.

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 use units::Instant;
 
-use super::{Book, Status};
+use super::{Book, Names, Status};
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ impl Control {
 }
 
 /// Answers this user and root, without end.
-pub(crate) async fn serve(control: Option<Control>, book: Book) -> Infallible {
+pub(crate) async fn serve(control: Option<Control>, book: Book, names: Names) -> Infallible {
     let Some(control) = control else { return pending().await };
     loop {
         // Whether status can be asked for is no matter of the connections that are carried.
@@ -92,7 +92,12 @@ pub(crate) async fn serve(control: Option<Control>, book: Book) -> Infallible {
             continue;
         };
         let friend = stream.peer_cred().is_ok_and(|peer| is_friend(peer.uid()));
-        if friend && let Ok(text) = serde_json::to_vec(&book.status().await) {
+        if !friend {
+            continue;
+        }
+        let mut status = book.status().await;
+        names.fill(&mut status).await;
+        if let Ok(text) = serde_json::to_vec(&status) {
             // One that does not read is its own matter.
             let _ = timeout(PATIENCE, stream.write_all(&text)).await;
         }

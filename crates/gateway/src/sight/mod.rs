@@ -1,11 +1,12 @@
 //! What a gateway shows of itself: `book` keeps what is carried, `status` is the picture of a moment,
 //! which the local `control` socket hands to `longhaul gateway status`, and `web` to browsers and
-//! Prometheus (`metrics`); `cause` says why there is no trunk.
+//! Prometheus (`metrics`); `cause` says why there is no trunk, `names` what hosts are called.
 
 mod book;
 mod cause;
 mod control;
 mod metrics;
+mod names;
 mod status;
 mod web;
 
@@ -13,6 +14,7 @@ pub(crate) use book::{Book, Counter, Counters, Entry, Pause};
 pub use cause::Cause;
 pub use control::{AskError, ask};
 pub(crate) use control::{Control, is_running, serve};
+pub(crate) use names::Names;
 pub use status::{
     Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus, Waits,
 };

@@ -134,6 +134,10 @@ pub struct Missed {
     pub client: String,
     /// With whom.
     pub server: String,
+    /// What the client is called, if that is known, and the server, if it was meant by its address.
+    pub client_name: Option<String>,
+    /// See `client_name`.
+    pub server_name: Option<String>,
     /// What came of it, and why.
     pub why: String,
 }
@@ -148,6 +152,10 @@ pub struct Connection {
     pub client: String,
     /// To whom.
     pub server: String,
+    /// What the client is called, if that is known, and the server, if it was meant by its address.
+    pub client_name: Option<String>,
+    /// See `client_name`.
+    pub server_name: Option<String>,
     /// Its age in seconds.
     pub seconds: f64,
     /// Bytes from the client to the server so far, and back.
@@ -235,6 +243,11 @@ impl TrunkStatus {
     }
 }
 
+/// A host with its name, if that is known.
+fn named(host: &str, name: Option<&String>) -> String {
+    name.map_or_else(|| host.to_owned(), |name| format!("{host} ({name})"))
+}
+
 fn rate(bits: f64) -> Rate {
     Rate::from_bits_per_sec(bits as u64)
 }
@@ -272,8 +285,8 @@ impl fmt::Display for Status {
             writeln!(
                 f,
                 "  {} -> {}, {} s: {} there ({} bytes, {}), {} back ({} bytes, {})",
-                it.client,
-                it.server,
+                named(&it.client, it.client_name.as_ref()),
+                named(&it.server, it.server_name.as_ref()),
                 whole(it.seconds),
                 rate(it.rate_there),
                 it.there,
@@ -292,8 +305,8 @@ impl fmt::Display for Status {
             writeln!(
                 f,
                 "not carried: {} -> {}, {} s ago: {}",
-                it.client,
-                it.server,
+                named(&it.client, it.client_name.as_ref()),
+                named(&it.server, it.server_name.as_ref()),
                 ago(it.at),
                 it.why
             )?;

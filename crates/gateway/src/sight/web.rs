@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::{Book, metrics};
+use super::{Book, Names, metrics};
 
 const PAGE: &str = include_str!("page.html");
 const DASHBOARD: &str = include_str!("dashboard.json");
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When the address cannot be used.
-pub(crate) async fn run(listen: SocketAddr, book: Book) -> io::Result<Infallible> {
+pub(crate) async fn run(listen: SocketAddr, book: Book, names: Names) -> io::Result<Infallible> {
     let listener = TcpListener::bind(listen).await?;
     let room = Arc::new(Semaphore::new(MAX_VISITORS));
     loop {
@@ -39,27 +39,27 @@ pub(crate) async fn run(listen: SocketAddr, book: Book) -> io::Result<Infallible
             sleep(crate::BREATH).await;
             continue;
         };
-        let book = book.clone();
+        let (book, names) = (book.clone(), names.clone());
         tokio::spawn(async move {
-            let _ = timeout(PATIENCE, serve(visitor, &book)).await;
+            let _ = timeout(PATIENCE, serve(visitor, &book, &names)).await;
             drop(place);
         });
     }
 }
 
 /// One request a connection: nobody asks more than once a second.
-async fn serve(mut visitor: TcpStream, book: &Book) -> io::Result<()> {
+async fn serve(mut visitor: TcpStream, book: &Book, names: &Names) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_HEAD || visitor.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     }
-    visitor.write_all(&answer(&head, book).await?).await?;
+    visitor.write_all(&answer(&head, book, names).await?).await?;
     visitor.shutdown().await
 }
 
-async fn answer(head: &[u8], book: &Book) -> io::Result<Vec<u8>> {
+async fn answer(head: &[u8], book: &Book, names: &Names) -> io::Result<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let whole = request.parse(head).is_ok_and(|status| status.is_complete());
@@ -72,7 +72,9 @@ async fn answer(head: &[u8], book: &Book) -> io::Result<Vec<u8>> {
         }
         (Some("GET"), Some("/")) => response("200 OK", "text/html; charset=utf-8", PAGE),
         (Some("GET"), Some("/status.json")) => {
-            let text = serde_json::to_string(&book.status().await).map_err(io::Error::other)?;
+            let mut status = book.status().await;
+            names.fill(&mut status).await;
+            let text = serde_json::to_string(&status).map_err(io::Error::other)?;
             response("200 OK", "application/json", &text)
         }
         (Some("GET"), Some("/metrics")) => {
@@ -111,7 +113,8 @@ mod tests {
 
     async fn asked(line: &str, host: &str) -> String {
         let head = format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let answer = answer(head.as_bytes(), &Book::new(Trunk::default())).await.unwrap();
+        let book = Book::new(Trunk::default());
+        let answer = answer(head.as_bytes(), &book, &Names::none()).await.unwrap();
         String::from_utf8(answer).unwrap()
     }
 

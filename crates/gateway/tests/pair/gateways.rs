@@ -137,6 +137,11 @@ impl Gateway {
         self.wait(|event| matches!(event, Event::Rootless).then_some(()));
     }
 
+    /// Waits until it has said that another has the virtual address.
+    pub fn wait_for_standing_by(&self) {
+        self.wait(|event| matches!(event, Event::StandsBy(_)).then_some(()));
+    }
+
     /// Waits for what a connection of a host came to.
     pub fn record(&self, client: SocketAddr) -> Record {
         self.wait(|event| match event {

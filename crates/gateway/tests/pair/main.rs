@@ -5,6 +5,7 @@
 mod cases;
 mod faults;
 mod gateways;
+mod nears;
 mod outages;
 mod proxy;
 mod sight;
@@ -28,10 +29,15 @@ use world::{CLIENT, NEAR, PATIENCE, SERVER, SERVERS, World, at};
 
 /// Runs `test` where namespaces, nftables and ip can be had.
 fn with_world(name: &str, test: impl FnOnce(&World)) {
+    within(name, World::new, test);
+}
+
+/// The same in a world that is made so.
+fn within(name: &str, make: fn() -> Option<World>, test: impl FnOnce(&World)) {
     if let Some(missing) = world::missing() {
         return skip(name, &missing);
     }
-    match World::new() {
+    match make() {
         Some(world) => test(&world),
         None => skip(name, "no right to make network namespaces"),
     }
@@ -161,6 +167,30 @@ fn an_early_answer_becomes_a_reset() {
         let mut client = connect(world, to).unwrap();
         client.write_all(b"hello").unwrap();
         drop(client);
+        assert_eq!(served.join().unwrap(), b"hello");
+    });
+}
+
+#[test]
+fn an_early_answer_is_kept_over_another_trunk() {
+    with_world("an_early_answer_is_kept_over_another_trunk", |world| {
+        let _first = world.far();
+        let standby = "[trunk]\nlisten = \"10.2.0.2:7280\"\nkey = \"-\"\n\
+                       [deliver]\nto = [\"10.2.0.0/24\"]\nfrom_client = false\n";
+        let _second = world.gateway(SERVER, standby);
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nstandby = [\"10.2.0.2:7280\"]\n\
+                    key = \"-\"\n[intercept]\ninterfaces = [\"lan\"]\nearly = [8000]\n";
+        let near = world.gateway(NEAR, near);
+        (0..2).for_each(|_| near.wait_for_trunk());
+        // The first asks from the client's address, and hears nothing.
+        let rule = "{ type filter hook input priority 0; ip saddr 10.1.0.2 tcp dport 8000 drop; }";
+        world.nft(SERVER, &format!("add table inet cut; add chain inet cut in {rule}"));
+        let to = at(SERVERS[0], 8000);
+        let served = server(world, to, |mut stream, _| read_all(&mut stream));
+        let mut client = connect(world, to).unwrap();
+        client.write_all(b"hello").unwrap();
+        world.cut_trunk();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(served.join().unwrap(), b"hello");
     });
 }

@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use gateway::{Outcome, Passed};
 
 use crate::gateways::Pair;
-use crate::world::{FAR, NEAR, SERVERS, at};
+use crate::world::{FAR, NEAR, SERVER, SERVERS, at};
 use crate::{connect, read_all, server, with_world};
 
 /// Longer than a gateway that is told that nobody is there waits for a word.
@@ -72,5 +73,52 @@ fn what_waits_longer_than_it_may_is_reset_and_its_bytes_are_counted() {
         world.mend_trunk();
         drop(far);
         assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
+    });
+}
+
+#[test]
+fn what_was_answered_early_waits_no_longer_for_a_trunk_that_is_lost() {
+    with_world("what_was_answered_early_waits_no_longer_for_a_trunk_that_is_lost", |world| {
+        let _far = world.far();
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"-\"\nwait = 2\n\
+                    [intercept]\ninterfaces = [\"lan\"]\nearly = [8000]\n";
+        let near = world.gateway(NEAR, near);
+        near.wait_for_trunk();
+        // Nobody answers the far gateway.
+        let rule = "{ type filter hook input priority 0; tcp dport 8000 drop; }";
+        world.nft(SERVER, &format!("add table inet cut; add chain inet cut in {rule}"));
+        let mut client = connect(world, at(SERVERS[0], 8000)).unwrap();
+        let own = client.local_addr().unwrap();
+        client.write_all(b"hello").unwrap();
+        world.cut_trunk();
+        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let record = near.record(own);
+        assert!(matches!(record.outcome, Outcome::Lost), "{record}");
+    });
+}
+
+#[test]
+fn a_syn_that_waits_gets_through_when_the_gateway_ends() {
+    with_world("a_syn_that_waits_gets_through_when_the_gateway_ends", |world| {
+        let [near, _far] = world.gateways("");
+        // The far gateway itself does not get through.
+        let rule = "{ type filter hook output priority 0; tcp dport 8000 counter drop; }";
+        world.nft(FAR, &format!("add table inet cut; add chain inet cut out {rule}"));
+        let asked = || {
+            let mut nft = Command::new("nft");
+            nft.args(["list", "chain", "inet", "cut", "out"]);
+            let listed = world.on(FAR, || nft.output().unwrap().stdout);
+            !String::from_utf8(listed).unwrap().contains("packets 0")
+        };
+        let to = at(SERVERS[0], 8000);
+        let served = server(world, to, |_, from| from);
+        thread::scope(|scope| {
+            let client = scope.spawn(|| connect(world, to).unwrap().local_addr().unwrap());
+            while !asked() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            drop(near);
+            assert_eq!(served.join().unwrap(), client.join().unwrap());
+        });
     });
 }

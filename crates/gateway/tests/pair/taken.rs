@@ -9,7 +9,7 @@ use gateway::{Bypass, Outcome, Status, Totals};
 use crate::cases::read_all;
 use crate::gateways::{Gateway, Pair};
 use crate::world::{CLIENT, FAR, NEAR, PATIENCE, SERVER, SERVERS, World, at};
-use crate::{server, with_world};
+use crate::{connect, server, with_world};
 
 /// Longer than a gateway takes to refuse.
 const BRIEFLY: Duration = Duration::from_millis(500);
@@ -17,7 +17,7 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 const WORDS: &[u8] = b"hello";
 
 /// A connection from a host that says something; its address, which the server saw too.
-fn visit(world: &World, host: usize, to: SocketAddr) -> SocketAddr {
+pub fn visit(world: &World, host: usize, to: SocketAddr) -> SocketAddr {
     let served = server(world, to, |mut stream, from| (read_all(&mut stream), from));
     let mut client = world.on(host, || TcpStream::connect_timeout(&to, PATIENCE).unwrap());
     let own = client.local_addr().unwrap();
@@ -74,6 +74,33 @@ fn ports_are_excepted() {
     with_world("ports_are_excepted", |world| {
         let [near, _far] = world.gateways("except_ports = [25, \"8001-8002\"]");
         only_others_are_taken(world, &near, &[25, 8001, 8002]);
+    });
+}
+
+#[test]
+fn beyond_its_bound_a_clients_connections_go_direct_and_no_others() {
+    with_world("beyond_its_bound_a_clients_connections_go_direct_and_no_others", |world| {
+        let [near, _far] = world.gateways("per_client = 2");
+        let open = [8001, 8002].map(|port| {
+            let to = at(SERVERS[0], port);
+            let served = server(world, to, |mut stream, _| read_all(&mut stream));
+            (connect(world, to).unwrap(), served)
+        });
+        let carried = |host: &str| {
+            let record = near.record(visit(world, CLIENT, at(host, 8000)));
+            match record.outcome {
+                Outcome::Carried(_) => true,
+                Outcome::Bypassed(Bypass::NoRoom) => false,
+                _ => panic!("{record}"),
+            }
+        };
+        assert_eq!(SERVERS.map(carried), [false, true]);
+        let [(client, served), _other] = open;
+        let own = client.local_addr().unwrap();
+        drop(client);
+        served.join().unwrap();
+        near.record(own);
+        assert!(carried(SERVERS[0]), "what has ended counts still");
     });
 }
 
