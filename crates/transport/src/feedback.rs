@@ -20,9 +20,10 @@ const MAX_INTERVAL: Duration = Duration::from_millis(10);
 /// of a round trip, within bounds.
 const STRETCH_SHARE: u32 = 2;
 const MAX_STRETCH: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
-/// While somebody waits for the report it is put off by this share of a round trip at most.
+/// While somebody waits for the report it is put off by this share of a round trip at most, within
+/// bounds: where little memory is left, a short path would otherwise carry a report for each few bytes.
 const PROMPT_SHARE: u32 = 3;
-const MAX_PROMPT: Duration = Duration::from_millis(250);
+const MAX_PROMPT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 /// A byte of report is paid for by so many bytes received.
 const COST: i64 = 100;
 /// Bytes of reports that may run ahead of the 1%.
@@ -118,7 +119,7 @@ impl Feedback {
             prompt: false,
             interval: interval.unwrap_or(MIN_INTERVAL),
             is_fixed: interval.is_some(),
-            prompt_interval: MIN_INTERVAL,
+            prompt_interval: MAX_PROMPT.0,
             thrifty_interval: MAX_STRETCH.0,
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
@@ -204,7 +205,7 @@ impl Feedback {
         if !self.is_fixed {
             self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
         }
-        self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MIN_INTERVAL, MAX_PROMPT);
+        self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MAX_PROMPT.0, MAX_PROMPT.1);
         self.thrifty_interval = (rtt / STRETCH_SHARE).clamp(MAX_STRETCH.0, MAX_STRETCH.1);
     }
 

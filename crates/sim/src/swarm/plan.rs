@@ -350,10 +350,15 @@ impl Plan {
         2 * (receive_memory.0 + send_memory.0 + ahead + AHEAD * self.streams.len() as u64)
     }
 
-    /// Whether an outage may be so long that the far side forgets a connection whose opening it
-    /// has interrupted.
+    /// Whether the far side may forget a connection before it hears of it again. From its reply to the
+    /// last repeat of the hello half of that time passes; the other half an outage, a jump of its
+    /// clock and a host that stands still may use up together.
     pub fn outlasts_the_opening(&self) -> bool {
-        self.faults.blackout.is_some_and(|(_, length)| length * 2 > HALF_OPEN_TIME)
+        let Faults { blackout, jump, freeze, .. } = self.faults;
+        let outage = blackout.map_or(Duration::ZERO, |(_, length)| length);
+        let jump = jump.map_or(Duration::ZERO, |(_, _, length)| length);
+        let freeze = freeze.map_or(Duration::ZERO, |(_, _, length)| length);
+        (outage + jump + freeze) * 2 > HALF_OPEN_TIME
     }
 
     /// Time in which nothing can move, whoever carries it: outages, readers that do not read, and

@@ -200,9 +200,8 @@ pub struct Connection {
     expiries: u32,
     /// Bytes received and the arrival of the latest, by the last report.
     reported: (Bytes, Instant),
-    last_sent: Instant,
     last_eliciting: Instant,
-    /// When a full window last asked for a report.
+    /// When a full window, or silence, last asked for a report.
     last_asked: Instant,
     last_received: Instant,
     next_state: Instant,
@@ -265,7 +264,6 @@ impl Connection {
             backoff: 0,
             expiries: 0,
             reported: (Bytes(0), Instant::ZERO),
-            last_sent: now,
             last_eliciting: now,
             last_asked: now,
             last_received: now,

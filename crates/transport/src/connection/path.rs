@@ -156,7 +156,8 @@ impl Connection {
             self.packet(out, Kind::PathResponse, None, |out| answer.encode(out));
             return Some(to);
         }
-        let wait = self.rtt.patience();
+        let tries = self.candidate.as_ref().map_or(0, |candidate| candidate.tries);
+        let wait = self.probe_wait(self.rtt.patience() * (1 << tries));
         let candidate = self.candidate.as_mut().filter(|candidate| now >= candidate.next)?;
         if candidate.tries == MAX_TRIES || candidate.allowance < CHALLENGE_LEN {
             candidate.next = Instant::FAR_FUTURE;
@@ -164,7 +165,7 @@ impl Connection {
         }
         candidate.allowance -= CHALLENGE_LEN;
         candidate.sent_at = now;
-        candidate.next = now + wait * (1 << candidate.tries);
+        candidate.next = now + wait;
         candidate.tries += 1;
         let (to, token) = (candidate.address, candidate.token);
         self.packet(out, Kind::PathChallenge, None, |out| token.encode(out));
@@ -192,8 +193,7 @@ impl Connection {
     }
 
     /// Counts what went out.
-    pub(super) fn count_sent(&mut self, now: Instant, datagrams: u64, bytes: u64) {
-        self.last_sent = now;
+    pub(super) fn count_sent(&mut self, datagrams: u64, bytes: u64) {
         self.stats.sent.0 += datagrams;
         self.stats.sent.1 += Bytes(bytes);
     }

@@ -84,6 +84,7 @@ impl Connection {
             self.ping_due = true;
         }
         if self.keep_alive_at().is_some_and(|at| now >= at) {
+            self.last_asked = now;
             self.ping_due = true;
         }
     }
@@ -102,7 +103,7 @@ impl Connection {
     fn keep_alive_at(&self) -> Option<Instant> {
         let idle = self.validated && !self.ping_due;
         let wait = self.config.keep_alive.min(self.idle_timeout / 3);
-        idle.then(|| self.last_sent.max(self.last_received) + wait)
+        idle.then(|| self.last_asked.max(self.last_received) + wait)
     }
 
     /// The tail probe: something is in flight, or held back for want of credit, and nothing more
@@ -117,11 +118,15 @@ impl Connection {
         let patience = self.rtt.patience();
         let wait = match self.backoff.checked_sub(1) {
             None => margin(patience) + Duration::from_millis(1),
-            // A probe costs next to nothing, and a clock that jumped makes patience endless.
-            Some(doublings) => ((patience + REPORT_DELAY) * (1 << doublings))
-                .min(MAX_PROBE_WAIT.max(self.rtt.min() * 2)),
+            Some(doublings) => self.probe_wait((patience + REPORT_DELAY) * (1 << doublings)),
         };
         Some(self.last_eliciting.max(self.progress_at) + wait)
+    }
+
+    /// No probe waits for longer: it costs next to nothing, and a queue that was long, or a clock that
+    /// jumped, makes patience endless.
+    pub(super) fn probe_wait(&self, wait: Duration) -> Duration {
+        wait.min(MAX_PROBE_WAIT.max(self.rtt.min() * 2))
     }
 
     /// Whether packets are acknowledged one by one, and have time-outs instead of probes.
@@ -136,8 +141,11 @@ impl Connection {
     }
 
     /// Doubled with each time-out until something is acknowledged: the path may have become longer.
+    /// However steady round trips were, the next packet may queue behind another one, which takes
+    /// as long as the whole round trip where the path is narrow.
     fn retransmit_after(&self) -> Duration {
-        let once = self.config.retransmit_after.unwrap_or_else(|| self.rtt.patience());
+        let usual = || self.rtt.patience().max(self.rtt.smoothed().unwrap_or_default() * 2);
+        let once = self.config.retransmit_after.unwrap_or_else(usual);
         (once * (1 << self.expiries.min(MAX_BACKOFF))).min(MAX_PROBE_WAIT.max(once))
     }
 

@@ -65,7 +65,7 @@ impl Connection {
                 None => self.established(now, out)?,
             },
         };
-        self.count_sent(now, out.len().div_ceil(segment) as u64, out.len() as u64);
+        self.count_sent(out.len().div_ceil(segment) as u64, out.len() as u64);
         let ecn = self.seals.is_some() && self.marks_for_ecn();
         Some(Transmit { to, from: self.source, segment, ecn })
     }

@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use super::model::{Model, Round};
+use super::startup::Ended;
 
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
@@ -172,6 +173,13 @@ impl Calm {
             trains: !yields,
             usual_queue: (0.0, 0),
         }
+    }
+
+    /// After the start. What was overrun holds no trains.
+    pub(super) fn after(start: Ended, yields: bool) -> Self {
+        let mut calm = Self::new(start == Ended::Told, yields);
+        calm.trains &= start != Ended::Overrun;
+        calm
     }
 
     /// A longer queue is drained.

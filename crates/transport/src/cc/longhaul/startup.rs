@@ -55,6 +55,8 @@ pub(super) enum Ended {
     Told,
     /// A queue grew, or nothing grew any more.
     Full,
+    /// Something was overrun that does not queue.
+    Overrun,
 }
 
 impl Startup {
@@ -96,7 +98,7 @@ impl Startup {
             model.share = model.trains.unwrap_or(model.share).max(model.share);
             return Some(Ended::Told);
         }
-        Some(Ended::Full)
+        Some(if overrun { Ended::Overrun } else { Ended::Full })
     }
 
     /// Datagrams to be sent in one go.
