@@ -6,6 +6,8 @@ use path::{
     Change, DropCause, Exit, Fate, Impairments, Jitter, Limit, Link, LinkConfig, LossConfig,
     Packet, QueueConfig, RedConfig, Schedule,
 };
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use units::{Bytes, Instant, Rate};
 
 const MS: Duration = Duration::from_millis(1);
@@ -462,6 +464,41 @@ fn super_packets_meet_the_fates_of_plain_ones() {
         fates
     };
     assert_eq!(run(1), run(44));
+}
+
+/// An M/D/1 queue: Poisson arrivals of equal packets wait rho / (2 (1 - rho)) transmissions on average
+/// (Pollaczek and Khinchine). The mean of 40 batches, each far longer than the queue remembers, lies within
+/// its 99.9% interval around that (Student's t of 39 degrees of freedom), which is narrow.
+#[test]
+fn packets_that_come_at_random_wait_as_m_d_1_has_it() {
+    let (batches, each, service) = (40, 100_000, 10_000.0);
+    for rho in [0.5, 0.8, 0.9] {
+        let mut config = LinkConfig::new(GBIT, MS);
+        config.queue = QueueConfig::DropTail(Limit::Packets(1_000_000));
+        let mut link = link(&config);
+        let mut random = Pcg64Mcg::seed_from_u64(5);
+        let (mut at, mut waits) = (0.0, Vec::new());
+        let mut note = |exit: Exit<u64>| {
+            let sent = exit.due - MS;
+            waits.push(sent.since(nanos(exit.item)).as_secs_f64() * 1e9 / service - 1.0);
+        };
+        for _ in 0..batches * each {
+            at -= (1.0 - random.random::<f64>()).ln() * service / rho;
+            let now = nanos(at as u64);
+            link.send(now, Bytes(1250), at as u64).expect("an endless queue");
+            core::iter::from_fn(|| link.poll(now)).for_each(&mut note);
+        }
+        core::iter::from_fn(|| link.poll(Instant::FAR_FUTURE)).for_each(&mut note);
+        assert_eq!(waits.len(), batches * each);
+        let means: Vec<f64> =
+            waits.chunks(each).map(|batch| batch.iter().sum::<f64>() / each as f64).collect();
+        let mean = means.iter().sum::<f64>() / batches as f64;
+        let squares: f64 = means.iter().map(|each| (each - mean).powi(2)).sum();
+        let half = 3.558 * (squares / (batches * (batches - 1)) as f64).sqrt();
+        let expected = rho / (2.0 * (1.0 - rho));
+        assert!((mean - expected).abs() <= half, "rho {rho}: {mean} +- {half}, not {expected}");
+        assert!(half < 0.03 * expected, "rho {rho}: +- {half}");
+    }
 }
 
 /// Three million packets with everything on: memory is what the first tenth needed.

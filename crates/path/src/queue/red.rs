@@ -84,6 +84,16 @@ impl Red {
 
     /// Decides about an arriving packet.
     pub(crate) fn arrival(&mut self, sight: Sight, ecn_capable: bool) -> Verdict {
+        self.decide(sight, ecn_capable, |rng| rng.random())
+    }
+
+    /// The same with a number in [0, 1) from `draw`, if one is needed.
+    fn decide(
+        &mut self,
+        sight: Sight,
+        ecn_capable: bool,
+        draw: impl FnOnce(&mut Pcg64Mcg) -> f64,
+    ) -> Verdict {
         self.observe(sight);
         let base = self.curve.probability(self.average);
         if base == 0.0 {
@@ -95,7 +105,7 @@ impl Red {
             // from 0 for the first packet in the region and from 1 behind a drop.
             let count = self.count.map_or(0, |count| count + 1);
             let spaced = base / (1.0 - count as f64 * base);
-            let strikes = !(0.0..1.0).contains(&spaced) || self.rng.random::<f64>() < spaced;
+            let strikes = !(0.0..1.0).contains(&spaced) || draw(&mut self.rng) < spaced;
             if !strikes {
                 self.count = Some(count);
                 return Verdict::Pass;
@@ -227,6 +237,41 @@ mod tests {
         red.arrival(Sight { bytes: 0, packets: 0, idle }, false);
         let expected = before * 0.998_f64.powi(1000);
         assert!((red.average - expected).abs() < 1e-9, "{} {expected}", red.average);
+    }
+
+    /// What came to ns-2's RED in `red.tcl`, and what that drew: the same packets are dropped, and the average
+    /// is the same to the digits that it tells. With no draw it passes the first above the threshold.
+    #[test]
+    fn of_what_came_to_ns_2_it_drops_the_same() {
+        let config = RedConfig {
+            min: Some(Limit::Packets(20)),
+            max: Some(Limit::Packets(60)),
+            gentle: true,
+            ..RedConfig::default()
+        };
+        let rate = Rate::from_bits_per_sec(10_000_000);
+        let thresholds = config.thresholds(rate, Duration::ZERO);
+        let mut red = Red::new(&config, false, &thresholds, rate, stream(1, Stream::Queue));
+        let (mut early, mut full) = (0, 0);
+        for (number, line) in include_str!("../../tests/data/red.csv").lines().enumerate() {
+            let fields: Vec<_> = line.split(',').collect();
+            let [waiting, idle, average, draw, dropped] = fields[..] else { panic!("{line}") };
+            let waiting: u64 = waiting.parse().unwrap();
+            let idle = Some(idle.parse().unwrap()).filter(|idle| *idle > 0.0);
+            let sight = Sight { idle: idle.map(Duration::from_secs_f64), ..packets(waiting) };
+            let verdict = red.decide(sight, false, |_| draw.parse().unwrap_or(1.0));
+            let overflows = waiting >= 100;
+            if overflows {
+                red.overflowed();
+            }
+            let drops = verdict == Verdict::Drop || overflows;
+            assert_eq!(drops, dropped == "1", "packet {number}: {line}");
+            let average: f64 = average.parse().unwrap();
+            assert!((red.average - average).abs() < 1e-3, "packet {number}: {}", red.average);
+            early += u64::from(drops && !overflows);
+            full += u64::from(overflows);
+        }
+        assert!(early > 200 && full > 20, "{early} {full}");
     }
 
     #[test]
