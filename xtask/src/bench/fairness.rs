@@ -1,4 +1,5 @@
-//! Flows of ours beside each other, and beside one TCP flow of the kernel, through one bottleneck.
+//! Flows of ours beside each other, and beside one TCP flow of the kernel, through one bottleneck; the
+//! background level, which leaves that flow what it wants; and the queue that one flow keeps alone.
 //!
 //! Each run is recorded as it ends, so that a benchmark that broke off can go on.
 
@@ -9,11 +10,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::lab::Bed;
+use super::lab::{Bed, payload_of};
 use super::{spread, verdict};
 
 /// The bottleneck.
@@ -24,10 +25,16 @@ const JOIN: f64 = 5.0;
 const CONVERGED: f64 = JOIN + 5.0;
 /// Jain's index that our flows must reach among themselves.
 const JAIN: f64 = 0.97;
+/// What CUBIC must keep, beside the background level, of what its packets can carry.
+const KEPT: f64 = 0.9;
+/// The part of the queue that one flow of ours may keep full.
+const QUEUE: f64 = 0.25;
+/// Between two looks at the queue.
+const LOOK: &str = "50ms";
 
 /// Serves, and lets the kernel's flow send.
 const NEAR: &str = "exec 1>&2; \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
-    --root \"$SOURCE\" & sleep 1; date +%s%N >rival-start; if [ -n \"$RIVAL\" ]; then \
+    $LEVEL --root \"$SOURCE\" & sleep 1; date +%s%N >rival-start; if [ -n \"$RIVAL\" ]; then \
     iperf3 -c \"$LONGHAUL_FAR\" -C $RIVAL -t $TIME --json >rival; else sleep $TIME; fi; kill $!";
 /// Fetches, half of the flows later, and receives from the kernel's flow.
 const FAR: &str = "iperf3 -s -1 >/dev/null & sleep 1; \
@@ -46,8 +53,8 @@ pub struct Args {
     /// Seconds a run lasts.
     #[arg(long, default_value_t = 40)]
     seconds: u64,
-    /// Against whom: ours, cubic, bbr.
-    #[arg(long, value_delimiter = ',', default_value = "ours,cubic,bbr")]
+    /// Against whom: ours, cubic, bbr; cubic beside the background level; nobody.
+    #[arg(long, value_delimiter = ',', default_value = "ours,cubic,bbr,background,nobody")]
     rivals: Vec<String>,
     /// Runs at a time, each over an emulator of its own. Sixteen ends of eight flows are busy threads:
     /// with two runs on two processors they measure the scheduler too.
@@ -64,8 +71,21 @@ struct Contest<'a> {
     ours: usize,
     rival: Option<&'a str>,
     queue_ms: u64,
-    /// Jain's index among ours, or our share beside the rival.
+    measure: Measure,
     goal: (f64, f64),
+}
+
+/// What is judged.
+#[derive(Clone, Copy, PartialEq)]
+enum Measure {
+    /// Jain's index among ours.
+    Jain,
+    /// Our share beside the rival.
+    Share,
+    /// What the rival keeps beside our background level, of all that it could have.
+    Kept,
+    /// The median queue, of what the queue holds.
+    Queue,
 }
 
 /// One run.
@@ -76,6 +96,9 @@ struct Row {
     seed: u64,
     /// Mbit/s of each of our flows, then of the rival.
     rates: Vec<f64>,
+    /// The median queue in milliseconds.
+    #[serde(default)]
+    queue_ms: f64,
 }
 
 /// Measures what is not recorded yet, then prints a row for each contest; false when a worst run
@@ -83,17 +106,20 @@ struct Row {
 pub fn run(args: &Args) -> Result<bool> {
     let bed = Bed::new()?;
     bed.fill("file", args.seconds * 12_500_000)?;
-    let contests: Vec<_> = args.rivals.iter().flat_map(|rival| contests(rival)).collect();
+    let contests = args.rivals.iter().map(|rival| contests(rival));
+    let contests = contests.collect::<Result<Vec<_>>>()?.concat();
     let rows = measure(args, &bed, &contests)?;
     println!("100 Mbit/s, 50 ms, no random loss; {} s, {} seeds", args.seconds, args.seeds);
-    println!("| flows and queue | share or Jain's index: median (least .. most) | goal | used | |");
+    println!(
+        "| flows and queue | share, Jain's index, part kept or part of the queue: median (least .. most) | goal | used | |"
+    );
     println!("|---|---|---|---|---|");
     let mut reached = true;
     for contest in &contests {
         let name = contest.name();
         let of = rows.iter().filter(|row| row.contest == name && row.seconds == args.seconds);
         let of: Vec<&Row> = of.filter(|row| row.seed <= args.seeds).collect();
-        let figures: Vec<f64> = of.iter().map(|row| contest.figure(&row.rates)).collect();
+        let figures: Vec<f64> = of.iter().map(|row| contest.figure(row)).collect();
         let used: Vec<f64> =
             of.iter().map(|row| row.rates.iter().sum::<f64>() / LINK_MBPS).collect();
         let (median, least, most) = spread(&figures);
@@ -135,8 +161,9 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
                     let job = jobs.lock().map_err(|_| failed())?.pop();
                     let Some((contest, seed)) = job else { return Ok(()) };
                     let folder = bed.folder().join(format!("run{place}"));
-                    let rates = contest.run(bed, &folder, args.seconds, seed)?;
-                    let row = Row { contest: contest.name(), seconds: args.seconds, seed, rates };
+                    let (rates, queue_ms) = contest.run(bed, &folder, args.seconds, seed)?;
+                    let (contest, seconds) = (contest.name(), args.seconds);
+                    let row = Row { contest, seconds, seed, rates, queue_ms };
                     eprintln!("{}, seed {seed}: {:.1?} Mbit/s", row.contest, row.rates);
                     let mut done = done.lock().map_err(|_| failed())?;
                     writeln!(done.1, "{}", serde_json::to_string(&row)?)?;
@@ -152,13 +179,19 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
     Ok(done.into_inner().map_err(|_| anyhow!("a run panicked"))?.0)
 }
 
-fn contests(rival: &str) -> Vec<Contest<'_>> {
-    if rival == "ours" {
-        let goal = (JAIN, 1.0);
-        return [2, 4, 8].map(|ours| Contest { ours, rival: None, queue_ms: 50, goal }).into();
-    }
-    let goal = (if rival == "cubic" { 0.4 } else { 0.35 }, 0.65);
-    [25, 50, 100].map(|queue_ms| Contest { ours: 1, rival: Some(rival), queue_ms, goal }).into()
+fn contests(rival: &str) -> Result<Vec<Contest<'_>>> {
+    let one =
+        Contest { ours: 1, rival: None, queue_ms: 50, measure: Measure::Jain, goal: (JAIN, 1.0) };
+    let (rival, measure, goal) = match rival {
+        "ours" => return Ok([2, 4, 8].map(|ours| Contest { ours, ..one }).into()),
+        "cubic" => (Some(rival), Measure::Share, (0.4, 0.65)),
+        "bbr" => (Some(rival), Measure::Share, (0.35, 0.65)),
+        "background" => (Some("cubic"), Measure::Kept, (KEPT, 1.0)),
+        "nobody" => (None, Measure::Queue, (0.0, QUEUE)),
+        other => bail!("no rival is called {other:?}: ours, cubic, bbr, background, nobody"),
+    };
+    let contest = |queue_ms| Contest { rival, queue_ms, measure, goal, ..one };
+    Ok([25, 50, 100].map(contest).into())
 }
 
 fn jain(rates: &[f64]) -> f64 {
@@ -169,26 +202,39 @@ fn jain(rates: &[f64]) -> f64 {
 impl Contest<'_> {
     fn name(&self) -> String {
         let rival = self.rival.map(|rival| format!(", one {rival}")).unwrap_or_default();
-        format!("{} of ours{rival}, {} ms", self.ours, self.queue_ms)
+        let how = match self.measure {
+            Measure::Jain | Measure::Share => "",
+            Measure::Kept => " in the background",
+            Measure::Queue => " alone",
+        };
+        format!("{} of ours{how}{rival}, {} ms", self.ours, self.queue_ms)
     }
 
-    fn figure(&self, rates: &[f64]) -> f64 {
-        if self.rival.is_some() { rates[0] / (rates[0] + rates[1]) } else { jain(rates) }
+    fn figure(&self, row: &Row) -> f64 {
+        let rates = &row.rates;
+        match self.measure {
+            Measure::Jain => jain(rates),
+            Measure::Share => rates[0] / (rates[0] + rates[1]),
+            Measure::Kept => rates[1] * 1e6 / payload_of(LINK_MBPS * 1e6),
+            Measure::Queue => row.queue_ms / self.queue_ms as f64,
+        }
     }
 
-    /// Mbit/s of each of our flows, then of the rival, after all have had time to converge.
-    fn run(&self, bed: &Bed, folder: &Path, seconds: u64, seed: u64) -> Result<Vec<f64>> {
+    /// Mbit/s of each of our flows, then of the rival, and the median queue in milliseconds, after all
+    /// have had time to converge.
+    fn run(&self, bed: &Bed, folder: &Path, seconds: u64, seed: u64) -> Result<(Vec<f64>, f64)> {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir(folder)?;
         let mut emulate = Command::new(bed.binary());
         emulate.arg("emulate").args(PATH).arg(seed.to_string());
-        emulate.args(["--queue", &format!("{}ms", self.queue_ms), "--far", FAR]);
+        emulate.args(["--queue", &format!("{}ms", self.queue_ms), "--stats", LOOK, "--far", FAR]);
         emulate.args(["--cc", self.rival.unwrap_or("cubic"), "--", "sh", "-c", NEAR]);
         emulate.current_dir(folder).env("KEY", bed.key());
         emulate.env("LONGHAUL", bed.binary()).env("SOURCE", bed.source());
         emulate.env("TIME", seconds.to_string()).env("JOIN", JOIN.to_string());
         emulate.env("OURS", self.ours.to_string()).env("EARLY", self.ours.div_ceil(2).to_string());
         emulate.env("RIVAL", self.rival.unwrap_or_default());
+        emulate.env("LEVEL", if self.measure == Measure::Kept { "--background" } else { "" });
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let start: f64 = read(folder, "rival-start")?.trim().parse::<f64>()? / 1e9;
@@ -202,8 +248,20 @@ impl Contest<'_> {
             let report: Value = serde_json::from_str(&read(folder, "rival")?)?;
             rates.push(rate(&rival(&report, start).context("iperf3's report")?, window));
         }
-        Ok(rates)
+        let queue = queue(&String::from_utf8_lossy(&output.stdout), (CONVERGED, seconds as f64));
+        Ok((rates, queue.with_context(|| format!("the emulator's figures:\n{said}"))?))
     }
+}
+
+/// The median queue in milliseconds, of what the emulator told between two times of its own.
+fn queue(told: &str, (from, to): (f64, f64)) -> Option<f64> {
+    let events =
+        serde_json::Deserializer::from_str(told).into_iter::<Value>().map_while(Result::ok);
+    let inside =
+        events.filter(|event| event["seconds"].as_f64().is_some_and(|at| (from..to).contains(&at)));
+    let queue = |event: Value| event["near_to_far"]["queue_us"].as_f64();
+    let queues: Vec<f64> = inside.filter_map(queue).collect();
+    (!queues.is_empty()).then(|| spread(&queues).0 / 1e3)
 }
 
 fn read(folder: &Path, name: &str) -> Result<String> {
@@ -251,6 +309,47 @@ mod tests {
         assert_eq!(rate(&series, (0.5, 2.5)), 16.0);
         assert_eq!(rate(&series, (2.5, 9.0)), 0.0);
         assert_eq!((jain(&[1.0, 1.0]), jain(&[1.0, 0.0])), (1.0, 0.5));
+    }
+
+    #[test]
+    fn each_contest_has_its_figure() {
+        let row = |rates: &[f64], queue_ms| Row {
+            contest: String::new(),
+            seconds: 40,
+            seed: 1,
+            rates: rates.to_vec(),
+            queue_ms,
+        };
+        let first = |rival| contests(rival).unwrap()[0];
+        assert_eq!(first("ours").figure(&row(&[3.0, 3.0], 0.0)), 1.0);
+        assert_eq!(first("bbr").figure(&row(&[30.0, 70.0], 0.0)), 0.3);
+        let kept = first("background").figure(&row(&[5.0, 96.5], 0.0));
+        assert!((kept - 1.0).abs() < 0.001, "{kept}");
+        assert_eq!(first("nobody").figure(&row(&[90.0], 5.0)), 0.2);
+        assert!(contests("somebody").is_err());
+        let names: Vec<_> =
+            ["cubic", "background", "nobody"].map(|rival| first(rival).name()).into();
+        assert_eq!(
+            names,
+            [
+                "1 of ours, one cubic, 25 ms",
+                "1 of ours in the background, one cubic, 25 ms",
+                "1 of ours alone, 25 ms"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_queue_is_the_median_inside_the_window() {
+        let stats = |at: u64, us: u64| {
+            let lane = serde_json::json!({ "queue_us": us });
+            let event = serde_json::json!({ "event": "stats", "seconds": at, "near_to_far": lane });
+            event.to_string()
+        };
+        let told = [(1, 9000), (5, 1000), (6, 3000), (7, 2000), (12, 9000)];
+        let told = told.map(|(at, us)| stats(at, us)).join("\n");
+        assert_eq!(queue(&told, (5.0, 10.0)), Some(2.0));
+        assert_eq!(queue(&told, (20.0, 30.0)), None);
     }
 
     #[test]

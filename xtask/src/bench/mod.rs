@@ -17,6 +17,7 @@ mod predict;
 mod response;
 mod rivals;
 mod simulator;
+mod start;
 mod striped;
 mod transfer;
 mod transport;
@@ -56,6 +57,8 @@ pub enum Bench {
     Response(response::Args),
     /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),
+    /// A transfer's start over new and remembered paths, and over one that has become thinner.
+    Start(start::Args),
     /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2, rclone and GridFTP.
     Striped(striped::Args),
     /// The mover beside scp, rsync, lftp, rclone and aria2: large files and small ones.
@@ -84,6 +87,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Predict(args) => predict::run(args),
         Bench::Response(args) => response::run(args),
         Bench::Simulator(args) => simulator::run(args),
+        Bench::Start(args) => start::run(args),
         Bench::Striped(args) => striped::run(args),
         Bench::Transfer(args) => transfer::run(args),
         Bench::Transport(args) => transport::run(args),

@@ -70,10 +70,10 @@ pub fn run(args: &Counts) -> Result<bool> {
         .collect();
     for cell in &cells {
         for (peer, seed) in contenders.iter().flat_map(|p| (1..=args.seeds).map(move |s| (p, s))) {
-            if !records.has(peer.name, cell, seed) {
+            if !records.has(peer, cell, seed) {
                 let row = cell.run(&bed, &tools, peer, seed)?;
                 eprintln!("{row}");
-                records.add(row)?;
+                records.add(peer, row)?;
             }
         }
     }
@@ -92,7 +92,7 @@ pub fn run(args: &Counts) -> Result<bool> {
 /// Rows of the table for one path and congestion control; false when `auto` misses its goal.
 fn print(cell: &Cell, cc: &str, contenders: &[Peer], records: &Records) -> bool {
     let second_half = |peer: &Peer| {
-        let rows = records.of(peer.name, cell);
+        let rows = records.of(peer, cell);
         spread(&rows.iter().map(|row| row.second_half_mbps).collect::<Vec<_>>()).0
     };
     let here = || contenders.iter().filter(|peer| peer.kernel_cc == cc);
@@ -106,7 +106,7 @@ fn print(cell: &Cell, cc: &str, contenders: &[Peer], records: &Records) -> bool 
     let is_reached = |rate: f64| rate >= fixed && rate > rival;
     let mut reached = true;
     for peer in here() {
-        let rows = records.of(peer.name, cell);
+        let rows = records.of(peer, cell);
         let whole = spread(&rows.iter().map(|row| row.whole_mbps).collect::<Vec<_>>()).0;
         let drops = spread(&rows.iter().map(|row| row.queue_drops_percent).collect::<Vec<_>>()).0;
         let judged = match is_auto(peer) {

@@ -58,6 +58,7 @@ impl Cell {
         );
         Ok(Row {
             peer: peer.name.to_owned(),
+            revision: String::new(),
             cell: *self,
             seed,
             second_half_mbps: rate(&series, end / 2.0, end),

@@ -168,9 +168,14 @@ impl Peer {
             .with_context(|| format!("no peer is called {name:?}; there are {}", known()))
     }
 
-    /// Whether it is the product.
+    /// Whether it is our transport.
     pub fn is_ours(&self) -> bool {
         self.name == "ours"
+    }
+
+    /// Whether the product has a part in it.
+    pub fn is_product(&self) -> bool {
+        [self.near, self.far].iter().any(|script| script.contains("\"$LONGHAUL\""))
     }
 }
 

@@ -1,20 +1,28 @@
 //! What was measured, a JSON object a line.
 
 use core::fmt;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::crossing::Cell;
+use super::peer::Peer;
+use crate::command;
 
 /// One run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Who ran.
     pub peer: String,
+    /// Of the sources that it was built from, where that is the product; else nothing.
+    #[serde(default)]
+    pub revision: String,
     /// Over what path, for how long.
     pub cell: Cell,
     /// The seed of the path's choices.
@@ -56,11 +64,17 @@ impl fmt::Display for Row {
 pub struct Records {
     rows: Vec<Row>,
     file: File,
+    /// Of the product's sources now: what was measured of others is stale.
+    revision: String,
 }
 
 impl Records {
     /// Reads what there is, and makes the file when there is none.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::read(path, revision()?)
+    }
+
+    fn read(path: &Path, revision: String) -> Result<Self> {
         let shown = || path.display().to_string();
         let rows = match File::open(path) {
             Ok(file) => BufReader::new(file)
@@ -72,23 +86,80 @@ impl Records {
             Err(error) => return Err(error).with_context(shown),
         };
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(shown)?;
-        Ok(Self { rows, file })
+        Ok(Self { rows, file, revision })
     }
 
-    /// Whether this run is there.
-    pub fn has(&self, peer: &str, cell: &Cell, seed: u64) -> bool {
-        self.rows.iter().any(|row| row.peer == peer && row.cell == *cell && row.seed == seed)
+    /// Whether this run is there, and worth something.
+    pub fn has(&self, peer: &Peer, cell: &Cell, seed: u64) -> bool {
+        self.of(peer, cell).iter().any(|row| row.seed == seed && row.faithful)
     }
 
     /// Keeps a run.
-    pub fn add(&mut self, row: Row) -> Result<()> {
+    pub fn add(&mut self, peer: &Peer, mut row: Row) -> Result<()> {
+        self.revision_of(peer).clone_into(&mut row.revision);
         writeln!(self.file, "{}", serde_json::to_string(&row)?)?;
         self.rows.push(row);
         Ok(())
     }
 
-    /// All runs of a peer over a path.
-    pub fn of(&self, peer: &str, cell: &Cell) -> Vec<&Row> {
-        self.rows.iter().filter(|row| row.peer == peer && row.cell == *cell).collect()
+    /// All runs of a peer over a path, of each seed the latest.
+    pub fn of(&self, peer: &Peer, cell: &Cell) -> Vec<&Row> {
+        let revision = self.revision_of(peer);
+        let fits =
+            |row: &&Row| row.peer == peer.name && row.cell == *cell && row.revision == revision;
+        let latest: BTreeMap<u64, &Row> =
+            self.rows.iter().filter(fits).map(|row| (row.seed, row)).collect();
+        latest.into_values().collect()
+    }
+
+    fn revision_of(&self, peer: &Peer) -> &str {
+        if peer.is_product() { &self.revision } else { "" }
+    }
+}
+
+/// Of the product's sources as they are, changes that are not committed included.
+fn revision() -> Result<String> {
+    const SOURCES: [&str; 2] = [":/crates", ":/Cargo.lock"];
+    let git = |args: &[&str]| command::output(Command::new("git").args(args));
+    let committed = git(&["rev-parse", "HEAD:crates", "HEAD:Cargo.lock"])?;
+    let changes = git(&[&["diff", "HEAD", "--"], &SOURCES[..]].concat())?;
+    let mut hasher = DefaultHasher::new();
+    (committed, changes).hash(&mut hasher);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_runs_do_not_count_and_bad_ones_are_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record");
+        let (ours, cubic) = (Peer::find("ours").unwrap(), Peer::find("cubic").unwrap());
+        let cell = Cell { rtt_ms: 10, loss_percent: 0.0, seconds: 20 };
+        let row = |peer: &Peer, faithful| Row {
+            peer: peer.name.to_owned(),
+            revision: String::new(),
+            cell,
+            seed: 1,
+            second_half_mbps: 1.0,
+            whole_mbps: 1.0,
+            queue_drops_percent: 0.0,
+            memory_mb: None,
+            faithful,
+        };
+        let open = |revision: &str| Records::read(&path, revision.to_owned()).unwrap();
+        let mut records = open("now");
+        records.add(ours, row(ours, true)).unwrap();
+        records.add(cubic, row(cubic, false)).unwrap();
+        assert!(records.has(ours, &cell, 1) && !records.has(ours, &cell, 2));
+        assert!(!records.has(cubic, &cell, 1));
+        records.add(cubic, row(cubic, true)).unwrap();
+        assert!(records.has(cubic, &cell, 1) && records.of(cubic, &cell).len() == 1);
+        let records = open("now");
+        assert!(records.has(ours, &cell, 1) && records.has(cubic, &cell, 1));
+        let records = open("later");
+        assert!(!records.has(ours, &cell, 1) && records.has(cubic, &cell, 1));
     }
 }
