@@ -117,11 +117,11 @@ fn now() -> Instant {
 }
 
 /// A process that does not outlive the measurement.
-struct Killed(Child);
+pub(super) struct Killed(pub(super) Child);
 
 impl Killed {
     /// The most memory that it has had, in bytes.
-    fn peak(&self) -> Option<u64> {
+    pub(super) fn peak(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)

@@ -2,6 +2,7 @@
 //!
 //! `lab` runs commands across `longhaul emulate`; the other files are the benchmarks.
 
+mod agree;
 mod emulator;
 mod endurance;
 mod fairness;
@@ -16,8 +17,8 @@ mod mile;
 mod predict;
 mod response;
 mod rivals;
+mod scale;
 mod simulator;
-mod start;
 mod striped;
 mod transfer;
 mod transport;
@@ -31,6 +32,8 @@ pub use lab::target_directory;
 /// What to measure.
 #[derive(Subcommand)]
 pub enum Bench {
+    /// The simulator beside the emulator, of the same paths: throughput and losses of TCP and of ours.
+    Agree(agree::Args),
     /// The emulator: lateness, cost and stray losses under load.
     Emulator(emulator::Args),
     /// The path model with everything on, for a billion packets: does memory stay as it was?
@@ -55,10 +58,10 @@ pub enum Bench {
     Predict(predict::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
     Response(response::Args),
+    /// Past this machine: thousands of flows and up to 100 Gbit/s in virtual time, with the memory they take.
+    Scale(scale::Args),
     /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),
-    /// A transfer's start over new and remembered paths, and over one that has become thinner.
-    Start(start::Args),
     /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2, rclone and GridFTP.
     Striped(striped::Args),
     /// The mover beside scp, rsync, lftp, rclone and aria2: large files and small ones.
@@ -74,6 +77,7 @@ pub enum Bench {
 /// Runs one benchmark. False: a goal was missed, and the table says which.
 pub fn run(bench: &Bench) -> Result<bool> {
     match bench {
+        Bench::Agree(args) => agree::run(args),
         Bench::Emulator(args) => emulator::run(args),
         Bench::Endurance(args) => endurance::run(args),
         Bench::Fairness(args) => fairness::run(args),
@@ -86,8 +90,8 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Mile(args) => mile::run(args),
         Bench::Predict(args) => predict::run(args),
         Bench::Response(args) => response::run(args),
+        Bench::Scale(args) => scale::run(args),
         Bench::Simulator(args) => simulator::run(args),
-        Bench::Start(args) => start::run(args),
         Bench::Striped(args) => striped::run(args),
         Bench::Transfer(args) => transfer::run(args),
         Bench::Transport(args) => transport::run(args),

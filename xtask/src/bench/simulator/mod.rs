@@ -2,15 +2,19 @@
 
 mod rival;
 
+use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::lab::Build;
+use super::memory::Killed;
 use super::{spread, verdict};
 use rival::Rival;
 
@@ -18,6 +22,11 @@ use rival::Rival;
 const SPEED: f64 = 10.0;
 /// Packets a second over those of the others.
 const PACKETS: f64 = 10.0;
+/// How much more memory ten times the seconds may take, and ten times the product.
+const LONGER: f64 = 1.1;
+const PRODUCT: f64 = 12.0;
+/// How often it is looked at.
+const GLANCE: Duration = Duration::from_millis(5);
 /// How far throughput may be from theirs, and loss and mean queue.
 const NEAR: (f64, f64) = (0.03, 0.10);
 
@@ -67,6 +76,7 @@ pub fn run(args: &Args) -> Result<bool> {
     let build = Build::new()?;
     let folder = tempfile::tempdir()?;
     let mut reached = speed(&build.binary, &folder)?;
+    reached &= memory(&build.binary, &folder)?;
     let rivals = Rival::all(folder.path())?;
     println!("| flows | queue | who | Mbit/s | dropped % | packets waiting | million packets/s |");
     println!("|---|---|---|---|---|---|---|");
@@ -89,11 +99,37 @@ pub fn run(args: &Args) -> Result<bool> {
     Ok(reached)
 }
 
+/// One flow of ours, for so many seconds.
+fn one(rate: &str, seconds: u64) -> String {
+    format!(
+        "about = \"One flow of ours\"\nrtt = \"200ms\"\nduration = \"{seconds}s\"\n\
+         both = {{ rate = \"{rate}\", queue = \"50ms\" }}\n[[flow]]\nname = \"ours\"\n"
+    )
+}
+
+/// Memory follows what is in flight, and not how long a run is.
+fn memory(binary: &Path, folder: &TempDir) -> Result<bool> {
+    let peak = |rate, seconds| -> Result<f64> {
+        let run = simulate(binary, folder, &one(rate, seconds), &[""; 0])?;
+        Ok(run.peak as f64 / f64::from(1 << 20))
+    };
+    // What a run has without anything in flight, to speak of.
+    let none = peak("1mbit", 60)?;
+    let (once, long, tenfold) = (peak("1gbit", 60)?, peak("1gbit", 600)?, peak("10gbit", 10)?);
+    let (length, product) = (long / once, (tenfold - none) / (once - none));
+    let passed = length <= LONGER && product <= PRODUCT;
+    println!(
+        "Most memory of one flow, 200 ms: {none:.1} MiB at 1 Mbit/s; {once:.1} at 1 Gbit/s for 60 s, {long:.1} for 600 s, \
+         {length:.2} times; {tenfold:.1} at 10 Gbit/s, of what is above the least {product:.1} times (goals {LONGER} \
+         and {PRODUCT}: {})",
+        verdict(passed)
+    );
+    Ok(passed)
+}
+
 /// One flow of ours for a minute.
 fn speed(binary: &Path, folder: &TempDir) -> Result<bool> {
-    let scenario = "about = \"One flow of ours\"\nrtt = \"200ms\"\nduration = \"60s\"\n\
-                    both = { rate = \"1gbit\", queue = \"50ms\" }\n[[flow]]\nname = \"ours\"\n";
-    let (run, seconds) = simulate(binary, folder, scenario, &[])?;
+    let Simulated { run, seconds, .. } = simulate(binary, folder, &one("1gbit", 60), &[""; 0])?;
     let times = 60.0 / seconds;
     let packets = run["packets"].as_f64().context("packets")?;
     let mbps = run["flows"][0]["goodput_bps"].as_f64().context("goodput")? * 1e-6;
@@ -107,30 +143,56 @@ fn speed(binary: &Path, folder: &TempDir) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs a scenario on one core; what the run showed, and how long that took.
-fn simulate(
+/// A run of a scenario.
+pub(super) struct Simulated {
+    /// What it showed.
+    pub(super) run: Value,
+    /// How long it took.
+    pub(super) seconds: f64,
+    /// The most memory that it had, in bytes.
+    pub(super) peak: u64,
+}
+
+/// Runs a scenario on one core.
+pub(super) fn simulate(
     binary: &Path,
     folder: &TempDir,
     scenario: &str,
-    more: &[&str],
-) -> Result<(Value, f64)> {
+    more: &[impl AsRef<OsStr>],
+) -> Result<Simulated> {
     let file = folder.path().join("scenario.toml");
     std::fs::write(&file, scenario)?;
+    let shown = folder.path().join("shown");
     let mut command = Command::new(binary);
     command.arg("simulate").arg(&file).args(["--json", "--jobs", "1"]).args(more);
-    let (said, seconds) = timed(&mut command)?;
+    let mut process = Killed(command.stdout(File::create(&shown)?).spawn()?);
+    let (mut peak, start) = (0, now());
+    let status = loop {
+        peak = process.peak().unwrap_or(0).max(peak);
+        if let Some(status) = process.0.try_wait()? {
+            break status;
+        }
+        sleep(GLANCE);
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(status.success(), "the simulation failed");
+    let said = std::fs::read_to_string(&shown)?;
     let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
-    Ok((line["run"].clone(), seconds))
+    Ok(Simulated { run: line["run"].clone(), seconds, peak })
 }
 
 /// What a command wrote, and its seconds.
-#[expect(clippy::disallowed_methods, reason = "the simulator is timed, not the protocol")]
 fn timed(command: &mut Command) -> Result<(String, f64)> {
-    let start = Instant::now();
+    let start = now();
     let output = command.output()?;
     let seconds = start.elapsed().as_secs_f64();
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok((String::from_utf8(output.stdout)?, seconds))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the simulator is timed, not the protocol")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn medians(runs: &[Figures]) -> Figures {
@@ -171,7 +233,7 @@ impl Dumbbell {
         let seed = format!("seed={seed}");
         let length = format!("{length}s");
         let more = ["--duration", &length, "--set", &seed];
-        let (run, seconds) = simulate(binary, folder, &self.scenario(), &more)?;
+        let Simulated { run, seconds, .. } = simulate(binary, folder, &self.scenario(), &more)?;
         let flows = run["flows"].as_array().context("flows")?.iter();
         // From the start of the run, as ns-2 counts.
         let bytes: f64 = flows.filter_map(|flow| flow["delivered_bytes"].as_f64()).sum();

@@ -1,0 +1,192 @@
+//! Does the simulator show what the emulator shows? The same paths, and over them the models of TCP
+//! against the kernel's, and our own transport against itself.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::lab::{Bed, Crossing};
+use super::{spread, verdict};
+use crate::command;
+
+/// How far throughput may be from the emulator's, and the share of packets lost.
+const NEAR: (f64, f64) = (0.05, 0.10);
+/// Losses are compared where the emulator shows at least this share: fewer are chance.
+const LOSS: f64 = 1e-4;
+
+/// How much to measure.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runs of each scenario, here and there.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Seconds of each with TCP; our own transport copies a file.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// The file that our own transport copies, in MiB.
+const FILE: u64 = 256;
+
+/// In how many seconds it must have arrived.
+const PATIENCE: u64 = 600;
+
+/// One flow over a path.
+struct Case {
+    /// `reno` and `cubic` are TCP's, of the kernel or of the model; `ours` is our own transport.
+    flow: &'static str,
+    rate: &'static str,
+    rtt: &'static str,
+    queue: &'static str,
+    loss: &'static str,
+}
+
+const CASES: [Case; 6] = [
+    Case { flow: "reno", rate: "20mbit", rtt: "40ms", queue: "100packets", loss: "0" },
+    Case { flow: "reno", rate: "100mbit", rtt: "50ms", queue: "400packets", loss: "0.1%" },
+    Case { flow: "cubic", rate: "50mbit", rtt: "100ms", queue: "400packets", loss: "0" },
+    Case { flow: "cubic", rate: "100mbit", rtt: "50ms", queue: "400packets", loss: "0.1%" },
+    Case { flow: "ours", rate: "100mbit", rtt: "100ms", queue: "50ms", loss: "0.5%" },
+    Case { flow: "ours", rate: "50mbit", rtt: "200ms", queue: "50ms", loss: "0" },
+];
+
+/// What a run showed: Mbit/s that the reader got, the share of data packets lost, in the queue and
+/// on the line, and whether the emulator kept up.
+#[derive(Clone, Copy)]
+struct Figures {
+    mbps: f64,
+    lost: f64,
+    faithful: bool,
+}
+
+/// Prints a row for each scenario; false when a median misses the goal.
+pub fn run(args: &Args) -> Result<bool> {
+    let bed = Bed::new()?;
+    bed.fill("file", FILE << 20)?;
+    println!(
+        "Medians of {} runs of {} s, and the spread of the emulator's",
+        args.seeds, args.seconds
+    );
+    println!("| flow | path | who | Mbit/s | lost % | |");
+    println!("|---|---|---|---|---|---|");
+    let mut reached = true;
+    for case in &CASES {
+        let each = |run: &dyn Fn(u64) -> Result<Figures>| -> Result<Vec<Figures>> {
+            (1..=args.seeds).map(run).collect()
+        };
+        let truth = each(&|seed| case.emulate(&bed, args.seconds, seed))?;
+        let model = each(&|seed| case.simulate(&bed, args.seconds, seed))?;
+        let of = |runs: &[Figures], figure: fn(&Figures) -> f64| {
+            spread(&runs.iter().map(figure).collect::<Vec<_>>())
+        };
+        let [there, here] = [&truth, &model].map(|runs| of(runs, |run| run.mbps));
+        let [lost, ours] = [&truth, &model].map(|runs| of(runs, |run| run.lost));
+        let late = truth.iter().filter(|run| !run.faithful).count();
+        let near = |ours: f64, theirs: f64, share: f64| (ours / theirs - 1.0).abs() <= share;
+        let agrees = near(here.0, there.0, NEAR.0)
+            && (lost.0 < LOSS && ours.0 < LOSS || near(ours.0, lost.0, NEAR.1))
+            && late == 0;
+        reached &= agrees;
+        let Case { flow, rate, rtt, queue, loss } = case;
+        let path = format!("{rate}, {rtt}, queue {queue}, loss {loss}");
+        println!(
+            "| {flow} | {path} | emulator | {:.2} ({:.2} .. {:.2}) | {:.4} | {} |",
+            there.0,
+            there.1,
+            there.2,
+            100.0 * lost.0,
+            if late == 0 { "faithful".to_owned() } else { format!("{late} runs NOT faithful") },
+        );
+        println!(
+            "| {flow} | {path} | simulator | {:.2} | {:.4} | {} |",
+            here.0,
+            100.0 * ours.0,
+            verdict(agrees)
+        );
+    }
+    Ok(reached)
+}
+
+/// Mbit/s of the file in so many seconds.
+fn carried(seconds: f64) -> f64 {
+    (FILE << 23) as f64 * 1e-6 / seconds
+}
+
+impl Case {
+    /// The real program across the emulator.
+    fn emulate(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Figures> {
+        let (binary, key) = (bed.binary().display(), bed.key());
+        let (key, root) = (key.display(), bed.destination());
+        std::fs::create_dir_all(&root)?;
+        let (far, near) = match self.flow {
+            "ours" => (
+                format!(
+                    "exec {binary} serve --quiet --no-remember --key {key} --root {}",
+                    root.display()
+                ),
+                format!(
+                    "begin=$(date +%s%N) && {binary} cp --quiet --no-remember --transport udp --key {key} {} \
+                     lh://$LONGHAUL_FAR/ >&2 && end=$(date +%s%N) && echo $((end - begin))",
+                    bed.source().join("file").display(),
+                ),
+            ),
+            _ => {
+                ("iperf3 -s -1".to_owned(), format!("exec iperf3 -c $LONGHAUL_FAR -t {seconds} -J"))
+            }
+        };
+        let Self { rate, rtt, queue, loss, .. } = *self;
+        let crossing = Crossing {
+            path: &["--rate", rate, "--rtt", rtt, "--queue", queue, "--loss", loss],
+            congestion_control: if self.flow == "reno" { "reno" } else { "cubic" },
+            seed,
+            far,
+            near,
+        };
+        let (said, report) = crossing.run(bed.build())?;
+        std::fs::remove_dir_all(&root)?;
+        let lane = &report["near_to_far"];
+        let count = |value: &Value| value.as_f64().context("an odd report");
+        let dropped = &lane["dropped"];
+        let lost = count(&dropped["queue"])? + count(&dropped["loss"])?;
+        let mbps = match self.flow {
+            "ours" => carried(count(&said)? * 1e-9),
+            _ => count(&said["end"]["sum_received"]["bits_per_second"])? * 1e-6,
+        };
+        Ok(Figures {
+            mbps,
+            lost: lost / count(&lane["packets"])?,
+            faithful: report["faithful"] == true,
+        })
+    }
+
+    /// The same in virtual time.
+    fn simulate(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Figures> {
+        let Self { flow, rate, rtt, queue, loss } = *self;
+        let flow = match flow {
+            "ours" => format!("source = \"{FILE}MiB\"\n"),
+            cc => format!("transport = \"tcp\"\ncc = \"{cc}\"\n"),
+        };
+        let text = format!(
+            "about = \"The same\"\nrtt = \"{rtt}\"\nboth = {{ rate = \"{rate}\", queue = \"{queue}\" }}\n\
+             forward = {{ loss = \"{loss}\" }}\n[[flow]]\nname = \"flow\"\n{flow}"
+        );
+        let file = bed.folder().join("same.toml");
+        std::fs::write(&file, text)?;
+        let mut simulate = std::process::Command::new(bed.binary());
+        simulate.arg("simulate").arg(&file).arg("--json");
+        let seconds = if self.flow == "ours" { PATIENCE } else { seconds };
+        simulate.args(["--duration", &format!("{seconds}s"), "--set", &format!("seed={seed}")]);
+        let said = command::output(&mut simulate)?;
+        let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
+        let flow = &line["run"]["flows"][0];
+        let count = |key: &str| flow[key].as_f64().with_context(|| key.to_owned());
+        let mbps = match self.flow {
+            "ours" => carried(count("finished")?),
+            _ => count("goodput_bps")? * 1e-6,
+        };
+        Ok(Figures {
+            mbps,
+            lost: (count("queue_drops")? + count("line_losses")?) / count("sent")?,
+            faithful: true,
+        })
+    }
+}
