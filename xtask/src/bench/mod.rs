@@ -19,6 +19,7 @@ mod response;
 mod rivals;
 mod scale;
 mod simulator;
+mod start;
 mod striped;
 mod transfer;
 mod transport;
@@ -62,6 +63,8 @@ pub enum Bench {
     Scale(scale::Args),
     /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),
+    /// A transfer's start over new and remembered paths, and over one that has become thinner.
+    Start(start::Args),
     /// Striped TCP: `auto` beside fixed counts of connections, lftp, aria2, rclone and GridFTP.
     Striped(striped::Args),
     /// The mover beside scp, rsync, lftp, rclone and aria2: large files and small ones.
@@ -92,6 +95,7 @@ pub fn run(bench: &Bench) -> Result<bool> {
         Bench::Response(args) => response::run(args),
         Bench::Scale(args) => scale::run(args),
         Bench::Simulator(args) => simulator::run(args),
+        Bench::Start(args) => start::run(args),
         Bench::Striped(args) => striped::run(args),
         Bench::Transfer(args) => transfer::run(args),
         Bench::Transport(args) => transport::run(args),
