@@ -22,7 +22,7 @@ use crate::wire::WireError;
 /// The journal claims a file by pieces of this size; smaller files it claims only when they are
 /// installed. While one piece is synced the next is written, so that a killed receiver has lost two
 /// of them and what was on its way.
-pub(crate) const CHECKPOINT: u64 = 16 << 20;
+pub(crate) const CHECKPOINT: u64 = 8 << 20;
 
 /// What the sender says of an entry.
 pub(crate) struct Header {

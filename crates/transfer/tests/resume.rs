@@ -25,7 +25,7 @@ use transfer::{
 
 const LARGE: usize = 40 << 20;
 /// From so much of a file on, the journal tells of it.
-const CHECKPOINT: u64 = 16 << 20;
+const CHECKPOINT: u64 = 8 << 20;
 /// What a cut may cost: the pipes between disk and stream, what was sent before the receiver had
 /// told what it has, and less than a block of each file.
 const FLIGHT: u64 = 12 << 20;
