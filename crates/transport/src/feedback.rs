@@ -276,12 +276,21 @@ impl Feedback {
         }
     }
 
-    /// The report that goes with the end, if anything has arrived: the whole state once more, and
-    /// no credit.
-    pub(crate) fn last(&mut self, now: Instant, lower: u64, room: usize) -> Option<Report> {
+    /// The connection ends: what follows is the last word.
+    pub(crate) fn end(&mut self) {
         self.unacknowledged = None;
         self.resume = None;
+    }
+
+    /// The report that goes with the end, if anything has arrived: the whole state once more, and
+    /// no credit. While there [is more](Self::has_more) than it has room for, it is a part of that.
+    pub(crate) fn last(&mut self, now: Instant, lower: u64, room: usize) -> Option<Report> {
         (self.bytes > 0).then(|| self.report(now, lower, Grant::default(), room))
+    }
+
+    /// Whether the map of the last report did not fit.
+    pub(crate) fn has_more(&self) -> bool {
+        self.resume.is_some()
     }
 
     /// The path's capacity by now: what the next report tells of it.

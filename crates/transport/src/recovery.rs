@@ -172,6 +172,13 @@ impl SentLog {
         Some(sent)
     }
 
+    /// The packet has not left this host; gives it, if it was not settled before.
+    pub(crate) fn take_back(&mut self, number: u64) -> Option<Sent> {
+        let sent = if number < self.lower { None } else { self.settle(number) };
+        self.trim();
+        sent
+    }
+
     /// Those of these numbers that were given up too soon.
     fn take_late(&mut self, numbers: Range<u64>) -> impl Iterator<Item = (u64, Sent)> {
         let start = self.late.partition_point(|&(number, _)| number < numbers.start);

@@ -198,6 +198,9 @@ pub struct Stats {
     pub in_flight: Bytes,
     /// Size of the datagrams.
     pub datagram: u64,
+    /// Datagrams for this and other connections that arrived and found no room in this host's socket, as
+    /// far as who drives the connection says.
+    pub socket_drops: u64,
     /// What held the sender back, and for how long.
     pub limits: LimitTimes,
     /// What held the other end back, as far as its states tell: the application, a stream's credit, or else

@@ -124,6 +124,8 @@ enum Phase {
         close: Option<Close>,
         next: Instant,
         until: Instant,
+        /// What arrives is answered with a close from then on, and the time between that and the next.
+        echo: (Instant, Duration),
     },
     Closed,
 }
@@ -411,8 +413,10 @@ impl Connection {
             Phase::Closed
         } else {
             self.close_due = true;
-            let wait = self.close_wait();
-            Phase::Closing { close, next: now + wait, until: now + wait * CLOSES }
+            self.feedback.end();
+            let (wait, pause) = (self.close_wait(), self.echo_pause());
+            let (next, until) = (now + wait, now + wait * CLOSES);
+            Phase::Closing { close, next, until, echo: (now + pause, pause * 2) }
         };
     }
 

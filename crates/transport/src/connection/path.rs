@@ -9,13 +9,13 @@ use core::net::{IpAddr, SocketAddr};
 use rand_chacha::rand_core::Rng;
 use units::{Bytes, Instant};
 
-use super::{Connection, Event, Side};
+use super::{Connection, Event, Side, Transmit};
 use crate::cc::Remembered;
 use crate::crypto::TAG_LEN;
-use crate::mtu::MtuSearch;
+use crate::mtu::{BASE_SIZE, MtuSearch};
 use crate::pacer::Pacer;
 use crate::rtt::Rtt;
-use crate::wire::{Challenge, HEADER_LEN, Kind};
+use crate::wire::{Challenge, HEADER_LEN, Header, Kind};
 
 /// Challenges sent to one address before it is left alone, until more comes from there.
 const MAX_TRIES: u32 = 4;
@@ -147,6 +147,24 @@ impl Connection {
         self.pacer = Pacer::default();
         if candidate.tries == 1 {
             self.on_rtt_sample(now, now.since(candidate.sent_at));
+        }
+    }
+
+    /// This host takes no datagrams of that size: what a batch given out to be sent held goes out again,
+    /// and unless the batch was to find that out, the search for the size begins anew.
+    pub fn on_too_long(&mut self, transmit: &Transmit, batch: &[u8]) {
+        if transmit.segment <= usize::from(BASE_SIZE) {
+            return;
+        }
+        let headers =
+            batch.chunks(transmit.segment).map_while(|packet| Header::decode(packet).ok());
+        for header in headers {
+            if let Some(sent) = self.log.take_back(header.number) {
+                self.queue_again(&sent);
+            }
+        }
+        if transmit.segment <= self.mtu.size() {
+            self.mtu = MtuSearch::new();
         }
     }
 

@@ -61,7 +61,7 @@ impl Violation {
             Self::Wire(_) => "malformed packet",
             Self::Stream(StreamError::CreditExceeded) => "credit exceeded",
             Self::Stream(StreamError::EndMoved) => "a stream's end was moved",
-            Self::Stream(StreamError::TooManyHoles) => "a stream was sent in too many pieces",
+            Self::Stream(StreamError::TooManyHoles) => "the streams were sent in too many pieces",
             Self::Stream(StreamError::NoSuchStream) => "a stream was used that may not exist",
             Self::NeverSent => "a packet was acknowledged that was never sent",
         }
@@ -158,7 +158,7 @@ impl Connection {
             self.answer_from(received.to);
         }
         if let Phase::Closing { .. } = self.phase {
-            self.on_packet_while_closing(header.kind);
+            self.on_packet_while_closing(now, header.kind);
             return Ok(());
         }
         let packet = Packet {
@@ -175,8 +175,9 @@ impl Connection {
         if self.feedback.has_room_for(header.number) {
             self.feedback.on_packet(header.number, &packet);
             self.stats.ce.0 += u64::from(received.ce);
-        } else if !matches!(header.kind, Kind::Report | Kind::State) {
-            // As if lost. Only what makes room is taken unremembered, and once more does no harm.
+        } else if !matches!(header.kind, Kind::Report | Kind::State | Kind::Close) {
+            // As if lost. Only what makes room, and the end, is taken unremembered: once more does no
+            // harm.
             return Err(Refuse::Untimely);
         }
         if let Err(violation) = self.on_body(now, received.from, &header, body) {
@@ -185,10 +186,14 @@ impl Connection {
         Ok(())
     }
 
-    fn on_packet_while_closing(&mut self, kind: Kind) {
+    /// Whoever sends still may not have heard of the end; each time that takes twice as long to believe.
+    fn on_packet_while_closing(&mut self, now: Instant, kind: Kind) {
         if kind == Kind::Close {
             self.phase = Phase::Closed;
-        } else {
+        } else if let Phase::Closing { echo: (at, pause), .. } = &mut self.phase
+            && now >= *at
+        {
+            (*at, *pause) = (now + *pause, *pause * 2);
             self.close_due = true;
         }
     }
@@ -380,8 +385,23 @@ impl Connection {
         }
     }
 
-    /// Queues the content again; gives the bytes that count as lost by the path.
+    /// Gives the bytes that count as lost by the path.
     fn on_packet_lost(&mut self, sent: &Sent) -> u64 {
+        self.queue_again(sent);
+        // A probe is lost for its size, not for the path's load.
+        if sent.content == Content::MtuProbe {
+            return 0;
+        }
+        self.stats.lost.0 += 1;
+        self.stats.lost.1 += Bytes(u64::from(sent.size));
+        match sent.content {
+            Content::Ping => 0,
+            _ => self.lost_here(sent.at, u64::from(sent.size)),
+        }
+    }
+
+    /// What was in the packet must be sent again.
+    pub(super) fn queue_again(&mut self, sent: &Sent) {
         match sent.content {
             Content::Piece { stream, piece } => self.streams.on_piece_lost(stream, piece),
             Content::Pieces(ref pieces) => {
@@ -393,15 +413,7 @@ impl Connection {
             Content::Reset { .. } | Content::Stop { .. } => {
                 self.signals.push_back(sent.content.clone())
             }
-            // A probe is lost for its size, not for the path's load.
-            Content::MtuProbe => return 0,
-            Content::Ping => {}
-        }
-        self.stats.lost.0 += 1;
-        self.stats.lost.1 += Bytes(u64::from(sent.size));
-        match sent.content {
-            Content::Ping => 0,
-            _ => self.lost_here(sent.at, u64::from(sent.size)),
+            Content::MtuProbe | Content::Ping => {}
         }
     }
 }

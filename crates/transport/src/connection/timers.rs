@@ -15,6 +15,11 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 /// The most doublings of the tail probe's wait, and its longest.
 const MAX_BACKOFF: u32 = 6;
 const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
+/// The least time that a close waits for its answer.
+const MIN_CLOSE_WAIT: Duration = Duration::from_millis(25);
+/// What arrives after a close is answered no sooner than after this share of a round trip, and this time.
+const ECHO_SHARE: u32 = 4;
+const MIN_ECHO_PAUSE: Duration = Duration::from_millis(5);
 
 impl Connection {
     /// When to call [`Connection::handle_timeout`] and [`Connection::poll_transmit`] again, if
@@ -89,10 +94,15 @@ impl Connection {
         }
     }
 
-    /// How long a close waits for its answer. A clock that jumped makes patience endless, but who is
-    /// silent for the idle time-out is gone anyway.
+    /// How long a close waits for its answer, for which the other end's process has to get its turn. A
+    /// clock that jumped makes patience endless, but who is silent for the idle time-out is gone anyway.
     pub(super) fn close_wait(&self) -> Duration {
-        self.rtt.patience().min(self.idle_timeout / CLOSES)
+        self.rtt.patience().max(MIN_CLOSE_WAIT).min(self.idle_timeout / CLOSES)
+    }
+
+    /// What arrives after a close was most likely sent before that could be heard.
+    pub(super) fn echo_pause(&self) -> Duration {
+        (self.rtt.smoothed().unwrap_or_default() / ECHO_SHARE).max(MIN_ECHO_PAUSE)
     }
 
     fn idle_at(&self) -> Instant {

@@ -14,7 +14,7 @@ use crate::stats::Limit;
 use crate::streams::Piece;
 use crate::trace::Trace;
 use crate::wire::{
-    Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
+    DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
 };
 
 /// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
@@ -92,9 +92,17 @@ impl Connection {
         };
         let close = close.clone()?;
         // The last word: whoever waits to hear that all has arrived must not hear less of it.
-        let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN - Close::MAX_LEN;
+        let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN - close.body_len();
         let last = self.feedback.last(now, self.log.lower(), room);
-        self.packet(out, Kind::Close, None, |out| close.encode(last.as_ref(), out));
+        match last {
+            // What it has no room for goes ahead of it.
+            Some(report) if self.feedback.has_more() => {
+                self.close_due = true;
+                self.packet(out, Kind::Report, None, |out| report.encode(out));
+                self.stats.state_bytes += Bytes(out.len() as u64);
+            }
+            last => self.packet(out, Kind::Close, None, |out| close.encode(last.as_ref(), out)),
+        }
         Some(out.len())
     }
 

@@ -98,8 +98,8 @@ pub enum StreamError {
     /// It named two different ends of one stream, or sent past the end.
     #[error("a stream's end was moved")]
     EndMoved,
-    /// It sent pieces with more holes between them than are remembered.
-    #[error("a stream was sent in too many pieces")]
+    /// It sent pieces with more holes between them, in all streams, than are remembered.
+    #[error("the streams were sent in too many pieces")]
     TooManyHoles,
     /// It opened more streams than it may, or used one that cannot exist.
     #[error("a stream was used that may not exist")]

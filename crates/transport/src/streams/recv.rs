@@ -14,9 +14,6 @@ use super::store::{ByteStore, Pool};
 use super::window::{Growth, Window};
 use super::{ReadOutcome, StreamError};
 
-/// Holes of a stream that are remembered: a second of 10 Gbit/s that lost each tenth packet.
-const MAX_HOLES: usize = 1 << 16;
-
 /// How far a stream's counters moved, for the sums over all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -28,6 +25,8 @@ pub(super) struct Progress {
     pub(super) consumed: u64,
     /// Bytes sent beyond the stream's own credit.
     pub(super) borrowed: u64,
+    /// Of the holes in what arrived.
+    pub(super) holes: i64,
 }
 
 /// What arrived and was not read yet.
@@ -128,23 +127,22 @@ impl RecvHalf {
         let start = offset.max(self.arrived);
         if start < end {
             self.store.write(start, &payload[(start - offset) as usize..], pool);
-            progress.arrived = self.note_arrived(start, end, room)?;
+            let before = self.ahead.len();
+            progress.arrived = self.note_arrived(start, end, room);
+            progress.holes = self.ahead.len() as i64 - before as i64;
         }
         Ok(progress)
     }
 
     /// Notes what arrived; gives how far the first hole moved.
-    fn note_arrived(&mut self, start: u64, end: u64, room: Room) -> Result<u64, StreamError> {
+    fn note_arrived(&mut self, start: u64, end: u64, room: Room) -> u64 {
         if start > self.arrived {
             self.ahead.insert(start..end);
-            if self.ahead.len() > MAX_HOLES {
-                return Err(StreamError::TooManyHoles);
-            }
             // Out of order is the path's doing, and deserves room; unread is the reader's.
             if self.arrived - self.read < self.highest - self.arrived {
                 self.window.on_held(self.highest - self.read, room.round, room.most);
             }
-            return Ok(0);
+            return 0;
         }
         let before = core::mem::replace(&mut self.arrived, end);
         while let Some(range) = self.ahead.first().cloned()
@@ -153,7 +151,7 @@ impl RecvHalf {
             self.arrived = self.arrived.max(range.end);
             self.ahead.remove(range);
         }
-        Ok(self.arrived - before)
+        self.arrived - before
     }
 
     /// The sender gave the stream up after `end` bytes; gives how far the counters moved.
@@ -177,12 +175,13 @@ impl RecvHalf {
 
     /// What was seen will never be read: `progress` goes on to there.
     fn abandon(&mut self, progress: Progress, pool: &mut Pool) -> Progress {
+        let holes = progress.holes - self.ahead.len() as i64;
         let arrived = progress.arrived + self.highest - self.arrived;
         let consumed = progress.consumed + self.highest - self.read;
         (self.arrived, self.read) = (self.highest, self.highest);
         self.ahead = RangeSet::new();
         self.store.clear(self.read, pool);
-        Progress { arrived, consumed, ..progress }
+        Progress { arrived, consumed, holes, ..progress }
     }
 
     /// Bytes that have arrived, behind holes too, and were not read.
@@ -309,7 +308,7 @@ mod tests {
         assert_eq!(data(0, 15, 0).unwrap().borrowed, 0);
         assert_eq!(
             data(15, 5, 5).unwrap(),
-            Progress { seen: 5, arrived: 5, consumed: 0, borrowed: 5 }
+            Progress { seen: 5, arrived: 5, borrowed: 5, ..Progress::default() }
         );
     }
 
@@ -318,10 +317,11 @@ mod tests {
         let mut half = half(100);
         data(&mut half, 5, b"abcde", false).unwrap();
         let progress = half.stop(&mut Pool::default());
-        assert_eq!((progress.arrived, progress.consumed), (10, 10));
+        assert_eq!((progress.arrived, progress.consumed, progress.holes), (10, 10, -1));
         let progress =
             half.on_data((8, b"abcd", false), Room::default(), &mut Pool::default()).unwrap();
-        assert_eq!(progress, Progress { seen: 2, arrived: 2, consumed: 2, borrowed: 0 });
+        let expected = Progress { seen: 2, arrived: 2, consumed: 2, ..Progress::default() };
+        assert_eq!(progress, expected);
         assert!(!half.is_done());
         data(&mut half, 12, b"", true).unwrap();
         assert!(half.is_done());

@@ -440,13 +440,13 @@ impl Streams {
         !flooded && !self.lender.is_crowded()
     }
 
-    /// The credit of the connection, for streams, and of up to [`MAX_CREDITS`] streams that have
-    /// news.
     /// The path is said to carry so many bytes in a round trip.
     pub(crate) fn on_path(&mut self, round: u64) {
         self.lender.on_path(round);
     }
 
+    /// The credit of the connection, for streams, and of up to [`MAX_CREDITS`] streams that have
+    /// news.
     pub(crate) fn grant(&mut self, now: Instant, rtt: Duration) -> Grant {
         let mut credits = Vec::new();
         while credits.len() < MAX_CREDITS

@@ -325,8 +325,10 @@ impl Close {
     /// Longer reasons are cut.
     pub const MAX_REASON: usize = 512;
 
-    /// The longest body without a report.
-    pub const MAX_LEN: usize = 8 + 2 + Self::MAX_REASON;
+    /// The length of the body without a report.
+    pub fn body_len(&self) -> usize {
+        8 + 2 + self.reason.floor_char_boundary(Self::MAX_REASON)
+    }
 
     /// Appends the body to `out`; `last` is the last word on what has arrived, if anything has.
     pub fn encode(&self, last: Option<&Report>, out: &mut Vec<u8>) {

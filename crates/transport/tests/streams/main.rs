@@ -287,3 +287,57 @@ fn who_closes_after_reading_all_lets_the_writer_know() {
         assert_eq!(undelivered, 0, "seed {seed}: all was read");
     }
 }
+
+#[test]
+fn the_last_word_is_whole_however_much_is_missing_of_another_stream() {
+    for seed in 0..3 {
+        let path =
+            PathConfig::new(mbit(500), Duration::from_millis(200)).with_loss(0.05).with_seed(seed);
+        let mut world = world(&path, paced(450));
+        world.hosts[0].send(ENDLESS, Priority::default());
+        world.run_until(secs(1), |_| false);
+        let id = world.hosts[0].send(100_000, Priority::default());
+        assert!(world.run_until(secs(10), |world| world.hosts[1].ended.contains_key(&id)));
+        let now = world.now;
+        world.hosts[1].socket.connection().unwrap().close(now, 0, "done");
+        assert!(world.run_until(secs(10), |world| world.hosts[0].closed.is_some()));
+        let undelivered = world.hosts[0].socket.connection().unwrap().undelivered(id);
+        assert_eq!(undelivered, 0, "seed {seed}: all was read");
+    }
+}
+
+#[test]
+fn who_goes_on_after_the_end_is_told_a_few_times() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(200)).with_seed(10);
+    let mut world = world(&path, paced(90));
+    world.hosts[0].send(ENDLESS, Priority::default());
+    world.run_until(secs(2), |_| false);
+    let (now, sent) =
+        (world.now, |world: &World<Peer>| world.hosts[1].socket.latest().unwrap().stats().sent.0);
+    let before = sent(&world);
+    world.hosts[1].socket.connection().unwrap().close(now, 0, "done");
+    // A round trip of what was under way arrives.
+    world.run_until(secs(5), |_| false);
+    assert!(matches!(world.hosts[0].closed, Some(CloseReason::Remote(_))));
+    let closes = sent(&world) - before;
+    assert!((1..=10).contains(&closes), "{closes}");
+}
+
+#[test]
+fn a_close_waits_for_its_answer_on_the_shortest_path() {
+    let path = PathConfig::new(mbit(100), Duration::from_micros(100)).with_seed(11);
+    let mut world = world(&path, paced(90));
+    world.run_until(secs(1), |_| false);
+    let now = world.now;
+    // The other end is busy with something else.
+    world.hosts.truncate(1);
+    let host = &mut world.hosts[0];
+    host.socket.connection().unwrap().close(now, 0, "done");
+    let (mut at, mut closes) = (now, 0);
+    while !host.socket.latest().is_none_or(transport::Connection::is_closed) {
+        host.socket.flush_to(at, |_, _| closes += 1);
+        at = host.socket.next().unwrap_or(at);
+    }
+    assert_eq!(closes, 4);
+    assert_eq!(at.since(now), Duration::from_millis(100));
+}
