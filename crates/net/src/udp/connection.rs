@@ -12,7 +12,7 @@ use transport::wire::Refusal;
 use transport::{CloseReason, OpenError};
 
 use super::core::Core;
-use super::shared::{Alarm, Inner, Locked, Shared};
+use super::shared::{Alarm, Barred, Inner, Locked, Shared};
 use super::stream::UdpStream;
 use super::tracer::Tracer;
 use crate::clock;
@@ -25,6 +25,8 @@ pub(super) struct Handle {
     address: SocketAddr,
     owner: usize,
     config: transport::Config,
+    /// What the sockets had dropped before.
+    drops_before: u64,
 }
 
 impl Handle {
@@ -36,17 +38,26 @@ impl Handle {
         self.core.alarm(self.owner)
     }
 
+    pub(super) fn stats(&self) -> transport::Stats {
+        let socket_drops = self.core.drops() - self.drops_before;
+        transport::Stats { socket_drops, ..self.lock().connection.stats() }
+    }
+
     /// The error that tells why the connection ended.
-    pub(super) fn error(&self, reason: Option<&CloseReason>) -> NetError {
+    pub(super) fn error(&self, inner: &Inner) -> NetError {
         let address = self.address;
-        match reason {
+        match inner.closed.as_ref() {
             None | Some(CloseReason::Local) => NetError::Closed,
             Some(CloseReason::NoAnswer) => {
                 let after = self.config.connect_timeout;
                 NetError::NoAnswer { address, after, carrier: "UDP" }
             }
             Some(CloseReason::Unreachable) => {
-                NetError::Unreachable { address, source: io::ErrorKind::ConnectionRefused.into() }
+                let refused = || io::ErrorKind::ConnectionRefused.into();
+                NetError::Unreachable {
+                    address,
+                    source: inner.barred.map_or_else(refused, Barred::error),
+                }
             }
             Some(CloseReason::Refused(Refusal::WrongKey)) => NetError::WrongKey { address },
             Some(CloseReason::Refused(Refusal::NotAllowed)) => NetError::NotAllowed { address },
@@ -106,7 +117,8 @@ impl UdpConnection {
             let inner = shared.lock();
             (inner.connection.address(), inner.owner)
         };
-        Self { handle: Arc::new(Handle { core, shared, address, owner, config }) }
+        let drops_before = core.drops();
+        Self { handle: Arc::new(Handle { core, shared, address, owner, config, drops_before }) }
     }
 
     /// The address of the other end.
@@ -142,7 +154,7 @@ impl UdpConnection {
 
     /// The connection's figures.
     pub fn stats(&self) -> transport::Stats {
-        self.handle.lock().connection.stats()
+        self.handle.stats()
     }
 
     /// Opens a stream, as soon as the other end takes another one. It learns of it with the first
@@ -191,7 +203,7 @@ impl UdpConnection {
             return Poll::Ready(Ok(found));
         }
         if inner.closed.is_some() {
-            return Poll::Ready(Err(self.handle.error(inner.closed.as_ref())));
+            return Poll::Ready(Err(self.handle.error(&inner)));
         }
         inner.wait_for_change(cx.waker());
         Poll::Pending

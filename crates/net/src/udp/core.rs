@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use transport::{Endpoint, Received, Refusals, Routed, Side};
@@ -22,6 +22,8 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// One for each driver.
     alarms: Vec<Alarm>,
+    /// Of each driver's socket: datagrams that it had no room for.
+    drops: Vec<AtomicU64>,
     stopping: AtomicBool,
     /// Whose turn it is to drive the next connection made here.
     next_owner: AtomicUsize,
@@ -57,6 +59,7 @@ impl Core {
         Ok(Self {
             state: Mutex::new(state),
             alarms: (0..drivers).map(|_| Alarm::new()).collect::<io::Result<_>>()?,
+            drops: (0..drivers).map(|_| AtomicU64::new(0)).collect(),
             stopping: AtomicBool::new(false),
             next_owner: AtomicUsize::new(0),
         })
@@ -64,6 +67,30 @@ impl Core {
 
     pub(super) fn alarm(&self, driver: usize) -> &Alarm {
         &self.alarms[driver]
+    }
+
+    /// The driver's socket has had no room for so many datagrams.
+    pub(super) fn note_drops(&self, driver: usize, drops: u64) {
+        self.drops[driver].store(drops, Ordering::Relaxed);
+    }
+
+    /// Datagrams that arrived here and for which the sockets had no room.
+    pub(super) fn drops(&self) -> u64 {
+        self.drops.iter().map(|drops| drops.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The driver goes to sleep, unless somebody rang or nothing is left to be done.
+    pub(super) fn may_sleep(&self, driver: usize) -> bool {
+        let alarm = self.alarm(driver);
+        if !alarm.may_sleep() {
+            return false;
+        }
+        // Whoever stops the drivers from now on finds this one asleep.
+        let over = self.is_over();
+        if over {
+            alarm.silence(false);
+        }
+        !over
     }
 
     /// The connection's driver must look at it.
@@ -171,7 +198,7 @@ impl Core {
 
     /// The drivers end once every connection has.
     pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::SeqCst);
         let accepted = core::mem::take(&mut lock(&self.state).accepted);
         for shared in accepted {
             let mut inner = shared.lock();
@@ -182,7 +209,7 @@ impl Core {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// Whether the drivers have nothing to do any more.
@@ -209,5 +236,23 @@ impl State {
         if !self.waiting.iter().any(|known| known.will_wake(waker)) {
             self.waiting.push(waker.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use transport::Config;
+    use transport::crypto::SharedKey;
+
+    use super::*;
+
+    #[test]
+    fn a_driver_that_was_awake_when_all_ended_does_not_go_to_sleep() {
+        let key = SharedKey::from_bytes([1; 32]);
+        let core = Core::new(Endpoint::new(key, Config::default(), true, [2; 32]), 1).unwrap();
+        assert!(core.may_sleep(0));
+        core.alarm(0).silence(false);
+        core.stop();
+        assert!(!core.may_sleep(0));
     }
 }

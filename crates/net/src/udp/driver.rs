@@ -20,9 +20,9 @@ use units::Instant;
 
 use super::core::{Core, Taken};
 use super::roster::Roster;
-use super::shared::{Inner, Shared};
+use super::shared::{Barred, Inner, Shared};
 use super::slice;
-use super::socket::{BatchSocket, Buffers, is_fatal};
+use super::socket::{self, BatchSocket, Buffers, is_fatal};
 use crate::clock;
 
 /// Receive calls before sending gets its turn again.
@@ -31,23 +31,39 @@ const RECEIVE_ROUNDS: usize = 4;
 const SEND_ROUNDS: usize = 8;
 /// Errors of the network looked at in one go; more are dropped.
 const MAX_ERRORS: usize = 64;
+/// How long a batch waits that an interface's queue had no room for.
+const QUEUE_WAIT: Duration = Duration::from_millis(1);
+/// How often the socket is asked what it had no room for.
+const DROPS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A batch that there was no room for.
+struct Held {
+    /// Whose it is.
+    number: u32,
+    transmit: Transmit,
+    contents: Vec<u8>,
+    /// Not to be tried again before; `None`: as soon as the socket has room.
+    at: Option<Instant>,
+}
 
 pub(super) struct Driver {
     core: Arc<Core>,
     /// Which of the core's drivers this is.
     index: usize,
-    socket: Arc<BatchSocket>,
+    socket: BatchSocket,
     buffers: Buffers,
     roster: Roster,
     /// Those served in this round.
     round: Vec<u32>,
-    /// A batch that the socket had no room for.
-    held: Option<(Transmit, Vec<u8>)>,
+    held: Option<Held>,
+    /// The latest batch, once it is gone.
     out: Vec<u8>,
+    /// When the socket was last asked what it had no room for.
+    drops_seen: Instant,
 }
 
 impl Driver {
-    pub(super) fn new(core: Arc<Core>, index: usize, socket: Arc<BatchSocket>) -> Self {
+    pub(super) fn new(core: Arc<Core>, index: usize, socket: BatchSocket) -> Self {
         Self {
             core,
             index,
@@ -57,6 +73,7 @@ impl Driver {
             round: Vec::new(),
             held: None,
             out: Vec::new(),
+            drops_seen: Instant::ZERO,
         }
     }
 
@@ -73,7 +90,10 @@ impl Driver {
             for number in self.core.alarm(self.index).take() {
                 self.on_ring(number);
             }
-            self.roster.activate_due(clock::now());
+            let now = clock::now();
+            self.see_drops(now);
+            self.send_held(now);
+            self.roster.activate_due(now);
             self.serve();
             if self.core.is_over() {
                 break io::ErrorKind::NotConnected;
@@ -82,6 +102,13 @@ impl Driver {
                 self.sleep();
             }
         };
+    }
+
+    fn see_drops(&mut self, now: Instant) {
+        if now >= self.drops_seen + DROPS_INTERVAL {
+            self.drops_seen = now;
+            self.core.note_drops(self.index, self.socket.drops());
+        }
     }
 
     fn on_ring(&mut self, number: u32) {
@@ -169,7 +196,7 @@ impl Driver {
     fn serve_one(&mut self, number: u32, shared: &Shared) {
         let mut inner = shared.lock();
         inner.connection.handle_timeout(clock::now());
-        if self.transmit(&mut inner) {
+        if self.transmit(number, &mut inner) {
             self.roster.activate(number);
         }
         let established = inner.wake();
@@ -187,10 +214,7 @@ impl Driver {
     }
 
     /// Sends what the connection wants; whether it wants to send more at once.
-    fn transmit(&mut self, inner: &mut Inner) -> bool {
-        if let Some((transmit, contents)) = self.held.take() {
-            self.send(transmit, contents);
-        }
+    fn transmit(&mut self, number: u32, inner: &mut Inner) -> bool {
         for _ in 0..SEND_ROUNDS {
             if self.held.is_some() {
                 inner.connection.on_socket_full(clock::now());
@@ -201,40 +225,76 @@ impl Driver {
                 self.out = out;
                 return false;
             };
-            self.send(transmit, out);
+            if let Some(error) = self.send(number, transmit, out) {
+                self.tell(inner, &transmit, &error);
+            }
         }
         true
     }
 
-    /// Sends; keeps what a full socket does not take. An error loses the batch, as the network
-    /// may: a probe can be too long for an interface, an interface can be down for a while.
-    fn send(&mut self, transmit: Transmit, mut contents: Vec<u8>) {
-        match self.socket.send(&transmit, &contents) {
-            Ok(sent) if sent < contents.len() => {
-                contents.drain(..sent);
-                self.held = Some((transmit, contents));
-            }
-            _ => self.out = contents,
+    /// Sends; keeps what there is no room for. Gives the error that has lost some of the batch.
+    fn send(
+        &mut self,
+        number: u32,
+        transmit: Transmit,
+        mut contents: Vec<u8>,
+    ) -> Option<io::Error> {
+        let (sent, error) = self.socket.send(&transmit, &contents);
+        if sent == contents.len() {
+            self.out = contents;
+            return error;
+        }
+        contents.drain(..sent);
+        let waits = error.as_ref().is_some_and(socket::is_queue_full);
+        let at = waits.then(|| clock::now() + QUEUE_WAIT);
+        self.held = Some(Held { number, transmit, contents, at });
+        None
+    }
+
+    /// Tells the connection why its latest batch has not left. What is not said is as if the network had
+    /// lost it.
+    fn tell(&self, inner: &mut Inner, transmit: &Transmit, error: &io::Error) {
+        if socket::is_too_long(error) {
+            inner.connection.on_too_long(transmit, &self.out);
+        } else if socket::is_barred(error) {
+            inner.barred = Some(Barred::new(error));
+            inner.connection.on_unreachable(clock::now(), Unreachable::Address);
+        }
+    }
+
+    /// Tries again what there was no room for.
+    fn send_held(&mut self, now: Instant) {
+        let Some(held) = self.held.take_if(|held| held.at.is_none_or(|at| now >= at)) else {
+            return;
+        };
+        let Held { number, transmit, contents, .. } = held;
+        if let Some(error) = self.send(number, transmit, contents)
+            && let Some(shared) = self.roster.find(number).cloned()
+        {
+            self.tell(&mut shared.lock(), &transmit, &error);
+            self.roster.activate(number);
         }
     }
 
     fn sleep(&mut self) {
-        // With a full socket nothing is due before it has room.
-        let until = if self.held.is_some() { Instant::FAR_FUTURE } else { self.roster.next() };
+        // What waits for room lets nothing pass before it.
+        let until = match &self.held {
+            Some(held) => held.at.unwrap_or(Instant::FAR_FUTURE),
+            None => self.roster.next(),
+        };
         let wait = until.since(clock::now()).min(Duration::from_secs(1));
         let Ok(timeout) = Timespec::try_from(wait) else {
             return;
         };
         let interest = match self.held {
-            Some(_) => PollFlags::IN | PollFlags::OUT,
-            None => PollFlags::IN,
+            Some(Held { at: None, .. }) => PollFlags::IN | PollFlags::OUT,
+            _ => PollFlags::IN,
         };
-        let alarm = self.core.alarm(self.index);
-        if wait.is_zero() || !alarm.may_sleep() {
+        if wait.is_zero() || !self.core.may_sleep(self.index) {
             return;
         }
-        let mut fds =
-            [PollFd::new(&*self.socket, interest), PollFd::new(alarm.fd(), PollFlags::IN)];
+        let alarm = self.core.alarm(self.index);
+        let mut fds = [PollFd::new(&self.socket, interest), PollFd::new(alarm.fd(), PollFlags::IN)];
         // Interrupted or not: the loop looks at everything again.
         let _ = rustix::event::poll(&mut fds, Some(&timeout));
         let [socket, rang] = fds.each_ref().map(PollFd::revents);
@@ -242,9 +302,6 @@ impl Driver {
         if socket.contains(PollFlags::ERR) {
             // A send may have reported the error: until its queue is read, nobody can sleep.
             self.take_errors();
-        }
-        if let Some((transmit, contents)) = self.held.take() {
-            self.send(transmit, contents);
         }
     }
 }
@@ -264,5 +321,32 @@ struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         self.core.fail(self.why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use transport::crypto::SharedKey;
+    use transport::{Config, Endpoint};
+
+    use super::*;
+
+    #[test]
+    fn what_the_socket_had_no_room_for_is_told() {
+        let home = (Ipv4Addr::LOCALHOST, 0);
+        let socket = BatchSocket::bind(home.into(), false).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 0).unwrap();
+        let sender = UdpSocket::bind(home).unwrap();
+        for _ in 0..100 {
+            sender.send_to(&[0; 1200], socket.local_address().unwrap()).unwrap();
+        }
+        let key = SharedKey::from_bytes([1; 32]);
+        let endpoint = Endpoint::new(key, Config::default(), true, [2; 32]);
+        let core = Arc::new(Core::new(endpoint, 1).unwrap());
+        let mut driver = Driver::new(core.clone(), 0, socket);
+        driver.see_drops(clock::now());
+        assert!((1..=100).contains(&core.drops()), "{}", core.drops());
     }
 }

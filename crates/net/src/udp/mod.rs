@@ -42,7 +42,6 @@ use crate::error::NetError;
 /// A UDP address, its connections, and the threads that drive them.
 pub struct UdpEndpoint {
     core: Arc<Core>,
-    sockets: Vec<Arc<BatchSocket>>,
     address: SocketAddr,
     config: Config,
 }
@@ -107,21 +106,20 @@ impl UdpEndpoint {
             for _ in 1..drivers {
                 sockets.push(BatchSocket::bind(address, true)?);
             }
-            let sockets: Vec<_> = sockets.into_iter().map(Arc::new).collect();
             let endpoint = Endpoint::new(credentials, config, listens.is_some(), seed);
             let core = Arc::new(Core::new(endpoint.at(&place(address)), drivers)?);
-            for (index, socket) in sockets.iter().enumerate() {
-                let driver = Driver::new(core.clone(), index, socket.clone());
+            for (index, socket) in sockets.into_iter().enumerate() {
+                let driver = Driver::new(core.clone(), index, socket);
                 thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run())?;
             }
-            Ok(Self { core, sockets, address, config })
+            Ok(Self { core, address, config })
         };
         bind().map_err(|source| NetError::Bind { address, source })
     }
 
     /// Datagrams that arrived here and were lost because the socket's buffer was full.
     pub fn socket_drops(&self) -> u64 {
-        self.sockets.iter().map(|socket| socket.drops()).sum()
+        self.core.drops()
     }
 
     /// The address that the socket is bound to.

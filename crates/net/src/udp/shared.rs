@@ -2,6 +2,7 @@
 //! wait for it.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,6 +125,27 @@ struct Waiting {
     write: Option<Waker>,
 }
 
+/// The system's number of an error.
+#[derive(Clone, Copy)]
+pub(super) struct Barred(i32);
+
+impl Barred {
+    pub(super) fn new(error: &io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or_default())
+    }
+
+    /// The error, in words that say what to do where the system's do not.
+    pub(super) fn error(self) -> io::Error {
+        match self.0 {
+            libc::EPERM | libc::EACCES => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "this host's own firewall or routes forbid it",
+            ),
+            code => io::Error::from_raw_os_error(code),
+        }
+    }
+}
+
 /// A connection and those who wait for it.
 pub(super) struct Inner {
     pub(super) connection: Connection,
@@ -132,6 +154,8 @@ pub(super) struct Inner {
     pub(super) owner: usize,
     pub(super) established: bool,
     pub(super) closed: Option<CloseReason>,
+    /// Why this host has sent nothing to the other end.
+    pub(super) barred: Option<Barred>,
     /// Streams that the other end opened and nobody has accepted yet.
     pub(super) incoming: VecDeque<u64>,
     /// Nobody will accept streams any more.
@@ -163,6 +187,7 @@ impl Inner {
             owner,
             established: false,
             closed: None,
+            barred: None,
             incoming: VecDeque::new(),
             deaf: false,
             opening: 0,

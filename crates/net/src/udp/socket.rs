@@ -64,36 +64,51 @@ impl BatchSocket {
 
     /// Sends what `transmit` describes, in one call where the kernel segments.
     ///
-    /// Gives how many bytes went out: fewer than all when the socket's buffer is full.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<usize> {
-        let at_once = self.state.max_gso_segments().max(1) * transmit.segment;
-        let mut sent = 0;
-        for piece in contents.chunks(at_once) {
-            let transmit = quinn_udp::Transmit {
-                destination: transmit.to,
-                ecn: transmit.ecn.then_some(EcnCodepoint::Ect0),
-                contents: piece,
-                segment_size: Some(transmit.segment),
-                src_ip: transmit.from,
-            };
-            match self.send_piece(&transmit) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
-                result => result?,
+    /// Gives how many bytes are gone, which are fewer than all when there [is no room](is_full) for
+    /// more; and the first error, which loses what it was about.
+    pub(super) fn send(
+        &mut self,
+        transmit: &Transmit,
+        contents: &[u8],
+    ) -> (usize, Option<io::Error>) {
+        let had = self.state.max_gso_segments();
+        let (mut sent, mut failed) = (0, None);
+        while sent < contents.len() {
+            let most = self.state.max_gso_segments().max(1) * transmit.segment;
+            let piece = &contents[sent..contents.len().min(sent + most)];
+            match self.send_piece(transmit, piece) {
+                Err(error) if is_full(&error) => return (sent, Some(error)),
+                // The kernel seems not to segment, which is not asked for again.
+                Err(_) if self.state.max_gso_segments() * transmit.segment < piece.len() => {
+                    continue;
+                }
+                result => failed = failed.or(result.err()),
             }
             sent += piece.len();
         }
-        Ok(sent)
+        // Kernels before 6.14 say of segments that are too long what they say where they do not segment.
+        if failed.as_ref().is_some_and(is_too_long)
+            && self.state.max_gso_segments() < had
+            && let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.socket))
+        {
+            self.state = state;
+        }
+        (sent, failed)
     }
 
     /// A call fails once for what the network said of an earlier datagram, perhaps to somebody
     /// else; that is no reason to lose this one.
-    fn send_piece(&self, transmit: &quinn_udp::Transmit<'_>) -> io::Result<()> {
-        let send = || self.state.try_send(UdpSockRef::from(&self.socket), transmit);
+    fn send_piece(&self, transmit: &Transmit, piece: &[u8]) -> io::Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.to,
+            ecn: transmit.ecn.then_some(EcnCodepoint::Ect0),
+            contents: piece,
+            segment_size: Some(transmit.segment),
+            src_ip: transmit.from,
+        };
+        let send = || self.state.try_send(UdpSockRef::from(&self.socket), &transmit);
         match send() {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
+            Err(error) if !is_full(&error) => send(),
             result => result,
         }
     }
@@ -119,6 +134,28 @@ impl BatchSocket {
         };
         self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.metas)
     }
+}
+
+/// Whether there was no room: in the socket's buffer, or in the interface's queue, of which nothing tells
+/// when it has some again.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || is_queue_full(error)
+}
+
+/// Whether the interface's queue had no room.
+pub(super) fn is_queue_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Whether no interface takes datagrams of that size.
+pub(super) fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
+/// Whether this host sends nothing there: it has no way, or its own firewall forbids it.
+pub(super) fn is_barred(error: &io::Error) -> bool {
+    let barred = [libc::EPERM, libc::EACCES, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENETDOWN];
+    error.raw_os_error().is_some_and(|code| barred.contains(&code))
 }
 
 /// Whether the socket itself is of no use any more. Everything else passes: anybody may send an

@@ -72,7 +72,7 @@ impl UdpStream {
     }
 
     fn lost(&self, inner: &Inner) -> io::Error {
-        self.handle.error(inner.closed.as_ref()).into()
+        self.handle.error(&inner).into()
     }
 }
 
