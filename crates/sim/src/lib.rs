@@ -46,7 +46,7 @@ pub use host::Host;
 pub use node::{Datagram, Node};
 pub use socket::Socket;
 pub use study::{
-    Blocks, Carried, Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Sample,
-    Stand, Striped, Study, Wire, run_all,
+    Blocks, Carried, Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Relay,
+    Sample, Stand, Striped, Study, Wire, run_all,
 };
 pub use world::{Faults, Struck, World, pattern};

@@ -24,6 +24,7 @@ mod flow;
 mod network;
 mod outcome;
 mod parallel;
+mod relay;
 mod striped;
 mod tcp;
 mod topology;
@@ -40,6 +41,7 @@ use network::Network;
 pub use outcome::{Documents, FlowReport, Outcome, QueueReport, Sample};
 pub use parallel::run_all;
 pub(crate) use parallel::side_by_side;
+pub use relay::Relay;
 pub use striped::{Stand, Striped};
 pub use topology::{FAR, NEAR, Wire};
 

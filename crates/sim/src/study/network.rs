@@ -118,7 +118,12 @@ impl Network {
     }
 
     /// Adds a flow from the first place to the second: routers, and their hosts' numbers.
-    fn attach(&mut self, ends: Box<dyn Flow>, places: [(usize, usize); 2], stop: Instant) -> usize {
+    pub(super) fn attach(
+        &mut self,
+        ends: Box<dyn Flow>,
+        places: [(usize, usize); 2],
+        stop: Instant,
+    ) -> usize {
         let index = self.flows.len();
         let routes = [self.route(places[1], places[0]), self.route(places[0], places[1])];
         self.flows.push(Line { ends, routes, stop, dropped: (0, 0) });

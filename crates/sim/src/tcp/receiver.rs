@@ -6,7 +6,8 @@ use units::Instant;
 use super::config::{Config, Recovery};
 use super::segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
 
-/// Puts data in order and acknowledges it; its application reads at once.
+/// Puts data in order and acknowledges it; its application reads at once, unless it
+/// [says](Self::read_to) how far.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     config: Config,
@@ -18,6 +19,10 @@ pub struct Receiver {
     latest: Vec<u64>,
     /// Bytes that no acknowledgement has told of.
     untold: u64,
+    /// To where the application has read, if it does not read at once.
+    read: Option<u64>,
+    /// Where the window that was told last ends.
+    edge: u64,
     /// When to tell of them at the latest, and when the first of them was sent.
     due: Option<(Instant, Instant)>,
 }
@@ -26,10 +31,27 @@ impl Receiver {
     /// An end that waits for a SYN.
     pub fn new(config: &Config) -> Self {
         let (held, latest) = (RangeSet::new(), Vec::new());
-        Self { config: *config, next: 0, held, latest, untold: 0, due: None }
+        let edge = config.advertised();
+        Self { config: *config, next: 0, held, latest, untold: 0, read: None, edge, due: None }
     }
 
-    /// Bytes that the application has read.
+    /// The application has read to here, and reads no further by itself: the window is smaller by what
+    /// it leaves. What tells the sender that it has opened again, once that is worth it (RFC 1122,
+    /// 4.2.3.3). No sender asks, so this must not be lost.
+    pub fn read_to(&mut self, read: u64) -> Option<Segment> {
+        self.read = Some(read);
+        let opened = (self.next + self.window()).saturating_sub(self.edge);
+        let worth = (2 * self.config.mss.0).min(self.config.advertised().div_ceil(2));
+        (opened >= worth).then(|| self.acknowledge(Instant::ZERO))
+    }
+
+    /// What it advertises now.
+    fn window(&self) -> u64 {
+        let left = self.read.map_or(0, |read| self.next - read);
+        self.config.advertised().saturating_sub(left)
+    }
+
+    /// Bytes in order.
     pub fn delivered(&self) -> u64 {
         self.next
     }
@@ -106,7 +128,9 @@ impl Receiver {
                 }
             }
         }
-        let kind = Kind::Ack { ack: self.next, window: self.config.advertised(), sack };
+        let window = self.window();
+        self.edge = self.edge.max(self.next + window);
+        let kind = Kind::Ack { ack: self.next, window, sack };
         Segment { kind, stamp, timestamps: self.config.timestamps }
     }
 }

@@ -61,8 +61,9 @@ pub struct Sender {
     most: u64,
     /// The end of what the application has written.
     written: u64,
-    /// What the receiver advertised.
+    /// The most that the receiver has advertised, and where what it has allowed ends.
     window: u64,
+    edge: u64,
     control: Control,
     /// The congestion window, and not something else, ended the last burst.
     full: bool,
@@ -93,6 +94,7 @@ impl Sender {
             most: 0,
             written: 0,
             window: 0,
+            edge: 0,
             control: Control::new(config),
             full: false,
             inflation: 0,
@@ -147,16 +149,21 @@ impl Sender {
     pub fn handle(&mut self, now: Instant, segment: &Segment) {
         match (segment.kind, self.phase) {
             (Kind::SynAck { window }, Phase::SynSent(sent)) => {
-                self.window = window;
+                (self.window, self.edge) = (window, window);
                 self.phase = Phase::Open;
                 self.timer = None;
                 self.measure(now.since(sent));
             }
             (
-                Kind::Ack { ack, sack, .. },
+                Kind::Ack { ack, window, sack },
                 Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_),
             ) => {
-                self.acknowledge(now, ack, &sack, segment.stamp);
+                let edge = self.edge.max(ack.saturating_add(window));
+                let update = core::mem::replace(&mut self.edge, edge) < edge && ack == self.una;
+                // What opens the window is no duplicate (RFC 5681, section 2).
+                if !update || self.board.is_some() {
+                    self.acknowledge(now, ack, &sack, segment.stamp);
+                }
             }
             _ => {}
         }
@@ -237,7 +244,7 @@ impl Sender {
         }
         let end = self.written.min(self.una.saturating_add(self.config.send_buffer.0));
         let window = self.window.min(self.config.send_buffer.0);
-        let room = (self.una + window).saturating_sub(self.next);
+        let room = (self.una + window).min(self.edge).saturating_sub(self.next);
         let len = room.min(self.config.mss.0).min(end.saturating_sub(self.next));
         let allowed = self.control.window() + self.inflation;
         self.full = len > 0 && self.in_flight() + len > allowed;
