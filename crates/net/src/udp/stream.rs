@@ -72,7 +72,7 @@ impl UdpStream {
     }
 
     fn lost(&self, inner: &Inner) -> io::Error {
-        self.handle.error(&inner).into()
+        self.handle.error(inner).into()
     }
 }
 
