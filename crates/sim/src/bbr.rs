@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use units::Instant;
 
-use crate::{Datagram, Node, World};
+use crate::{Arrived, Datagram, Node, World};
 
 /// UDP payload of a packet that fills 1500 bytes, and of an answer.
 const PACKET: usize = 1472;
@@ -278,7 +278,7 @@ impl Bbr {
             self.flight.push_back(Sent { number, at: now, delivered, delivered_at, first_at });
             let mut bytes = vec![0; PACKET];
             bytes[..8].copy_from_slice(&number.to_be_bytes());
-            out.push(Datagram { to, bytes });
+            out.push(Datagram { to, ecn_capable: false, bytes });
             let pace = self.gains().0 * self.rate() * MARGIN;
             self.next_send = self.next_send.max(now - Duration::from_millis(1))
                 + Duration::from_secs_f64(1.0 / pace);
@@ -291,20 +291,16 @@ impl Node for Bbr {
         self.address
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        let number = datagram.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        let Arrived { from, bytes, .. } = arrived;
+        let number = bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         let Some(number) = number else { return };
         if self.peer.is_some() {
             return self.on_answer(now, number);
         }
         self.received += 1;
-        out.push(Datagram { to: from, bytes: datagram[..ANSWER].to_vec() });
+        let bytes = bytes[..ANSWER].to_vec();
+        out.push(Datagram { to: from, ecn_capable: false, bytes });
     }
 
     fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {

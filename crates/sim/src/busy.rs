@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use units::Instant;
 
-use crate::{Datagram, Node, World};
+use crate::{Arrived, Datagram, Node, World};
 
 /// Datagrams that wait for a host which is away.
 const RECEIVE_BUFFER: usize = 4000;
@@ -31,7 +31,7 @@ pub struct Busy<N> {
     absence: Option<Absence>,
     /// The next time it is away, or the present one.
     away: (Instant, Instant),
-    inbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    inbox: VecDeque<(SocketAddr, bool, Vec<u8>)>,
     random: Pcg64Mcg,
 }
 
@@ -70,17 +70,12 @@ impl<N: Node> Node for Busy<N> {
         self.node.address()
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
         if !self.is_away(now) && self.inbox.is_empty() {
-            self.node.receive(now, from, datagram, out);
+            self.node.receive(now, arrived, out);
         } else if self.inbox.len() < RECEIVE_BUFFER {
-            self.inbox.push_back((from, datagram.to_vec()));
+            let Arrived { from, ce, bytes } = arrived;
+            self.inbox.push_back((from, ce, bytes.to_vec()));
         }
     }
 
@@ -88,8 +83,8 @@ impl<N: Node> Node for Busy<N> {
         if self.is_away(now) {
             return;
         }
-        for (from, mut datagram) in core::mem::take(&mut self.inbox) {
-            self.node.receive(now, from, &mut datagram, out);
+        for (from, ce, mut bytes) in core::mem::take(&mut self.inbox) {
+            self.node.receive(now, Arrived { from, ce, bytes: &mut bytes }, out);
         }
         self.node.run(now, out);
     }

@@ -7,7 +7,7 @@ use path::PathConfig;
 use transport::{Config, Connection, Event, ReadOutcome, WriteOutcome};
 use units::Instant;
 
-use crate::{Datagram, Faults, Node, Socket, World};
+use crate::{Arrived, Datagram, Faults, Node, Socket, World};
 
 /// What the application writes or reads in one go.
 const CHUNK: usize = 32 << 10;
@@ -96,14 +96,8 @@ impl Node for Endless {
         self.socket.address()
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        self.socket.receive(now, from, datagram, out);
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        self.socket.receive(now, arrived, out);
     }
 
     fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use transport::{CloseReason, Config, Connection, Event, ReadOutcome, WriteOutcome};
 use units::Instant;
 
-use crate::{Datagram, Node, Socket};
+use crate::{Arrived, Datagram, Node, Socket};
 
 /// What the application reads in one go.
 const READ: usize = 16 << 10;
@@ -136,14 +136,8 @@ impl Node for Host {
         self.socket.address()
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        self.socket.receive(now, from, datagram, out);
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        self.socket.receive(now, arrived, out);
     }
 
     fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {

@@ -43,7 +43,7 @@ pub use busy::{Absence, Busy};
 pub use endless::Endless;
 pub use exchange::{Exchange, Exchanged, Method};
 pub use host::Host;
-pub use node::{Datagram, Node};
+pub use node::{Arrived, Datagram, Node};
 pub use socket::Socket;
 pub use study::{
     Blocks, Carried, Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Relay,

@@ -9,8 +9,21 @@ use units::Instant;
 pub struct Datagram {
     /// Where to.
     pub to: SocketAddr,
+    /// Whether its IP header says ECT: a queue may mark it instead of dropping it.
+    pub ecn_capable: bool,
     /// What UDP carries.
     pub bytes: Vec<u8>,
+}
+
+/// A datagram at its end.
+#[derive(Debug)]
+pub struct Arrived<'a> {
+    /// Where from.
+    pub from: SocketAddr,
+    /// Whether a queue has marked it: congestion experienced.
+    pub ce: bool,
+    /// What UDP carries.
+    pub bytes: &'a mut [u8],
 }
 
 /// A host: a protocol, and the application on top.
@@ -19,13 +32,7 @@ pub trait Node {
     fn address(&self) -> SocketAddr;
 
     /// A datagram arrives; what answers it at once goes to `out`.
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    );
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>);
 
     /// Does what is due, and hands what is to be sent to `out`. Called after everything that
     /// arrived at one time, and when [`Self::next`] has come.

@@ -4,10 +4,10 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use transport::crypto::SharedKey;
-use transport::{Config, Connection, Endpoint, Received, Routed};
+use transport::{Config, Connection, Endpoint, Received, Routed, Transmit};
 use units::Instant;
 
-use crate::Datagram;
+use crate::{Arrived, Datagram};
 
 /// An endpoint with its connections, in the order of their numbers.
 pub struct Socket {
@@ -79,19 +79,12 @@ impl Socket {
     }
 
     /// A datagram arrived.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        match self.endpoint.route(now, from, datagram) {
+    pub fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        let Arrived { from, ce, bytes } = arrived;
+        match self.endpoint.route(now, from, bytes) {
             Routed::Known(number) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
-                    let bytes = datagram;
-                    let received = Received { from, to: None, arrived: now, ce: false, bytes };
-                    connection.handle(now, received);
+                    connection.handle(now, Received { from, to: None, arrived: now, ce, bytes });
                 }
             }
             Routed::New(number, connection) => {
@@ -99,25 +92,30 @@ impl Socket {
                 self.connections.insert(number, *connection);
                 self.endpoint.take_evicted().map(|evicted| self.connections.remove(&evicted));
             }
-            Routed::Refused(bytes) => out.push(Datagram { to: from, bytes }),
+            Routed::Refused(bytes) => {
+                out.push(Datagram { to: from, ecn_capable: false, bytes });
+            }
             Routed::Dropped => {}
         }
     }
 
     /// Does what is due and sends what may be sent.
     pub fn flush(&mut self, now: Instant, out: &mut Vec<Datagram>) {
-        self.flush_to(now, |to, bytes| out.push(Datagram { to, bytes: bytes.to_vec() }));
+        self.flush_to(now, |transmit, bytes| {
+            let Transmit { to, ecn: ecn_capable, .. } = *transmit;
+            out.push(Datagram { to, ecn_capable, bytes: bytes.to_vec() });
+        });
     }
 
-    /// The same, where `send` takes the datagrams.
-    pub fn flush_to(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
+    /// The same, where `send` takes the datagrams, each with what was said of its batch.
+    pub fn flush_to(&mut self, now: Instant, mut send: impl FnMut(&Transmit, &[u8])) {
         for connection in self.connections.values_mut() {
             loop {
                 connection.handle_timeout(now);
                 let Some(transmit) = connection.poll_transmit(now, &mut self.buffer) else {
                     break;
                 };
-                self.buffer.chunks(transmit.segment).for_each(|bytes| send(transmit.to, bytes));
+                self.buffer.chunks(transmit.segment).for_each(|bytes| send(&transmit, bytes));
             }
         }
     }

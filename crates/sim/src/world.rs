@@ -4,13 +4,13 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use path::{DropCause, Fate, Link, PathConfig};
+use path::{DropCause, Fate, Link, Packet, PathConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::{Config, Stats};
 use units::{Bytes, Instant};
 
-use crate::{Datagram, Host, Node};
+use crate::{Arrived, Datagram, Host, Node};
 
 /// UDP and IPv4 headers.
 const HEADERS: u64 = 28;
@@ -77,15 +77,18 @@ pub struct Struck {
     pub narrow: u64,
     /// Datagrams sent to where nobody is: to a host's old address, or to the stranger.
     pub astray: u64,
+    /// Datagrams that a queue marked instead of dropping them.
+    pub marked: u64,
     /// Addresses changed, clocks jumped, hosts frozen.
     pub events: u64,
 }
 
 impl Struck {
-    /// All of them.
+    /// All of them; a mark is none.
     pub fn total(&self) -> u64 {
-        let Self { lost, duplicated, corrupted, held, replayed, dark, narrow, astray, events } =
-            self;
+        let Self {
+            lost, duplicated, corrupted, held, replayed, dark, narrow, astray, events, ..
+        } = self;
         lost + duplicated + corrupted + held + replayed + dark + narrow + astray + events
     }
 }
@@ -95,6 +98,8 @@ impl Struck {
 struct Parcel {
     from: SocketAddr,
     datagram: Datagram,
+    /// A queue has marked it.
+    ce: bool,
     /// To be held back at the path's end.
     held: bool,
 }
@@ -196,7 +201,8 @@ impl<N: Node> World<N> {
 
     /// Packets that the forward queue dropped.
     pub fn queue_drops(&self) -> u64 {
-        self.links[0].counters().dropped(DropCause::Queue).packets
+        let dropped = |cause| self.links[0].counters().dropped(cause).packets;
+        dropped(DropCause::Queue) + dropped(DropCause::Early)
     }
 
     /// Bytes that wait in the forward queue.
@@ -305,13 +311,15 @@ impl<N: Node> World<N> {
                     self.struck.lost += 1;
                     continue;
                 }
-                if exit.item.held {
+                let parcel = Parcel { ce: exit.marked, ..exit.item };
+                self.struck.marked += u64::from(exit.marked);
+                if parcel.held {
                     self.struck.held += 1;
                     let wait = self.random.next_u64() % (self.faults.jitter.as_nanos() as u64 + 1);
                     self.count += 1;
-                    self.late.insert((now + Duration::from_nanos(wait), self.count), exit.item);
+                    self.late.insert((now + Duration::from_nanos(wait), self.count), parcel);
                 } else {
-                    self.arrive(exit.item);
+                    self.arrive(parcel);
                 }
             }
         }
@@ -334,11 +342,12 @@ impl<N: Node> World<N> {
             }
             return;
         }
-        let Parcel { from, mut datagram, .. } = parcel;
+        let Parcel { from, mut datagram, ce, .. } = parcel;
         self.touched[index] = true;
         let now = self.now + self.ahead[index];
         let mut out = core::mem::take(&mut self.out);
-        self.hosts[index].receive(now, from, &mut datagram.bytes, &mut out);
+        let arrived = Arrived { from, ce, bytes: &mut datagram.bytes };
+        self.hosts[index].receive(now, arrived, &mut out);
         self.put_all(index, out);
     }
 
@@ -383,7 +392,7 @@ impl<N: Node> World<N> {
             self.overhear(index, &datagram);
         }
         let held = self.chance(self.faults.reorder);
-        let parcel = Parcel { from: self.public[index], datagram, held };
+        let parcel = Parcel { from: self.public[index], datagram, ce: false, held };
         if self.chance(self.faults.duplicate) {
             self.struck.duplicated += 1;
             self.send(index, parcel.clone());
@@ -406,7 +415,7 @@ impl<N: Node> World<N> {
         if self.chance(0.5) {
             self.change_a_bit(&mut datagram);
         }
-        self.send(index, Parcel { from: STRANGER, datagram, held: false });
+        self.send(index, Parcel { from: STRANGER, datagram, ce: false, held: false });
     }
 
     fn change_a_bit(&mut self, datagram: &mut Datagram) {
@@ -415,8 +424,10 @@ impl<N: Node> World<N> {
     }
 
     fn send(&mut self, index: usize, parcel: Parcel) {
-        let size = Bytes(parcel.datagram.bytes.len() as u64 + HEADERS);
-        let sent = self.links[index % 2].send(self.now, size, parcel);
+        let Datagram { ecn_capable, bytes, .. } = &parcel.datagram;
+        let size = Bytes(bytes.len() as u64 + HEADERS);
+        let packet = Packet { ecn_capable: *ecn_capable, ..Packet::new(size) };
+        let sent = self.links[index % 2].send_packet(self.now, packet, parcel);
         self.struck.lost += u64::from(sent.is_err());
     }
 

@@ -62,6 +62,9 @@ pub(super) enum Body {
 /// A datagram of which the zeros at the end are not kept: nothing else is written by the
 /// applications here, and what need not be stored need not be fetched when it arrives.
 pub(super) struct Trimmed {
+    /// A queue may mark it, or has.
+    pub(super) ecn_capable: bool,
+    pub(super) ce: bool,
     head: Vec<u8>,
     len: usize,
 }
@@ -70,10 +73,11 @@ pub(super) struct Trimmed {
 const ZEROS: [u8; 64] = [0; 64];
 
 impl Trimmed {
-    pub(super) fn new(bytes: &[u8]) -> Self {
+    pub(super) fn new(bytes: &[u8], ecn_capable: bool) -> Self {
         let chunks = bytes.rchunks_exact(ZEROS.len());
         let left_out = chunks.take_while(|chunk| **chunk == ZEROS).count() * ZEROS.len();
-        Self { head: bytes[..bytes.len() - left_out].to_vec(), len: bytes.len() }
+        let head = bytes[..bytes.len() - left_out].to_vec();
+        Self { ecn_capable, ce: false, head, len: bytes.len() }
     }
 
     /// Puts the datagram into a buffer.
@@ -93,6 +97,18 @@ impl Body {
         match self {
             Self::Segment(_, segment) => segment.size(),
             Self::Datagram(datagram) => Bytes(datagram.len as u64 + HEADERS),
+        }
+    }
+
+    /// Whether a queue may mark it. Here TCP does without.
+    pub(super) fn is_ecn_capable(&self) -> bool {
+        matches!(self, Self::Datagram(datagram) if datagram.ecn_capable)
+    }
+
+    /// A queue has marked it.
+    pub(super) fn mark(&mut self) {
+        if let Self::Datagram(datagram) = self {
+            datagram.ce = true;
         }
     }
 }
@@ -144,13 +160,13 @@ mod tests {
             for last in 0..length {
                 let mut bytes = vec![0; length];
                 bytes[last] = 1;
-                let trimmed = Trimmed::new(&bytes);
+                let trimmed = Trimmed::new(&bytes, false);
                 assert!(trimmed.head.len() <= last + ZEROS.len());
                 trimmed.restore(&mut buffer);
                 assert_eq!(buffer, bytes);
             }
         }
-        Trimmed::new(&[0; 100]).restore(&mut buffer);
+        Trimmed::new(&[0; 100], false).restore(&mut buffer);
         assert_eq!(buffer, [0; 100]);
     }
 }

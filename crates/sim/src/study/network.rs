@@ -222,6 +222,9 @@ impl Network {
                 continue;
             }
             parcel.passed += 1;
+            if exit.marked {
+                parcel.body.mark();
+            }
             self.forward(parcel);
         }
         self.plan(link, self.links[link].next_exit());
@@ -233,7 +236,8 @@ impl Network {
         let Some(&link) = route.get(usize::from(parcel.passed)) else {
             return self.arrive(parcel);
         };
-        let packet = Packet { flow: u64::from(parcel.flow), ..Packet::new(parcel.body.size()) };
+        let (size, ecn_capable) = (parcel.body.size(), parcel.body.is_ecn_capable());
+        let packet = Packet { size, flow: u64::from(parcel.flow), ecn_capable };
         self.packets += 1;
         match self.links[link].send_packet(self.now, packet, parcel) {
             Ok(()) => self.plan(link, self.links[link].next_exit()),

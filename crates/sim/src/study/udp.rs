@@ -8,7 +8,7 @@ use units::{Bytes, Instant};
 
 use super::flow::{Body, End, Flow, HEADERS, Standing, Trimmed};
 use super::outcome::Documents;
-use crate::{Datagram, Socket};
+use crate::{Arrived, Datagram, Socket};
 
 /// What the application writes or reads in one go.
 const CHUNK: usize = 256 << 10;
@@ -120,10 +120,10 @@ impl UdpFlow {
     /// Sends what the devices take, for probes for jumbo frames vanish; whether that was anything.
     fn flush(&mut self, now: Instant, end: End, out: &mut Vec<Body>) -> bool {
         let (largest, mut any) = (self.largest, false);
-        self.sockets[end as usize].flush_to(now, |_, bytes| {
+        self.sockets[end as usize].flush_to(now, |transmit, bytes| {
             any = true;
             if bytes.len() <= largest {
-                out.push(Body::Datagram(Trimmed::new(bytes)));
+                out.push(Body::Datagram(Trimmed::new(bytes, transmit.ecn)));
             }
         });
         any
@@ -146,9 +146,12 @@ impl Flow for UdpFlow {
         let Body::Datagram(datagram) = body else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
-        self.sockets[end as usize].receive(now, from, &mut self.arrived, &mut self.answers);
+        let arrived = Arrived { from, ce: datagram.ce, bytes: &mut self.arrived };
+        self.sockets[end as usize].receive(now, arrived, &mut self.answers);
         let answers = self.answers.drain(..);
-        out.extend(answers.map(|answer| Body::Datagram(Trimmed::new(&answer.bytes))));
+        out.extend(
+            answers.map(|answer| Body::Datagram(Trimmed::new(&answer.bytes, answer.ecn_capable))),
+        );
     }
 
     fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {

@@ -12,6 +12,7 @@
 //! - Nothing is taken for lost that was neither lost nor held back, and little of what was held
 //!   back for less than the reorder margin.
 //! - What nobody damaged can be opened.
+//! - Marks of congestion are counted, and their sender learns of them (`check_marks`).
 //! - Something struck, and at least [`LEAST`] bytes were read, unless a side died for ever.
 //! - Figures agree with each other, nothing is left behind when both sides have closed, and
 //!   nothing panics.
@@ -43,6 +44,8 @@ const LINGER: Duration = Duration::from_secs(30);
 const STATE_ALLOWANCE: u64 = 16 << 10;
 /// The reorder margin is RTT/8 within 1 and 25 ms (docs/spec/transport.md, "Recovery").
 const MARGIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
+/// Marked packets that may come behind the last report.
+const LAST_WORDS: u64 = 16;
 /// Reports, put off by 100 ms at most, and states, each RTT/4 or 100 ms, as long as a datagram.
 const STATE_A_SECOND: u64 = 2 * 10 * 1472;
 
@@ -156,6 +159,7 @@ fn check_figures(plan: &Plan, world: &mut World<Peer>) -> Result<(), String> {
     }
     check_losses(plan, &all, &world.struck())?;
     check_seals(plan, &all, &world.struck())?;
+    check_marks(plan, &all, &world.struck())?;
     // Nobody receives what was not sent; an end that died has taken its figures along.
     if plan.kill.is_none() {
         let sum = |side: usize, of: fn(&Stats) -> u64| all[side].iter().map(of).sum::<u64>();
@@ -201,6 +205,26 @@ fn check_seals(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), S
     let copies = if struck.corrupted > 0 { struck.duplicated } else { 0 };
     if refused > struck.corrupted + copies + struck.replayed {
         return Err(format!("{refused} packets could not be opened: {struck:?}"));
+    }
+    Ok(())
+}
+
+/// What queues mark, the receiver counts and the sender learns, but for what came with the last
+/// words. What controllers make of it is for `tests/ecn.rs`.
+fn check_marks(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), String> {
+    if plan.kill.is_some() || plan.config.feedback != FeedbackKind::Periodic {
+        return Ok(());
+    }
+    let sum = |side: usize, of: fn(&Stats) -> u64| all[side].iter().map(of).sum::<u64>();
+    for side in [0, 1] {
+        let (counted, told) = (sum(1 - side, |s| s.ce.0), sum(side, |s| s.ce.1));
+        if told > counted || counted > struck.marked || told + LAST_WORDS < counted {
+            return Err(format!(
+                "{} packets were marked, {counted} counted at side {}, {told} told to the other",
+                struck.marked,
+                1 - side
+            ));
+        }
     }
     Ok(())
 }

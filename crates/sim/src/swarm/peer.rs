@@ -9,7 +9,7 @@ use units::Instant;
 
 use super::plan::Plan;
 use super::session::Session;
-use crate::{Datagram, Node, Socket};
+use crate::{Arrived, Datagram, Node, Socket};
 
 /// The address of a side.
 fn address(side: usize) -> SocketAddr {
@@ -174,15 +174,9 @@ impl Node for Peer {
         address(self.side)
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
         if let Some(socket) = &mut self.socket {
-            socket.receive(now, from, datagram, out);
+            socket.receive(now, arrived, out);
         }
     }
 

@@ -129,6 +129,18 @@ impl Dice {
         Priority { class, group: self.below(3), weight }
     }
 
+    /// A queue that marks what it would drop, where it may.
+    fn marking(&mut self) -> QueueConfig {
+        let min = self.choose(&[10, 20, 50]);
+        let red = format!("min={min}ms,max={}ms,limit={}ms,ecn=yes", 4 * min, 16 * min);
+        let queue = match self.below(3) {
+            0 => "codel:ecn=yes".to_owned(),
+            1 => format!("red:{red}"),
+            _ => format!("red-i:{red}"),
+        };
+        queue.parse().expect("a queue")
+    }
+
     /// Half the time small, up to `n` percent.
     fn percent(&mut self, n: u64) -> f64 {
         let most = self.choose(&[n, 3.min(n)]);
@@ -150,6 +162,10 @@ impl Plan {
         let streams = Self::draw_streams(&mut dice);
         let mut plan = Self { seed, path, faults, kill, streams, config: Config::default() };
         plan.config = plan.draw_config(&mut dice);
+        // Last, so that everything else of a seed stays what it was.
+        if let Some(queue) = dice.one_in(6, Dice::marking) {
+            plan.path.forward.queue = queue;
+        }
         plan
     }
 

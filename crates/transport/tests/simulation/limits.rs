@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::time::Duration;
 
 use path::PathConfig;
-use sim::{Datagram, Faults, Node, Socket, World};
+use sim::{Arrived, Datagram, Faults, Node, Socket, World};
 use transport::cc::Algorithm;
 use transport::{Config, Event, Limit, ReadOutcome, WriteOutcome};
 use units::{Bytes, Instant, Rate};
@@ -91,14 +91,8 @@ impl Node for End {
         self.socket.address()
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        bytes: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        self.socket.receive(now, from, bytes, out);
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        self.socket.receive(now, arrived, out);
     }
 
     fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {

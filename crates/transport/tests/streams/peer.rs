@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use sim::{Datagram, Node, Socket};
+use sim::{Arrived, Datagram, Node, Socket};
 use transport::{CloseReason, Config, Event, Priority, ReadOutcome, WriteOutcome};
 use units::Instant;
 
@@ -135,14 +135,8 @@ impl Node for Peer {
         self.socket.address()
     }
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Vec<Datagram>,
-    ) {
-        self.socket.receive(now, from, datagram, out);
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
+        self.socket.receive(now, arrived, out);
     }
 
     fn run(&mut self, now: Instant, out: &mut Vec<Datagram>) {

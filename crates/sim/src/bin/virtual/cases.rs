@@ -44,7 +44,8 @@ pub struct Case {
 }
 
 /// The parts, in the order of the table.
-pub const PARTS: &[&str] = &["start", "grid", "ours", "cubic", "bbr", "background", "short"];
+pub const PARTS: &[&str] =
+    &["start", "grid", "ours", "cubic", "bbr", "background", "short", "marks"];
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
@@ -86,6 +87,9 @@ pub fn all(rate: u64) -> Vec<Case> {
     }
     cases.extend([25, 50, 100].map(background));
     cases.extend([0.0, 0.04].map(short_queue));
+    for algorithm in [Algorithm::Longhaul, Algorithm::Cubic, Algorithm::NewReno] {
+        cases.extend([1, 4].map(|count| marks(algorithm, count)));
+    }
     cases
 }
 
@@ -288,6 +292,35 @@ fn short_queue(loss: f64) -> Case {
         judge: Box::new(|seen| {
             let drops = seen.drop_share(0.0, 60.0) * 100.0;
             vec![seen.used(30.0, 60.0), seen.used(0.0, 30.0), drops]
+        }),
+    }
+}
+
+/// RED that marks: once flows have started nothing is lost, and the link is used.
+fn marks(algorithm: Algorithm, count: u64) -> Case {
+    const QUEUE: &str = "red:ecn=yes";
+    Case {
+        part: "marks",
+        name: format!("{count} {algorithm} over {QUEUE}"),
+        figures: vec![
+            at_least("used", 0.9),
+            at_most("dropped", 0.0),
+            shown("marked"),
+            shown("queue ms"),
+        ],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, 50, 50, seed).with_queue(QUEUE.parse().expect("a queue")),
+            flows: (0..count).map(|flow| Flow::new(Kind::Ours(algorithm), flow * 700)).collect(),
+            absence: None,
+            time: seconds(40.0),
+        }),
+        judge: Box::new(|seen| {
+            vec![
+                seen.used(10.0, 40.0),
+                seen.dropped(10.0, 40.0) as f64,
+                seen.marked as f64,
+                seen.queue(0.5, 10.0, 40.0) * 1e3,
+            ]
         }),
     }
 }

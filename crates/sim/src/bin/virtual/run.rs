@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use path::PathConfig;
-use sim::{Absence, Bbr, Busy, Datagram, Endless, Faults, Node, World};
+use sim::{Absence, Arrived, Bbr, Busy, Datagram, Endless, Faults, Node, World};
 use transport::Config;
 use transport::cc::{Algorithm, Remembered};
 use units::Instant;
@@ -55,10 +55,10 @@ impl Node for End {
         }
     }
 
-    fn receive(&mut self, now: Instant, from: SocketAddr, at: &mut [u8], out: &mut Vec<Datagram>) {
+    fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
         match self {
-            Self::Ours(end) => end.receive(now, from, at, out),
-            Self::Bbr(end) => end.receive(now, from, at, out),
+            Self::Ours(end) => end.receive(now, arrived, out),
+            Self::Bbr(end) => end.receive(now, arrived, out),
         }
     }
 
@@ -125,6 +125,8 @@ pub struct Seen {
     queue: Vec<f64>,
     /// Packets that the queue dropped by then.
     drops: Vec<u64>,
+    /// Packets that it marked instead.
+    pub marked: u64,
     rate: f64,
 }
 
@@ -158,7 +160,8 @@ impl Setup {
         let ends = ends.into_iter().enumerate().map(busy).collect();
         let mut world = World::of(&self.path, Faults::default(), ends);
         let rate = self.path.forward.rate.as_bits_per_sec() as f64;
-        let mut seen = Seen { arrived: vec![], read: vec![], queue: vec![], drops: vec![], rate };
+        let (arrived, read, queue, drops) = Default::default();
+        let mut seen = Seen { arrived, read, queue, drops, marked: 0, rate };
         let looks = self.time.as_nanos().div_ceil(STEP.as_nanos()) as usize;
         let every = trace.map_or(usize::MAX, |at| (at.as_millis() / STEP.as_millis()) as usize);
         for look in 1..=looks {
@@ -172,6 +175,7 @@ impl Setup {
                 seen.tell(look, every, &mut world.hosts);
             }
         }
+        seen.marked = world.struck().marked;
         seen
     }
 }
