@@ -7,7 +7,9 @@
 //! ordinary tests run it again.
 #![forbid(unsafe_code)]
 
+mod endpoint;
 mod gather;
+mod hostile;
 mod link;
 mod pair;
 mod session;
@@ -40,6 +42,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "gather", run: gather::records, seeds: gather::record_seeds },
     Target { name: "streams", run: pair::streams, seeds: link::seeds },
     Target { name: "recovery", run: pair::recovery, seeds: link::seeds },
+    Target { name: "hostile", run: hostile::run, seeds: link::seeds },
+    Target { name: "endpoint", run: endpoint::run, seeds: link::seeds },
     Target { name: "transfer", run: transfer::stream, seeds: transfer::stream_seeds },
     Target { name: "journal", run: transfer::journal, seeds: transfer::journal_seeds },
     Target { name: "messages", run: transfer::messages, seeds: link::seeds },

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use transport::crypto::PublicKey;
 use transport::wire::{
-    Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Refusal, Report, Run,
-    SPOKEN, State, StreamCredit, StreamSignal, Versions,
+    Challenge, Close, Data, HEADER_LEN, Header, Kind, MAX_CREDITS, Opening, Parameters, Piece,
+    Refusal, Report, Run, SPOKEN, State, StreamCredit, StreamSignal, Versions,
 };
 
 /// The first byte names the parser, the rest is what it reads.
 pub fn run(input: &[u8]) {
     let Some((parser, bytes)) = input.split_first() else { return };
     let mut again = Vec::new();
-    match parser % 8 {
+    match parser % 10 {
         0 => {
             let Ok(header) = Header::decode(bytes) else { return };
             header.encode(&mut again);
@@ -58,6 +58,21 @@ pub fn run(input: &[u8]) {
             assert!(close.reason.starts_with(&second.reason) && second.code == close.code);
             assert_eq!(last, again);
         }
+        7 => {
+            let mut rest = bytes;
+            while let Ok(Some(Piece { data, fin })) = Piece::decode(&mut rest) {
+                let len = data.payload.len();
+                Piece::encode_prefix(&mut again, data.stream, data.offset, (len, fin));
+                again.extend_from_slice(data.payload);
+                assert_eq!(again.len() + rest.len(), bytes.len());
+            }
+            assert!(bytes.starts_with(&again));
+        }
+        8 => {
+            let Ok(challenge) = Challenge::decode(bytes) else { return };
+            challenge.encode(&mut again);
+            assert!(bytes.starts_with(&again));
+        }
         _ => {
             let Ok(parameters) = Parameters::decode(bytes) else { return };
             assert!(bytes.starts_with(&parameters.encode(0)));
@@ -94,19 +109,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         connection: 0xabcd,
         number: 77,
     };
-    let (echo, token) = (&[7; 32], &[9; 16]);
-    let (connection, noise) = (2, &[7; 60][..]);
-    let refused = |refusal| Opening::Refused { connection, refusal, digest: echo };
-    let openings = [
-        Opening::Hello { version: 1, pattern: 2, connection, cookie: token, noise },
-        Opening::Reply { version: 1, connection, noise },
-        refused(Refusal::WrongKey),
-        refused(Refusal::Version(Versions { oldest: 2, newest: 5 })),
-        Opening::Retry { connection, echo, cookie: token },
-        Opening::Gone { connection, token },
-        Opening::Who { connection, nonce: echo },
-        Opening::Host { connection, nonce: echo, key: PublicKey::from_bytes([5; 32]) },
-    ];
     let close = Close { code: 42, reason: "enough".into() };
     let mut seeds = vec![
         seed(0, &|out| header.encode(out)),
@@ -122,19 +124,49 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seed(5, &|out| StreamSignal { stream: 2, code: 7, end: 1000 }.encode(out)),
         seed(6, &|out| close.encode(Some(&report), out)),
         seed(7, &|out| {
+            for (stream, fin) in [(4, false), (8, true)] {
+                Piece::encode_prefix(out, stream, 1 << 33, (3, fin));
+                out.extend([1; 3]);
+            }
+        }),
+        seed(8, &|out| Challenge(77).encode(out)),
+        seed(9, &|out| {
             let parameters = Parameters {
                 connection: 1,
                 connection_credit: 1 << 26,
                 stream_credit: 1 << 25,
                 streams: 1024,
                 idle_timeout: Duration::from_secs(30),
-                reset_token: *token,
+                reset_token: [9; 16],
                 versions: SPOKEN,
                 feedback: 1,
             };
             out.extend(parameters.encode(40));
         }),
     ];
-    seeds.extend(openings.iter().map(|opening| seed(1, &|out| opening.encode(out))));
+    seeds.extend(openings());
     seeds
+}
+
+/// One of each packet without a seal.
+fn openings() -> Vec<Vec<u8>> {
+    let (echo, token) = (&[7; 32], &[9; 16]);
+    let (connection, noise) = (2, &[7; 60][..]);
+    let refused = |refusal| Opening::Refused { connection, refusal, digest: echo };
+    let openings = [
+        Opening::Hello { version: 1, pattern: 2, connection, cookie: token, noise },
+        Opening::Reply { version: 1, connection, noise },
+        refused(Refusal::WrongKey),
+        refused(Refusal::Version(Versions { oldest: 2, newest: 5 })),
+        Opening::Retry { connection, echo, cookie: token },
+        Opening::Gone { connection, token },
+        Opening::Who { connection, nonce: echo },
+        Opening::Host { connection, nonce: echo, key: PublicKey::from_bytes([5; 32]) },
+    ];
+    let seed = |opening: &Opening<'_>| {
+        let mut seed = vec![1];
+        opening.encode(&mut seed);
+        seed
+    };
+    openings.iter().map(seed).collect()
 }
