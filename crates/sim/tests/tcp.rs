@@ -110,6 +110,18 @@ fn documents_come_on_connections_of_their_own() {
     assert_near(outcome.flows[0].delivered_bytes as f64, documents.count as f64 * 2000.0, 0.15);
 }
 
+/// What arrived before the measured time is not counted in it.
+#[test]
+fn documents_of_before_the_measured_time_are_not_counted() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"1gbit\" }";
+    let http =
+        plain("sack", "reno") + "nagle = false\nsource = \"http:mean=2kB,shape=2.5,think=400ms\"";
+    let [all, late] = [0, 200].map(|from| run(path, &http, (from, 300)).flows[0].documents);
+    assert_near(late.count as f64, all.count as f64 / 3.0, 0.15);
+    assert_near(late.mean_seconds(), all.mean_seconds(), 0.05);
+    assert!(late.unfinished == all.unfinished && late.unfinished <= 1);
+}
+
 #[test]
 fn a_file_arrives_and_ends_its_flow() {
     let path = "rtt = \"100ms\"\nboth = { rate = \"10mbit\" }\nback = { loss = 0.05 }";

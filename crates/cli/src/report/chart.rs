@@ -48,7 +48,8 @@ where
     let mut mesh = chart.configure_mesh();
     mesh.x_desc(plot.axes.0).y_desc(plot.axes.1).light_line_style(WHITE).draw()?;
     for (index, (name, points)) in plot.curves.iter().enumerate() {
-        let finite = || points.iter().copied().filter(|point| point.1.is_finite());
+        let all = || points.iter().filter(|point| point.1.median.is_finite());
+        let finite = || all().map(|&(x, y)| (x, y.median));
         let color = Palette99::pick(index).to_rgba();
         let style = color.stroke_width(2);
         chart
@@ -58,6 +59,10 @@ where
         if points.len() <= DOTTED {
             let dots = finite().map(|point| Circle::new(point, 3, color.filled()));
             chart.draw_series(dots)?;
+            // From the least of all seeds to the most.
+            let varied = all().filter(|(_, y)| y.least < y.most);
+            let bars = varied.map(|&(x, y)| PathElement::new([(x, y.least), (x, y.most)], color));
+            chart.draw_series(bars)?;
         }
     }
     let mut labels = chart.configure_series_labels();
@@ -74,7 +79,7 @@ fn ranges(plot: &Plot) -> (Range<f64>, Range<f64>) {
         finite.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)))
     };
     let (left, right) = of(&mut points().map(|point| point.0));
-    let (bottom, top) = of(&mut points().map(|point| point.1));
+    let (bottom, top) = of(&mut points().flat_map(|point| [point.1.least, point.1.most]));
     if left > right {
         return (0.0..1.0, 0.0..1.0);
     }
@@ -88,6 +93,8 @@ fn ranges(plot: &Plot) -> (Range<f64>, Range<f64>) {
 
 #[cfg(test)]
 mod tests {
+    use sim::papers::Spread;
+
     use super::*;
 
     #[test]
@@ -103,5 +110,12 @@ mod tests {
             }
         }
         assert!(svg(&Plot::new("nothing", "x", "y")).is_ok());
+        let lines = |most: f64| {
+            let spread = Spread { median: 2.0, least: 1.0, most };
+            let plot =
+                Plot::new("spread", "x", "y").curve("one", [(1.0, spread), (2.0, 9.0.into())]);
+            svg(&plot).unwrap().matches("<polyline").count()
+        };
+        assert_eq!(lines(3.0), lines(1.0) + 1);
     }
 }

@@ -110,9 +110,10 @@ fn close(done: &[Done]) -> ExitCode {
     };
     missing("NOT RUN, for what is told above", Verdict::NotRun);
     let whole = missing("BROKE, for what is told above", Verdict::Broke);
+    let faithful = missing("UNFAITHFUL, for what is told above", Verdict::Unfaithful);
     let all = missing("not reproduced", Verdict::Missed);
     let any = done.iter().any(|one| one.verdict != Verdict::NotRun);
-    if whole && all && any { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if whole && faithful && all && any { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A row, and what came of it.
@@ -130,6 +131,8 @@ struct Done {
 enum Verdict {
     Reproduced,
     Missed,
+    /// The emulator did not do what it was asked to: nothing is known of the row.
+    Unfaithful,
     /// A run of it failed: nothing is known of the row.
     Broke,
     /// This machine lacks something that it needs.
@@ -161,10 +164,11 @@ impl Done {
             judged.map_err(|reason| (Verdict::Broke, reason))
         });
         let (verdict, judgement) = match judged {
+            Ok(judgement) if judgement.unfaithful.is_some() => (Verdict::Unfaithful, judgement),
             Ok(judgement) if judgement.passed => (Verdict::Reproduced, judgement),
             Ok(judgement) => (Verdict::Missed, judgement),
             Err((verdict, reason)) => {
-                (verdict, Judgement { reason: Some(reason), ..Judgement::default() })
+                (verdict, Judgement { reasons: vec![reason], ..Judgement::default() })
             }
         };
         Self { row, seeds, took: net::clock::now().since(start), verdict, judgement }
@@ -176,19 +180,45 @@ impl Done {
         format!("{}{half}", self.row.id)
     }
 
+    /// The verdict, and on what part of the experiment if not on all of it.
+    fn words(&self) -> String {
+        let only = self.judgement.only.map(|part| format!(", {part} only"));
+        format!("{}{}", self.verdict.words(), only.unwrap_or_default())
+    }
+
+    /// What figures are, of how many seeds.
+    fn kind(&self) -> String {
+        match self.seeds {
+            1 => "with one seed".to_owned(),
+            seeds if self.judgement.deterministic => {
+                format!("deterministic: the same with each of {seeds} seeds")
+            }
+            seeds => format!("medians of {seeds} seeds (the least .. the most)"),
+        }
+    }
+
     fn show(&self) {
         let Self { row, judgement, .. } = self;
-        say!("{}: {} ({:.0} s)", self.name(), self.verdict.words(), self.took.as_secs_f64());
+        say!("{}: {} ({:.0} s)", self.name(), self.words(), self.took.as_secs_f64());
         say!("  experiment  {}", row.experiment);
         say!("  paper       {}", row.paper);
         say!("  criterion   {}", row.criterion);
         row.assumptions.iter().for_each(|assumption| say!("  assumed     {assumption}"));
+        if !judgement.figures.is_empty() {
+            say!("  figures     {}", self.kind());
+        }
         judgement.figures.iter().for_each(|figure| say!("  ours        {figure}"));
-        judgement.reason.iter().for_each(|reason| say!("  why         {reason}"));
+        self.reasons().for_each(|reason| say!("  why         {reason}"));
         say!("");
     }
 
+    /// Why the verdict is not better.
+    fn reasons(&self) -> impl Iterator<Item = &String> {
+        self.judgement.unfaithful.iter().chain(&self.judgement.reasons)
+    }
+
     fn object(&self) -> serde_json::Value {
+        let reasons: Vec<&str> = self.reasons().map(String::as_str).collect();
         let Self { row, verdict, judgement, .. } = self;
         json!({
             "event": "row",
@@ -202,7 +232,9 @@ impl Done {
             "verdict": verdict,
             "run": *verdict != Verdict::NotRun,
             "reproduced": *verdict == Verdict::Reproduced,
-            "reason": judgement.reason,
+            "only": judgement.only,
+            "deterministic": judgement.deterministic,
+            "reason": (!reasons.is_empty()).then(|| reasons.join(" ")),
             "seeds": self.seeds,
             "seconds": self.took.as_secs_f64(),
         })
@@ -214,6 +246,7 @@ impl Verdict {
         match self {
             Self::Reproduced => "reproduced",
             Self::Missed => "NOT REPRODUCED",
+            Self::Unfaithful => "UNFAITHFUL",
             Self::Broke => "BROKE",
             Self::NotRun => "NOT RUN",
         }

@@ -36,11 +36,11 @@ fn anchor(one: &Done) -> String {
 
 fn verdict(one: &Done) -> Markup {
     let class = if one.verdict == Verdict::Reproduced { "good" } else { "bad" };
-    html! { span class=(class) { (one.verdict.words()) } }
+    html! { span class=(class) { (one.words()) } }
 }
 
 fn section(one: &Done) -> anyhow::Result<Markup> {
-    let Done { row, seeds, took, judgement, .. } = one;
+    let Done { row, took, judgement, .. } = one;
     let charts = report::charts(&judgement.plots)?;
     let only = if row.is_emulated() { "emulated" } else { "simulated" };
     Ok(html! {
@@ -53,10 +53,12 @@ fn section(one: &Done) -> anyhow::Result<Markup> {
                 dt { "Assumed" } dd { ul { @for line in row.assumptions { li { (line) } } } }
             }
             @if !judgement.figures.is_empty() {
-                dt { "Ours, medians of " (seeds) " seed" @if *seeds > 1 { "s" } }
+                dt { "Ours, " (one.kind()) }
                 dd { pre { @for line in &judgement.figures { (line) "\n" } } }
             }
-            @if let Some(reason) = &judgement.reason { dt { "Why" } dd { (reason) } }
+            @if one.reasons().next().is_some() {
+                dt { "Why" } dd { @for reason in one.reasons() { p { (reason) } } }
+            }
         }
         (charts)
         p {

@@ -80,13 +80,21 @@ impl fmt::Display for Point {
     }
 }
 
-/// Sets one value. A key without a table is one of both directions, unless it stands at the head.
+/// Sets one value. A key without a table is one of both directions, unless it stands at the head; what one
+/// of these says itself would win over that unseen.
 fn set(table: &mut Table, key: &str, value: &str) -> anyhow::Result<()> {
     let mut parts: Vec<&str> = key.split('.').collect();
     if let [name] = parts[..]
         && !HEAD.contains(&name)
     {
         parts.insert(0, "both");
+    }
+    if let ["both", name] = parts[..] {
+        let own =
+            |direction: &&str| table.get(*direction).is_some_and(|own| own.get(name).is_some());
+        if let Some(direction) = ["forward", "back"].iter().find(|direction| own(direction)) {
+            bail!("[{direction}] has its own {name}, which would win: set {direction}.{name}");
+        }
     }
     // Text, but where TOML asks for a number or a yes or no.
     let value = match (value.parse::<bool>(), value.parse::<i64>()) {
@@ -162,5 +170,11 @@ mod tests {
         assert_eq!(table, expected);
         assert!(set(&mut table, "flow.3.count", "1").is_err());
         assert!(set(&mut table, "rtt.x", "1").is_err());
+        // [back] has its own: for both it would say nothing, so it has to be set there.
+        for key in ["loss", "both.loss"] {
+            let error = set(&mut table, key, "2%").unwrap_err().to_string();
+            assert_eq!(error, "[back] has its own loss, which would win: set back.loss");
+        }
+        assert_eq!(table, expected);
     }
 }

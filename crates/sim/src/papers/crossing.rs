@@ -98,6 +98,8 @@ pub struct Crossed {
     pub rates: Vec<f64>,
     /// TCP connections of each file: after the first second, and at most while it was counted.
     pub streams: Vec<[u64; 2]>,
+    /// TCP connections that were written down for the next file; 0 if none were.
+    pub stored: u64,
     /// Seconds that a whole file took.
     pub seconds: f64,
     /// The share of the packets from far to near that the path dropped.

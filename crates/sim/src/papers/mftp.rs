@@ -4,7 +4,8 @@
 use path::LossConfig;
 
 use super::{
-    Judgement, Plot, Row, SEEDS, Seen, both, ms, preset, seconds, studies, study, tcp, with_rtt,
+    Judgement, Plot, Row, SEEDS, Seen, Spreads, both, ms, preset, seconds, studies, study, tcp,
+    with_rtt,
 };
 use crate::study::{Outcome, Study};
 use crate::tcp::{Config, Recovery, Source};
@@ -28,10 +29,13 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         id: "mftp-fig7",
-        experiment: "throughput against windows of 9 to 51 KB at a round-trip time of 100 ms",
+        experiment: "throughput against windows of 4 to 51 KB at a round-trip time of 100 ms",
         paper: "rises in steps: whole segments only",
         criterion: "steps at multiples of the MSS: flat within 1% between, up by 15% and more there",
-        assumptions: &[],
+        assumptions: &[
+            "the steps are judged from one segment on, 9 KB: of a smaller window the paper does not tell what its \
+             hosts do, and here it goes out as one small segment",
+        ],
         seeds: SEEDS,
         work: studies(|| STEPS.map(|kib| steady(100, 1, kib << 10)).collect(), judge_steps),
     },
@@ -48,8 +52,8 @@ pub(super) const ROWS: &[Row] = &[
 
 /// The MSS of their ATM network.
 pub(super) const MSS: u64 = 9148;
-/// Windows of figure 7 in KiB: what is below one segment goes out as one small one.
-const STEPS: core::ops::RangeInclusive<u64> = 9..=51;
+/// Windows of figure 7 in KiB.
+const STEPS: core::ops::RangeInclusive<u64> = 4..=51;
 /// Windows after whose loss the recovery is timed.
 const RECOVERY: [u64; 2] = [64 << 10, 256 << 10];
 
@@ -71,11 +75,14 @@ fn steady(rtt: u64, count: usize, window: u64) -> Study {
 
 fn judge_steps(seen: &Seen<Outcome>) -> Judgement {
     let mut judgement = Judgement::new();
-    let found = seen.medians(0..STEPS.count(), mbps);
-    for (pair, kib) in found.windows(2).zip(STEPS) {
-        let segments = |kib: u64| (kib << 10) / MSS;
+    let found = seen.spreads(0..STEPS.count(), mbps);
+    let segments = |kib: u64| (kib << 10) / MSS;
+    let below = STEPS.take_while(|&kib| segments(kib) == 0).count();
+    let small = Spreads(found.0[..below].to_vec());
+    judgement.tell(format!("below one segment, 4 to 8 KB: {small:.3} Mbit/s"));
+    for (pair, kib) in found.0.windows(2).zip(STEPS).skip(below) {
         let step = segments(kib + 1) > segments(kib);
-        let rise = pair[1] / pair[0] - 1.0;
+        let rise = pair[1].median / pair[0].median - 1.0;
         let holds = if step { rise >= 0.15 } else { rise.abs() <= 0.01 };
         if step || !holds {
             let figure =
@@ -83,7 +90,7 @@ fn judge_steps(seen: &Seen<Outcome>) -> Judgement {
             judgement.ask(holds, figure);
         }
     }
-    let points = STEPS.zip(&found).map(|(kib, mbps)| (kib as f64, *mbps));
+    let points = STEPS.zip(found.0).map(|(kib, mbps)| (kib as f64, mbps));
     let plot = Plot::new("Paper 1, figure 7: one connection, 100 ms", "window, KB", "Mbit/s");
     judgement.plot(plot.curve("ours", points));
     judgement

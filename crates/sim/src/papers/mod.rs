@@ -25,12 +25,13 @@ use path::{HostGroup, LinkConfig, PathConfig, Preset, Scenario};
 
 use crate::exchange::{Exchange, Exchanged};
 use crate::study::{
-    Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Stand, Striped, Study, side_by_side,
+    Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Relay, Stand, Striped, Study,
+    side_by_side,
 };
 use crate::tcp::{Config, Source};
 pub use crossing::{Crossed, Crossing, Fetch, Lan, Load, Pair, Task};
-use judge::Seen;
-pub use judge::{Judgement, Plot};
+pub use judge::{Judgement, Plot, Spread};
+use judge::{Seen, Spreads};
 
 /// An experiment of a paper.
 pub struct Row {
@@ -78,6 +79,8 @@ enum Work {
     Files(Runs<Blocks, Carried>),
     /// Connections whose number is controlled.
     Stripes(Runs<Striped, Vec<Stand>>),
+    /// Connections between two networks, with paper 2's gateways or without.
+    Relays(Runs<Relay, Vec<f64>>),
     /// Paper 5's model.
     Exchanges(Runs<Exchange, Exchanged>),
     /// Real programs across the emulator; so many runs go side by side.
@@ -96,6 +99,10 @@ const fn studies(make: fn() -> Vec<Study>, judge: fn(&Seen<Outcome>) -> Judgemen
 
 const fn files(make: fn() -> Vec<Blocks>, judge: fn(&Seen<Carried>) -> Judgement) -> Work {
     Work::Files(Runs { make, judge })
+}
+
+const fn relays(make: fn() -> Vec<Relay>, judge: fn(&Seen<Vec<f64>>) -> Judgement) -> Work {
+    Work::Relays(Runs { make, judge })
 }
 
 const fn exchanges(make: fn() -> Vec<Exchange>, judge: fn(&Seen<Exchanged>) -> Judgement) -> Work {
@@ -140,6 +147,13 @@ impl Run for Striped {
     }
 }
 
+impl Run for Relay {
+    type Shown = Vec<f64>;
+    fn show(&self, seed: u64) -> Vec<f64> {
+        self.run(seed)
+    }
+}
+
 impl Run for Exchange {
     type Shown = Exchanged;
     fn show(&self, seed: u64) -> Exchanged {
@@ -169,7 +183,10 @@ impl<R: Sync, S: Send> Runs<R, S> {
             Some(shown)
         });
         let shown = shown.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
-        Ok((self.judge)(&Seen::new(shown, runs.len())))
+        let seen = Seen::new(shown, runs.len());
+        let mut judgement = (self.judge)(&seen);
+        judgement.deterministic = !seen.varied();
+        Ok(judgement)
     }
 }
 
@@ -189,7 +206,8 @@ impl<R: Run> Runs<R, R::Shown> {
 }
 
 impl Runs<Crossing, Crossed> {
-    /// Has them carried out by `cross`, and says which of them the emulator was too slow for.
+    /// Has them carried out by `cross`, and says which of them the emulator was too slow for. The median of a
+    /// run stands while that are fewer than half of its seeds.
     fn emulated(
         &self,
         seeds: u32,
@@ -199,14 +217,21 @@ impl Runs<Crossing, Crossed> {
         let faults = Mutex::new(Vec::new());
         let mut judgement = self.judged(seeds, Some(together), |run, seed| {
             let crossed = cross(run, seed)?;
-            faults.lock().unwrap_or_else(PoisonError::into_inner).extend(crossed.fault.clone());
+            if let Some(fault) = &crossed.fault {
+                let mut faults = faults.lock().unwrap_or_else(PoisonError::into_inner);
+                faults.push((core::ptr::from_ref(run) as usize, fault.clone()));
+            }
             Ok(crossed)
         })?;
         let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = faults.first() {
+        if let Some((_, first)) = faults.first() {
             let runs = (self.make)().len() * seeds as usize;
             let line =
                 format!("the emulator did not keep up in {} of {runs} runs: {first}", faults.len());
+            let of = |run: usize| faults.iter().filter(|fault| fault.0 == run).count();
+            if faults.iter().any(|&(run, _)| 2 * of(run) >= seeds as usize) {
+                judgement.unfaithful = Some(line.clone());
+            }
             judgement.tell(line);
         }
         Ok(judgement)
@@ -220,6 +245,7 @@ impl Row {
             Work::Studies(runs) => (runs.make)().len(),
             Work::Files(runs) => (runs.make)().len(),
             Work::Stripes(runs) => (runs.make)().len(),
+            Work::Relays(runs) => (runs.make)().len(),
             Work::Exchanges(runs) => (runs.make)().len(),
             Work::Crossings(runs, _) => (runs.make)().len(),
         }
@@ -252,6 +278,7 @@ impl Row {
             Work::Studies(runs) => runs.simulated(seeds, jobs, done),
             Work::Files(runs) => runs.simulated(seeds, jobs, done),
             Work::Stripes(runs) => runs.simulated(seeds, jobs, done),
+            Work::Relays(runs) => runs.simulated(seeds, jobs, done),
             Work::Exchanges(runs) => runs.simulated(seeds, jobs, done),
             Work::Crossings(runs, together) => {
                 runs.emulated(seeds, jobs.unwrap_or(*together), |crossing, seed| {
@@ -367,6 +394,7 @@ mod tests {
                 Work::Studies(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Files(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Stripes(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
+                Work::Relays(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Exchanges(_) => Vec::new(),
                 Work::Crossings(runs, _) => (runs.make)().into_iter().map(|run| run.path).collect(),
             };
@@ -375,9 +403,26 @@ mod tests {
         }
     }
 
+    /// What was to be reproduced, and where: neither less nor more.
+    #[test]
+    fn every_row_of_the_table_is_there_in_each_half() {
+        let simulated = "gw-eq1 gw-fig7-8 mftp-assign mftp-eq1 mftp-fig6 mftp-fig7 mftp-fig8-10 \
+            mftp-recovery mftp-table2 state-fig4 state-fig5 state-fig6-9 state-interval state-loss \
+            udtg-fig6 udtg-fig7 xftp-eq2 xftp-fig1 xftp-fig2 xftp-fig3 xftp-fig4 xftp-fig5 \
+            xftp-slowstart";
+        let emulated = "gw-domestic gw-eq1 gw-fig7-8 gw-ftp gw-table2 gw-www mftp-assign mftp-auto \
+            mftp-eq1 mftp-fig6 mftp-fig8-10 state-loss udtg-emu xftp-eq2 xftp-fig2 xftp-fig4 xftp-fig5";
+        for (half, expected) in [(false, simulated), (true, emulated)] {
+            let mut found: Vec<_> =
+                rows().filter(|row| row.is_emulated() == half).map(|row| row.id).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected.split_whitespace().collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn quick_rows_pass() {
-        let quick = ["mftp-eq1", "gw-eq1", "xftp-slowstart", "mftp-assign"];
+        let quick = ["mftp-eq1", "gw-eq1", "gw-fig7-8", "xftp-slowstart", "mftp-assign"];
         for row in rows().filter(|row| quick.contains(&row.id) && !row.is_emulated()) {
             let judgement = row.reproduce(1, None, |_, _| unreachable!("nothing crosses"), || {});
             let judgement = judgement.unwrap();
@@ -399,7 +444,16 @@ mod tests {
         };
         let good = with(0.325e6).unwrap();
         assert!(good.passed && good.figures.iter().any(|line| line.contains("2 of 6")), "{good:?}");
+        assert!(good.deterministic && good.unfaithful.is_none(), "{good:?}");
         assert!(!with(0.4e6).unwrap().passed);
+        // With one of two seeds the emulator was late for one run: nothing is known of that.
+        let late = |run: &Crossing, seed: u64| {
+            let rate = if run.mtu > 1500 { 1.45e6 } else { 0.325e6 };
+            let fault = (seed == 2 && run.mtu > 1500).then(|| "late".to_owned());
+            Ok(Crossed { rates: vec![rate], fault, ..Crossed::default() })
+        };
+        let judged = row.reproduce(2, Some(1), late, || {}).unwrap();
+        assert!(judged.unfaithful.unwrap().contains("1 of 4"), "{:?}", judged.figures);
         let ran = Mutex::new(0);
         let broken = |_: &Crossing, _| {
             *ran.lock().unwrap() += 1;

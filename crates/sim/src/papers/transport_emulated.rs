@@ -64,11 +64,11 @@ fn udt() -> Vec<Crossing> {
 fn judge_udt(seen: &Seen<Crossed>) -> Judgement {
     let mut judgement = Judgement::new();
     for (first, queue) in [(0, "drop-tail"), (2, "RED-i")] {
-        let rates = seen.medians(first..first + 2, Crossed::mbps);
-        let lost = seen.medians(first..first + 2, |crossed| 100.0 * crossed.lost);
+        let rates = seen.spreads(first..first + 2, Crossed::mbps);
+        let lost = seen.spreads(first..first + 2, |crossed| 100.0 * crossed.lost);
         let of = |at: usize| format!("{:.1} Mbit/s, {:.3} % lost", rates[at], lost[at]);
         judgement.tell(format!("{queue}, UDT: {}", of(0)));
-        let holds = lost[1] < lost[0] && rates[1] >= 0.95 * rates[0];
+        let holds = lost[1].median < lost[0].median && rates[1].median >= 0.95 * rates[0].median;
         judgement.ask(holds, format!("{queue}, UDT-g: {}", of(1)));
     }
     judgement

@@ -10,23 +10,30 @@ use super::Study;
 use super::flow::Standing;
 use super::network::Network;
 
-/// Documents that a source sent: how many arrived whole, and how long they took.
+/// Documents of a source that arrived whole in the measured time, and how long they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Documents {
     /// How many.
     pub count: u64,
     /// Seconds that all took together, from the request to the last byte.
     pub total_seconds: f64,
-    /// The longest.
-    pub longest_seconds: f64,
+    /// Documents that were under way at the end, of a source that sends one after the other.
+    pub unfinished: u64,
 }
 
 impl Documents {
     pub(super) fn note(&mut self, time: Duration) {
-        let seconds = time.as_secs_f64();
         self.count += 1;
-        self.total_seconds += seconds;
-        self.longest_seconds = self.longest_seconds.max(seconds);
+        self.total_seconds += time.as_secs_f64();
+    }
+
+    /// Without those that had arrived before.
+    fn since(self, before: Self) -> Self {
+        Self {
+            count: self.count - before.count,
+            total_seconds: self.total_seconds - before.total_seconds,
+            unfinished: self.unfinished,
+        }
     }
 
     /// Seconds that one took on average.
@@ -151,8 +158,9 @@ struct Rtts {
 /// What is added up while a run goes on.
 pub(super) struct Tally<'a> {
     study: &'a Study,
-    /// Bytes delivered by the flows, and carried by the bottleneck, when measuring began.
-    before: Option<(Vec<u64>, Carried)>,
+    /// Bytes and documents delivered by the flows, and what the bottleneck had carried, when measuring
+    /// began.
+    before: Option<(Vec<(u64, Documents)>, Carried)>,
     /// Looks at the queue and what was seen.
     glances: u64,
     queued: u64,
@@ -183,7 +191,8 @@ impl<'a> Tally<'a> {
             return;
         }
         if self.before.is_none() && !self.study.measure_from.is_zero() {
-            let delivered = network.flows.iter().map(|flow| flow.standing().delivered);
+            let standings = network.flows.iter().map(|flow| flow.standing());
+            let delivered = standings.map(|standing| (standing.delivered, standing.documents));
             self.before = Some((delivered.collect(), carried(network)));
         }
         let waiting = network.bottleneck(true).backlog().packets;
@@ -252,13 +261,19 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn flow(&self, index: usize, at: &Standing, dropped: (u64, u64), before: u64) -> FlowReport {
+    fn flow(
+        &self,
+        index: usize,
+        at: &Standing,
+        dropped: (u64, u64),
+        before: (u64, Documents),
+    ) -> FlowReport {
         let config = &self.study.flows[index];
         let finished = at.finished.map(Network::since_start);
         let end = config.stop.unwrap_or(self.study.duration).min(self.study.duration);
         let end = finished.unwrap_or(end);
         let seconds = end.saturating_sub(config.start.max(self.study.measure_from)).as_secs_f64();
-        let delivered_bytes = at.delivered - before;
+        let delivered_bytes = at.delivered - before.0;
         let rtts = &self.rtts[index];
         FlowReport {
             name: config.name.clone(),
@@ -274,7 +289,7 @@ impl<'a> Tally<'a> {
             rtt_mean: (rtts.count > 0).then(|| rtts.sum / rtts.count as f64),
             rtt_least: rtts.least,
             finished: finished.map(|time| time.as_secs_f64()),
-            documents: at.documents,
+            documents: at.documents.since(before.1),
         }
     }
 }

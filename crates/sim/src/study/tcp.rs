@@ -143,7 +143,10 @@ impl Flow for TcpFlow {
             sent: self.past.sent + stats.sent,
             retransmitted: self.past.retransmitted + stats.retransmitted,
             timeouts: self.past.timeouts + stats.timeouts,
-            documents: self.documents,
+            documents: Documents {
+                unfinished: (self.reader.is_some() && self.asked.is_some()).into(),
+                ..self.documents
+            },
             finished: self.finished,
         }
     }

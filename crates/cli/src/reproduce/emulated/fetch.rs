@@ -1,5 +1,6 @@
 //! A file that `longhaul cp` fetches from `longhaul serve`, watched through its `--json`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use emulator::{Host, Lab};
 use path::DropCause;
 use serde::Deserialize;
+use serde_json::Value;
 use sim::papers::{Crossed, Crossing, Fetch};
 use tempfile::TempDir;
 use units::{Bytes, Rate};
@@ -44,6 +46,9 @@ pub fn run(
             let told = fetching.end()?;
             crossed.rates.push(told.rate_from(crossing.before)?);
             crossed.streams.push(told.streams(crossing.before));
+        }
+        if fetch.twice && crossed.stored == 0 {
+            crossed.stored = stored(home.path());
         }
     }
     let counters = lab.stats().back.counters;
@@ -102,6 +107,14 @@ fn slow(lab: &Lab, rate: Rate) -> anyhow::Result<Running> {
     let mut shell = lab.command(Host::Far, "sh");
     shell.args(["-c", &script]).stdin(Stdio::null());
     Running::start(shell)
+}
+
+/// TCP connections to the one host that the file `paths` knows; 0 if none were written down.
+fn stored(home: &Path) -> u64 {
+    let text = fs::read_to_string(home.join("paths")).unwrap_or_default();
+    let hosts: Option<BTreeMap<String, Value>> = serde_json::from_str(&text).ok();
+    let known = hosts.and_then(|hosts| hosts.values().find_map(|host| host["streams"].as_u64()));
+    known.unwrap_or_default()
 }
 
 /// What `longhaul cp --json` says, as far as it matters here.
@@ -220,6 +233,15 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_stored_is_read_where_it_stands() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(stored(home.path()), 0);
+        let text = r#"{"10.0.0.2":{"rate_bps":0,"rtt_us":0,"streams":6,"learnt":9}}"#;
+        fs::write(home.path().join("paths"), text).unwrap();
+        assert_eq!(stored(home.path()), 6);
+    }
 
     #[test]
     fn rates_are_of_what_is_counted() {

@@ -30,7 +30,7 @@ use self::contend::{COME_BACK, Contend, Finding};
 use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
-use self::startup::{Ended, INITIAL_RATE, INITIAL_WINDOW, Startup};
+use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
 use self::truce::{Shown, Truce};
 use super::{AckSample, Controller, Remembered};
 
