@@ -261,7 +261,7 @@ impl Victim {
             connection_credit: Self::near(input, 1 << 20)?,
             streams: Self::near(input, 100)?,
             capacity: Self::near(input, 1_000_000_000)?,
-            ecn_ce: Self::near(input, stats.ce.1 + 1)?,
+            ecn_ce: Self::near(input, stats.ce.1.saturating_add(1))?,
             from: Self::near(input, self.sent.saturating_sub(60))?,
             credits: (0..input.int_in_range(0..=3)?)
                 .map(|_| credit(input))
