@@ -245,10 +245,11 @@ pub struct Ssh {
 /// What earlier connections learnt.
 #[derive(Args)]
 pub struct Memory {
-    /// Start as on an unknown path, and remember nothing of this one (UDP)
+    /// Start as on an unknown path, and remember nothing of this one
     ///
     /// Otherwise the rate found towards a host is kept for a week in the file `paths` in
-    /// LONGHAUL_HOME, and the next connection to that host starts with half of it.
+    /// LONGHAUL_HOME, and the next connection to that host starts with half of it. Over TCP and FTP it is
+    /// how many connections were of use.
     #[arg(long)]
     pub no_remember: bool,
 }

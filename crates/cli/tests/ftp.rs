@@ -408,6 +408,36 @@ fn longhaul_itself_stripes_and_resumes() {
     }
 }
 
+#[test]
+fn commands_that_other_clients_have() {
+    let server = FtpServer::start("127.0.0.1", &[]);
+    for (name, content) in [("one", "1\n"), ("two", "2\n"), ("stale", "old")] {
+        fs::write(server.home.path(name), content).unwrap();
+    }
+    let stale = fs::File::options().write(true).open(server.home.path("stale")).unwrap();
+    stale.set_modified(std::time::UNIX_EPOCH).unwrap();
+    fs::write(server.home.path("root/fresh"), "new").unwrap();
+    let script = "put one both\nappend two both\nmput ?n? tw*\ncd dir\ncdup\nnewer fresh stale\n\
+                  type ascii\ntype\nimage\nfeat\nsys\nremotehelp\n! echo 'a  shell'\nmget dir/below/o*\nmdelete tw*\nmdel tw*\n";
+    fs::write(server.home.path("script"), script).unwrap();
+    let host = format!("ann@127.0.0.1:{}", server.port);
+    let mut command = server.home.longhaul(&["ftp", "--ftp-accept-new", &host]);
+    command.env("LONGHAUL_FTP_PASSWORD", PASSWORD);
+    command.stdin(fs::File::open(server.home.path("script")).unwrap());
+    let output = finish(start(&mut command));
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "the last command fails: {errors}");
+    assert!(errors.contains("no file there matches tw*"), "{errors}");
+    for words in ["ascii\n", " REST STREAM", "UNIX", " MLSD", "a  shell\n"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    server.is_there("root/both", b"1\n2\n");
+    server.is_there("stale", b"new");
+    server.is_there("one", b"1");
+    server.is_there("root/one", b"1\n");
+    assert!(!server.home.path("root/two").exists());
+}
+
 /// Nothing failed: what a mirror leaves out on purpose is only told.
 #[test]
 fn a_link_to_a_directory_is_skipped() {

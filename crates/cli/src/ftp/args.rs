@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use net::tcp::Policy;
 use units::Rate;
 
-use crate::args::Streams;
+use crate::args::{Memory, Streams};
 
 /// The most connections of one striped transfer.
 const STREAMS_MAX: i64 = ftp::client::MAX_STREAMS as i64;
@@ -166,6 +166,8 @@ pub struct Ftp {
     /// kernel has it]
     #[arg(long, value_name = "NAME")]
     pub tcp_cc: Option<String>,
+    #[command(flatten)]
+    pub memory: Memory,
 }
 
 #[cfg(test)]

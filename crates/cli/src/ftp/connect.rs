@@ -1,21 +1,53 @@
 //! Reaching an FTP server: its URL, who the user is, and which certificates are known.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
-use ftp::client::{Client, ClientError, Options, Security, Stop};
+use anyhow::Context;
+use ftp::client::{Client, ClientError, Options, Security, Stop, informed};
+use ftp::data::Moved;
 use ftp::tls::Trust;
+use net::tcp::Policy;
 
 use super::args;
+use super::password::PASSWORD;
 use crate::keys::home::folder;
+use crate::paths::Paths;
 
 /// Where FTP servers listen, and those that speak TLS from the first byte on.
 const PORT: u16 = 21;
 const TLS_PORT: u16 = 990;
 
-/// Holds a user's password, where no terminal can be asked.
-const PASSWORD: &str = "LONGHAUL_FTP_PASSWORD";
+/// How to connect, whoever the server is.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    pub options: &'a args::FtpClient,
+    /// The kernel's congestion control for what goes there.
+    pub tcp_cc: Option<&'a str>,
+    /// Nothing is remembered of the way.
+    pub forgets: bool,
+    pub stop: &'a Stop,
+}
+
+impl How<'_> {
+    /// How many connections a transfer uses to this host, by what was learnt before.
+    fn policy(&self, host: IpAddr) -> Policy {
+        let policy = self.options.sender.policy;
+        if !matches!(policy, Policy::Equation { .. }) {
+            return policy;
+        }
+        let known = Paths::unless(self.forgets).and_then(|paths| paths.known(host).system);
+        known.map_or(policy, |system| informed(policy, system))
+    }
+}
+
+/// Writes down what transfers learnt of the way to a server, for the next time.
+pub fn remember(client: &Client, moved: &Moved, forgets: bool) {
+    if let (Some(system), Some(paths)) = (moved.learnt(), Paths::unless(forgets)) {
+        paths.learn_system(client.peer().ip(), system);
+    }
+}
 
 /// A place on an FTP server: `ftp://[USER@]HOST[:PORT]/PATH`, or `ftps://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,12 +155,8 @@ fn text(part: &str) -> Result<String, String> {
 }
 
 /// Connects and logs in, with the password of whoever the URL names.
-pub async fn connect(
-    url: &FtpUrl,
-    password: Option<&str>,
-    (options, tcp_cc): (&args::FtpClient, Option<&str>),
-    stop: &Stop,
-) -> anyhow::Result<Client> {
+pub async fn connect(url: &FtpUrl, password: Option<&str>, how: How<'_>) -> anyhow::Result<Client> {
+    let options = how.options;
     let mut known = KnownCertificates::read(url)?;
     let options_of = |known: &KnownCertificates| Options {
         security: url.security(options),
@@ -136,15 +164,15 @@ pub async fn connect(
         streams: options.streams.into(),
         policy: options.sender.policy,
         active: options.active,
-        congestion_control: tcp_cc.map(str::to_owned),
-        stop: stop.clone(),
+        congestion_control: how.tcp_cc.map(str::to_owned),
+        stop: how.stop.clone(),
     };
-    let mut reached = reach(url, &options_of(&known)).await;
+    let mut reached = reach(url, &options_of(&known), how).await;
     if let Err(ClientError::Unknown { fingerprint }) = &reached
         && options.accept_new
     {
         known.add(fingerprint.clone())?;
-        reached = reach(url, &options_of(&known)).await;
+        reached = reach(url, &options_of(&known), how).await;
     }
     let mut client = reached?;
     let (user, password) = match (&url.user, password) {
@@ -156,30 +184,20 @@ pub async fn connect(
 }
 
 /// Tries the host's addresses in turn.
-async fn reach(url: &FtpUrl, options: &Options) -> Result<Client, ClientError> {
+async fn reach(url: &FtpUrl, options: &Options, how: How<'_>) -> Result<Client, ClientError> {
     let looking = async {
         let found = tokio::net::lookup_host((url.host.as_str(), url.port)).await;
         found.map_err(ClientError::Connection)
     };
     let mut last = None;
     for address in options.stop.or(looking).await? {
-        match Client::connect(&url.host, address, options.clone()).await {
+        let options = Options { policy: how.policy(address.ip()), ..options.clone() };
+        match Client::connect(&url.host, address, options).await {
             Err(error @ (ClientError::Connection(_) | ClientError::Silent)) => last = Some(error),
             reached => return reached,
         }
     }
     Err(last.unwrap_or(ClientError::Silent))
-}
-
-/// From the environment, or from the terminal.
-pub fn ask_password(user: &str) -> anyhow::Result<String> {
-    if let Some(password) = std::env::var_os(PASSWORD) {
-        return password.into_string().ok().with_context(|| format!("{PASSWORD} is no text"));
-    }
-    if !std::io::stdin().is_terminal() {
-        bail!("no password for {user}: set {PASSWORD}, or run this at a terminal");
-    }
-    rpassword::prompt_password(format!("Password for {user}: ")).context("cannot read a password")
 }
 
 /// Fingerprints that were accepted before: one line each, `HOST:PORT SHA-256`.

@@ -15,7 +15,9 @@ use serde_json::json;
 use transfer::{NoteKind, Progress, RelPath};
 use units::{Bytes, Rate};
 
-use super::connect::{FtpUrl, ask_password, connect};
+use super::connect::{FtpUrl, How, connect, remember};
+use super::losses::{Losses, again, is_loss};
+use super::password::ask;
 use super::show::{stoppable, watch};
 use crate::address::Location;
 use crate::args::{Cp, Output};
@@ -40,7 +42,6 @@ const IDLE: &[&str] = &[
     "background",
     "feedback",
     "rate_limit",
-    "no_remember",
     "qlog",
     "owner",
     "schedule",
@@ -122,12 +123,17 @@ pub fn copy(options: &Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();
     let result = plan(&options.sources, &options.destination).and_then(|way| {
-        // Before signals are caught, so that Ctrl-C ends the question.
-        let password = way.server().user.as_deref().map(ask_password).transpose()?;
         // Dropped at the end, the runtime waits until temporary files are removed.
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let stop = Stop::default();
         runtime.block_on(async {
+            let password = match way.server().user.as_deref() {
+                Some(user) => match ask(user).await? {
+                    Ok(password) => Some(password),
+                    Err(signal) => return Ok((Copied::default(), Some(signal))),
+                },
+                None => None,
+            };
             let moving = carry(options, &way, password.as_deref(), (&progress, &moved), &stop);
             let shown = watch(output, &progress, &moved, moving);
             match stoppable(&stop, shown).await {
@@ -170,33 +176,69 @@ async fn carry(
     stop: &Stop,
 ) -> anyhow::Result<Copied> {
     let (url, mut copied) = (way.server(), Copied::default());
-    let how = (&options.way.ftp, options.way.striping.tcp_cc.as_deref());
-    let mut client = connect(url, password, how, stop).await?;
+    let forgets = options.way.memory.no_remember;
+    let tcp_cc = options.way.striping.tcp_cc.as_deref();
+    let how = How { options: &options.way.ftp, tcp_cc, forgets, stop };
+    let mut client = connect(url, password, how).await?;
     if options.way.output.json {
         let streams = client.streams();
         emit(
             &json!({ "event": "start", "server": url.to_string(), "transport": "ftp", "streams": streams }),
         );
     }
+    let (moved, mut losses) = (shown.1, Losses::default());
+    loop {
+        let done = move_all(&mut client, way, shown, &mut copied).await;
+        remember(&client, moved, forgets);
+        let lost = match done {
+            Ok(()) => break,
+            Err(error) if is_loss(&error) && losses.bears(moved.bytes()) => error,
+            Err(error) => return Err(error),
+        };
+        say_so(options.way.output, &format!("{}; connecting again", crate::sentence(&lost)));
+        copied.begin_again(moved);
+        client = match again(url, password, how).await {
+            Ok(client) => client,
+            // Why it was lost says more than that nobody answers any more.
+            Err(error) if is_loss(&error) => return Err(lost),
+            Err(error) => return Err(error),
+        };
+        say_so(options.way.output, &format!("going on with {}", url.host));
+    }
+    client.quit().await;
+    Ok(copied)
+}
+
+/// News for people.
+fn say_so(output: Output, news: &str) {
+    if !output.quiet && !output.json {
+        tell!("longhaul: {news}");
+    }
+}
+
+/// Moves all that is not whole yet.
+async fn move_all(
+    client: &mut Client,
+    way: &Way,
+    shown: (&Progress, &Moved),
+    copied: &mut Copied,
+) -> anyhow::Result<()> {
     match way {
         Way::Get(urls, destination) => {
             let into = urls.len() > 1;
             for url in urls {
                 let (directory, name) = landing(destination, url, into)?;
-                client
-                    .get_tree(&url.path, directory.into(), name.as_ref(), shown, &mut copied)
-                    .await?;
+                client.get_tree(&url.path, directory.into(), name.as_ref(), shown, copied).await?;
             }
         }
         Way::Put(sources, url) => {
             for source in sources {
-                let path = target(&mut client, source, url, sources.len() > 1).await?;
-                client.put_tree(source, &path, shown, &mut copied).await?;
+                let path = target(client, source, url, sources.len() > 1).await?;
+                client.put_tree(source, &path, shown, copied).await?;
             }
         }
     }
-    client.quit().await;
-    Ok(copied)
+    Ok(())
 }
 
 /// Where something lands here: a directory, and its name in it, unless only what it holds lands.
@@ -220,7 +262,7 @@ fn landing(
         return Ok((directory, name.transpose()?));
     }
     ensure!(!into, "{} is no directory: several sources need one", destination.display());
-    let (directory, name) = super::commands::landing(destination)?;
+    let (directory, name) = super::transfers::landing(destination)?;
     Ok((directory, Some(RelPath::new(name.as_os_str().as_bytes().to_vec())?)))
 }
 
@@ -232,7 +274,10 @@ async fn target(
     into: bool,
 ) -> anyhow::Result<Vec<u8>> {
     let closed = url.path.is_empty() || url.path.ends_with(b"/");
-    let is_directory = matches!(client.find(&url.path).await, Ok(Found::Directory));
+    let is_directory = match client.find(&url.path).await {
+        Err(error) if error.is_loss() => return Err(error.into()),
+        found => matches!(found, Ok(Found::Directory)),
+    };
     if !(into || closed || is_directory) {
         return Ok(url.path.clone());
     }
@@ -298,7 +343,8 @@ mod tests {
     use crate::args::Cli;
 
     /// What means something here, beside all that begins with `ftp_`.
-    const BUSY: &[&str] = &["sources", "destination", "tcp_cc", "json", "quiet", "verbose"];
+    const BUSY: &[&str] =
+        &["sources", "destination", "tcp_cc", "no_remember", "json", "quiet", "verbose"];
 
     #[test]
     fn every_option_is_done_or_refused() {

@@ -4,9 +4,14 @@ pub mod args;
 mod commands;
 mod connect;
 mod copy;
+mod here;
+mod losses;
+mod password;
 mod serve;
 mod shell;
 mod show;
+mod simple;
+mod transfers;
 
 pub use connect::FtpUrl;
 pub use copy::{concerns, copy};

@@ -13,8 +13,9 @@ use rustyline::history::FileHistory;
 use rustyline::{Editor, Helper, Highlighter, Hinter, Validator};
 
 use super::args::Ftp;
-use super::commands::{COMMANDS, Here, Next};
+use super::commands::COMMANDS;
 use super::connect::FtpUrl;
+use super::here::{Here, Next};
 use crate::FAILED;
 use crate::signals::{self, Signals};
 
@@ -148,9 +149,9 @@ impl Completer for Words {
                 .map(|(name, _)| (*name).to_owned())
                 .filter(|name| name.starts_with(word))
                 .collect()
-        } else if before.starts_with("put")
-            || before.starts_with("mput")
-            || before.starts_with("lcd")
+        } else if ["put ", "mput ", "reput ", "append ", "lcd "]
+            .iter()
+            .any(|command| before.starts_with(command))
         {
             return self.files.complete(line, at, context);
         } else {

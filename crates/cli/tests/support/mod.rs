@@ -148,7 +148,8 @@ pub fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
 }
 
-fn wait(child: &mut Child) -> std::process::ExitStatus {
+/// Waits for the end of a command that nobody listens to.
+pub fn wait(child: &mut Child) -> std::process::ExitStatus {
     for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
         if let Some(status) = child.try_wait().unwrap() {
             return status;

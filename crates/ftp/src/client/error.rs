@@ -67,6 +67,29 @@ pub enum ClientError {
 impl ClientError {
     /// Whether the server merely said no, so that the session can go on.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Here(_) | Self::Name)
+        match self {
+            // It takes its leave with that.
+            Self::Refused { reply, .. } => reply.code != 421,
+            Self::Here(_) | Self::Name => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a connection was lost, or the server is not there for now: the same may succeed later.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Connection(_) | Self::Silent | Self::NoData(_) => true,
+            Self::Data(error) => !matches!(error, DataError::File(_) | DataError::Malformed),
+            // TLS that cannot be agreed on is another matter.
+            Self::Tls(error) => matches!(
+                error.kind(),
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::TimedOut
+            ),
+            Self::Refused { reply, .. } => matches!(reply.code, 421 | 425 | 426),
+            _ => false,
+        }
     }
 }

@@ -259,6 +259,21 @@ impl Client {
 }
 
 impl Client {
+    /// Puts a file behind what the server has under a name.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub async fn append(
+        &mut self,
+        file: File,
+        path: &[u8],
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        let size = file.metadata().map_err(ClientError::Here)?.len();
+        let moving = Moving::<_, Vec<u8>>::Send(tokio::fs::File::from_std(file));
+        self.move_data(("APPE", path), (0, Some(size)), moving, moved).await
+    }
+
     /// From which byte on a file has to be put: behind what the server has of it, where a checksum
     /// says that this is the beginning of the same file.
     ///

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::tcp::{Policy, set_congestion_control};
+use net::tcp::{Policy, System, set_congestion_control};
 use socket2::SockRef;
 use stripe::count::suitable;
 use tokio::net::TcpStream;
@@ -303,6 +303,11 @@ impl Client {
         self.streams_there
     }
 
+    /// The other end.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Changes how many connections this side wants: a number, or [`AUTO`].
     ///
     /// # Errors
@@ -395,6 +400,17 @@ impl Client {
     }
 }
 
+/// A policy that knows what was learnt of the way before.
+pub fn informed(policy: Policy, system: System) -> Policy {
+    match policy {
+        Policy::Equation { target, .. } => {
+            let first = system.connections(target).min(MAX_STREAMS) as u16;
+            Policy::Equation { target, first, k: system.k }
+        }
+        policy => policy,
+    }
+}
+
 fn with_path(verb: &str, path: &[u8]) -> Vec<u8> {
     match path {
         b"" => verb.into(),
@@ -404,4 +420,21 @@ fn with_path(verb: &str, path: &[u8]) -> Vec<u8> {
 
 fn refused(command: &[u8], reply: Reply) -> ClientError {
     ClientError::Refused { command: String::from_utf8_lossy(command).into_owned(), reply }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{Bytes, Rate};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_begins_with_what_was_learnt() {
+        let target = Rate::from_bits_per_sec(10_000_000);
+        let system = System { k: 500, window: Bytes(62_500), rtt: Duration::from_millis(100) };
+        // 5 Mbit/s of window over round-trip time, of which half is reached.
+        let expected = Policy::Equation { target, first: 4, k: 500 };
+        assert_eq!(informed(Policy::Equation { target, first: 0, k: 0 }, system), expected);
+        assert_eq!(informed(Policy::Fixed(3), system), Policy::Fixed(3));
+    }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::control::Control;
-use super::{CONNECT_PATIENCE, Client, ClientError, Stop, Tls, refused, with_path};
+use super::{CONNECT_PATIENCE, Client, ClientError, Stop, Tls, informed, refused, with_path};
 use crate::address::{Ends, read_epsv_reply, read_pasv_reply, write_eprt, write_mprt, write_port};
 use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, set_reset, tune};
 use crate::session::{Encoding, Framing};
@@ -95,6 +95,9 @@ impl Client {
         }
         let pumping = lines.pump(pending, (is_file, ascii, striped), moving, moved);
         let done = or_abort(control, &stop, pumping).await;
+        if let Some(system) = moved.learnt() {
+            self.options.policy = informed(self.options.policy, system);
+        }
         if matches!(done, Err(ClientError::Stopped)) {
             return done;
         }

@@ -1,6 +1,7 @@
 //! Whole trees. A server's names are parsed before anything is done with them: none leads out of the
 //! folder that the user chose.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +16,9 @@ use super::{Client, ClientError, Found};
 use crate::data::Moved;
 use crate::entry::{Entry, Kind};
 
+/// A smaller file is put anew rather than asked for.
+const RESUME_MIN: u64 = 1 << 20;
+
 /// What a copy did: installed files, and what was left out.
 #[derive(Debug, Default)]
 pub struct Copied {
@@ -22,9 +26,20 @@ pub struct Copied {
     pub counts: Counts,
     /// What is not, and why.
     pub notes: transfer::Notes,
+    /// The files that are whole, by the paths they are at the source: they are not copied again.
+    whole: HashSet<Vec<u8>>,
+    /// The file that is put where there was none before.
+    begun: Option<Vec<u8>>,
 }
 
 impl Copied {
+    /// Begins again after a loss, with what is whole left out.
+    pub fn begin_again(&mut self, moved: &Moved) {
+        self.counts.directories = 0;
+        self.notes = transfer::Notes::default();
+        moved.fall_back_to(self.counts.bytes);
+    }
+
     fn note(&mut self, kind: NoteKind, path: &[u8], reason: &str) {
         self.notes.push(Note::new(kind, path, reason));
     }
@@ -39,12 +54,13 @@ impl Copied {
     ) -> Result<(), ClientError> {
         match done {
             Ok(()) => {
+                self.whole.insert(path.to_vec());
                 self.counts.files += 1;
                 self.counts.bytes += bytes;
                 progress.set_files(self.counts.files);
                 Ok(())
             }
-            Err(error) if error.is_refusal() => {
+            Err(error) if error.is_refusal() && !error.is_loss() => {
                 self.note(NoteKind::Failed, path, &error.to_string());
                 Ok(())
             }
@@ -81,6 +97,7 @@ impl Client {
             Err(error) => return copied.count(path, Err(error), 0, progress),
         };
         match (found, name.and_then(RelPath::split)) {
+            (Found::File(..), _) if copied.whole.contains(path) => Ok(()),
             (Found::File(..), Some((_, name))) => {
                 progress.set_current(path, None);
                 let before = moved.bytes();
@@ -140,6 +157,7 @@ impl Client {
                         }
                         Err(error) => copied.note(NoteKind::Failed, &path, &error.to_string()),
                     },
+                    Kind::File | Kind::Link if copied.whole.contains(&path) => {}
                     Kind::Link if self.is_link_to_directory(&path).await? => {
                         let reason = "a link to a directory: not followed";
                         copied.note(NoteKind::Skipped, &path, reason);
@@ -180,14 +198,42 @@ impl Client {
         self.get(path, (directory, name), false, moved).await
     }
 
+    /// Puts what the server does not have of a file.
     async fn put_rest(
         &mut self,
         file: File,
         path: &[u8],
         moved: &Moved,
+        begun: &mut Option<Vec<u8>>,
     ) -> Result<(), ClientError> {
-        let offset = self.resume_point(&file, path).await?;
-        self.put(file, path, offset, moved).await
+        let mut offset = self.resume_point(&file, path).await?;
+        let size = file.metadata().map_err(ClientError::Here)?.len();
+        let is_judged = self.knows("XSHA256") || !self.knows("SIZE") || self.is_ascii();
+        if is_judged || size < RESUME_MIN {
+            return self.put(file, path, offset, moved).await;
+        }
+        // Without checksums, what stands there is of this file only where nothing stood before it.
+        let there = self.size(path).await?;
+        if begun.as_deref() == Some(path) {
+            offset = there.filter(|&there| there <= size).unwrap_or(0);
+        } else {
+            *begun = there.is_none().then(|| path.to_vec());
+        }
+        if offset > 0 {
+            let (rest, before) = (file.try_clone().map_err(ClientError::Here)?, moved.bytes());
+            match self.put(rest, path, offset, moved).await {
+                Ok(()) => {
+                    if self.size(path).await? == Some(size) {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.is_loss() || !error.is_refusal() => return Err(error),
+                Err(_) => {}
+            }
+            // It does not go on where it was told to.
+            moved.fall_back_to(before);
+        }
+        self.put(file, path, 0, moved).await
     }
 
     /// Puts a file, or a directory with all that is in it, to this path there.
@@ -233,13 +279,17 @@ impl Client {
                     }
                 }
             } else if kind.is_file() {
-                progress.set_current(here.as_os_str().as_bytes(), None);
+                let source = here.as_os_str().as_bytes();
+                if copied.whole.contains(source) {
+                    continue;
+                }
+                progress.set_current(source, None);
                 let before = moved.bytes();
                 let put = match File::open(&here) {
-                    Ok(file) => self.put_rest(file, &there, moved).await,
+                    Ok(file) => self.put_rest(file, &there, moved, &mut copied.begun).await,
                     Err(error) => Err(ClientError::Here(error)),
                 };
-                copied.count(&there, put, moved.bytes() - before, progress)?;
+                copied.count(source, put, moved.bytes() - before, progress)?;
             } else {
                 copied.note(NoteKind::Skipped, here.as_os_str().as_bytes(), "no plain file");
             }

@@ -9,11 +9,11 @@ mod block;
 mod striped;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use net::tcp::Policy;
+use net::tcp::{Policy, System};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
@@ -122,6 +122,7 @@ pub struct Moved(Arc<Counts>);
 struct Counts {
     bytes: AtomicU64,
     connections: AtomicUsize,
+    system: Mutex<Option<System>>,
 }
 
 impl Moved {
@@ -133,6 +134,22 @@ impl Moved {
     /// Data connections that carried any of them.
     pub fn connections(&self) -> usize {
         self.0.connections.load(Ordering::Relaxed)
+    }
+
+    /// What a sender's policy has learnt of the way, if it learns.
+    pub fn learnt(&self) -> Option<System> {
+        *self.0.system.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn learn(&self, system: Option<System>) {
+        if system.is_some() {
+            *self.0.system.lock().unwrap_or_else(PoisonError::into_inner) = system;
+        }
+    }
+
+    /// What went or came beyond this counts for nothing.
+    pub(crate) fn fall_back_to(&self, bytes: u64) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, bytes: usize) {

@@ -76,10 +76,12 @@ pub async fn send<R: AsyncRead + Send + Unpin>(
             change(&used, count);
         }
     };
-    tokio::select! {
+    let done = tokio::select! {
         done = spread(source, channels, &used, moved) => done,
         never = choosing => never,
-    }
+    };
+    moved.learn(choice.learnt());
+    done
 }
 
 /// Takes a new count, unless the end has come.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
-use stripe::count::{Controller, Policy, Sample};
+use stripe::count::{Controller, Policy, Sample, System};
 use units::{Bytes, Instant};
 
 use super::info::Totals;
@@ -50,6 +50,11 @@ impl Choice {
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used
+    }
+
+    /// What the policy has learnt of the destination, worth storing for the next time.
+    pub fn learnt(&self) -> Option<System> {
+        self.controller.learnt()
     }
 
     fn held_back(&self) -> Duration {
