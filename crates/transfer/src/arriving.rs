@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Mode, OFlags, openat};
 use crate::attributes::Attributes;
 use crate::commit::Checkpoint;
 use crate::hash::{BLOCK, Hasher, State};
-use crate::journal::Record;
+use crate::journal::{Part, Record};
 use crate::meta::{Meta, Tag, of_copies};
 use crate::relpath::{RawBytes, RelPath};
 use crate::temp::Temp;
@@ -62,7 +62,7 @@ pub(crate) struct Incoming {
     /// The version that stands under the final name, once it was needed.
     version: Option<File>,
     /// What an earlier sitting has made of that version, until it shows whether it is of use.
-    made: Option<(File, State)>,
+    made: Option<(File, Part)>,
     /// Some of it is copied.
     has_copies: bool,
     inode: u64,
@@ -107,7 +107,7 @@ impl Incoming {
 
     /// May go on from what an earlier sitting has made with copies. An earlier sitting that has not noticed its
     /// end writes there still, and not what the sender has if the version has changed: this is another file.
-    pub fn from_made(mut self: Box<Self>, made: Option<(File, State)>) -> Box<Self> {
+    pub fn from_made(mut self: Box<Self>, made: Option<(File, Part)>) -> Box<Self> {
         self.made = made;
         self
     }
@@ -166,16 +166,38 @@ impl Incoming {
             let part = &mut piece[..BLOCK.min(length) as usize];
             version.read_exact_at(part, offset)?;
             self.hasher.update(part);
-            // Where it has a hole, or might have one.
-            if part.iter().all(|&byte| byte == 0) {
-                self.is_short = true;
-                (&*self.file).seek(SeekFrom::Current(part.len() as i64))?;
-            } else {
-                self.is_short = false;
-                (&*self.file).write_all(part)?;
-            }
+            self.is_short = write_sparse(&self.file, part)?;
             (offset, length) = (offset + part.len() as u64, length - part.len() as u64);
         }
+        Ok(())
+    }
+
+    /// Copies what an earlier sitting has made. `goes_on` is asked now and then, told how far it is.
+    fn copy_made(
+        &mut self,
+        (from, part): (File, Part),
+        goes_on: impl Fn(u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (length, mut copied, mut is_short) = (part.state.length(), 0, false);
+        let mut piece = vec![0; BLOCK as usize];
+        // A state is one of whole blocks.
+        while copied < length {
+            if copied.is_multiple_of(CHECKPOINT) {
+                goes_on(copied)?;
+            }
+            let copy = from.read_exact_at(&mut piece, copied);
+            match copy.and_then(|()| write_sparse(&self.file, &piece)) {
+                Ok(is_hole) => is_short = is_hole,
+                Err(error) => {
+                    // There may not be room for both, and then there never is: the next sitting begins anew.
+                    part.remove_from(self.temp.directory());
+                    return Err(error);
+                }
+            }
+            copied += BLOCK;
+        }
+        (self.hasher, self.has_copies) = (Hasher::from(part.state), true);
+        self.is_short = is_short;
         Ok(())
     }
 
@@ -189,21 +211,22 @@ impl Incoming {
         Ok(())
     }
 
-    /// The sender leaves out what is there.
-    pub fn go_on(&mut self, offset: u64) -> Result<io::Result<()>, WireError> {
-        let mut made = Ok(());
-        if let Some((from, state)) = self.made.take()
-            && state.length() == offset
+    /// The sender leaves out what is there. When that is still to be copied, `goes_on` says whether to.
+    pub fn go_on(
+        &mut self,
+        offset: u64,
+        goes_on: impl Fn(u64) -> io::Result<()>,
+    ) -> Result<io::Result<()>, WireError> {
+        if let Some(made) = self.made.take()
+            && made.1.state.length() == offset
             && self.hasher.length() == 0
+            && let Err(error) = self.copy_made(made, goes_on)
         {
-            made = io::copy(&mut from.take(offset), &mut &*self.file).and_then(|copied| {
-                (copied == offset).then_some(()).ok_or(io::ErrorKind::UnexpectedEof.into())
-            });
-            (self.hasher, self.has_copies) = (Hasher::from(state), true);
+            return Ok(Err(error));
         }
         let fits = self.position < offset && offset == self.hasher.length();
         self.position = if fits { offset } else { return Err(WireError::Unexpected) };
-        Ok(made)
+        Ok(Ok(()))
     }
 
     /// Bytes that are here.
@@ -256,5 +279,76 @@ impl Incoming {
     pub fn discard(mut self: Box<Self>) -> Temp {
         self.temp.keep(false);
         self.temp
+    }
+}
+
+/// Writes a piece of a file, or makes a hole of one that has or might have been one; whether it did.
+fn write_sparse(mut file: &File, piece: &[u8]) -> io::Result<bool> {
+    let is_hole = piece.iter().all(|&byte| byte == 0);
+    if is_hole {
+        file.seek(SeekFrom::Current(piece.len() as i64))?;
+    } else {
+        file.write_all(piece)?;
+    }
+    Ok(is_hole)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+    use crate::temp::Names;
+
+    const LENGTH: u64 = 3 * CHECKPOINT;
+
+    #[test]
+    fn what_was_made_is_copied_as_sparse_as_it_is_until_it_is_for_nothing_or_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory: Arc<_> = Arc::new(File::open(folder.path()).unwrap().into());
+        let name = ".x.longhaul-1.part";
+        let made = folder.path().join(name);
+        let from = File::create_new(&made).unwrap();
+        std::fs::set_permissions(&made, PermissionsExt::from_mode(0o600)).unwrap();
+        from.set_len(LENGTH).unwrap();
+        from.write_all_at(&[7; 9000], CHECKPOINT).unwrap();
+        let mut hasher = Hasher::default();
+        hasher.update(&std::fs::read(&made).unwrap());
+        let inode = Meta::of(&from).unwrap().inode;
+        let (path, tag, state) =
+            (RelPath::new(b"x".to_vec()).unwrap(), Tag::default(), hasher.state());
+        let part = Part { tag, path: path.clone(), name: name.into(), inode, state };
+        let mut names = Names::new().unwrap();
+        let mut incoming = |is_writable: bool| {
+            let (file, temp) = names.create_named(&directory, "x".as_ref()).unwrap();
+            let file =
+                if is_writable { File::from(file) } else { File::open("/dev/null").unwrap() };
+            let header = Header::plain(FileType::RegularFile, path.clone(), Attributes::default());
+            let new =
+                Incoming::new(header, "x".into(), (file, temp), State::default(), true).unwrap();
+            new.from_made(Some((File::open(&made).unwrap(), part.clone())))
+        };
+
+        let mut stopped = incoming(true);
+        let asked = RefCell::new(Vec::new());
+        let goes_on = |copied| {
+            asked.borrow_mut().push(copied);
+            if copied == 0 { Ok(()) } else { Err(io::Error::other("enough")) }
+        };
+        assert!(stopped.go_on(LENGTH, goes_on).unwrap().is_err());
+        assert_eq!((&asked.borrow()[..], stopped.length()), (&[0, CHECKPOINT][..], 0));
+        assert!(made.exists() && stopped.checkpoint(0).is_none());
+
+        let mut copied = incoming(true);
+        copied.go_on(LENGTH, |_| Ok(())).unwrap().unwrap();
+        copied.take(b"end").unwrap().1.unwrap();
+        hasher.update(b"end");
+        assert!(copied.is_as_read(&hasher.finalize()).unwrap() && made.exists());
+        assert!(copied.file.metadata().unwrap().blocks() * 512 < CHECKPOINT);
+
+        let mut failed = incoming(false);
+        assert!(failed.go_on(LENGTH, |_| Ok(())).unwrap().is_err());
+        assert!(!made.exists() && failed.checkpoint(0).is_none());
     }
 }

@@ -183,6 +183,17 @@ impl Report {
         }
     }
 
+    /// Lets both sides know that there is work on the current file, of which so much is done; an error when it is
+    /// for nothing.
+    pub fn goes_on(&self, bytes: u64) -> io::Result<()> {
+        self.overtaken().map_err(io::Error::other)?;
+        self.progress.hear();
+        self.progress.set_current_bytes(bytes);
+        let (files, bytes) = self.progress.moved();
+        let told = self.replies.blocking_send(Message::Progress { files, bytes });
+        told.map_err(|_| io::Error::other("the connection ended"))
+    }
+
     /// The journal at the end; one that only claims the name is removed.
     pub fn begun_journal(&self) -> Option<Journal> {
         let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner).take()?;

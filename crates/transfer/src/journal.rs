@@ -67,12 +67,13 @@ pub(crate) enum Record {
 }
 
 /// A file that was begun.
+#[derive(Clone)]
 pub(crate) struct Part {
     pub tag: Tag,
     pub path: RelPath,
     /// Its temporary name.
     pub name: OsString,
-    inode: u64,
+    pub inode: u64,
     pub state: State,
 }
 
@@ -100,14 +101,20 @@ impl Part {
     /// Removes it, where it is ours.
     pub fn remove(&self, tree: &mut Tree) {
         let parent = self.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
-        if let Some(directory) = parent
-            && self.is_temporary()
-            && let Ok(meta) = Meta::at(&directory, &self.name)
+        if let Some(directory) = parent {
+            self.remove_from(&directory);
+        }
+    }
+
+    /// Removes it from its directory; the journal's claim then is one of nothing.
+    pub fn remove_from(&self, directory: &OwnedFd) {
+        if self.is_temporary()
+            && let Ok(meta) = Meta::at(directory, &self.name)
             && meta.is_ours_alone()
             && meta.inode == self.inode
         {
             // A part that cannot be removed harms nobody.
-            let _ = unlinkat(&directory, &self.name, AtFlags::empty());
+            let _ = unlinkat(directory, &self.name, AtFlags::empty());
         }
     }
 }

@@ -236,10 +236,7 @@ impl<'a> Sink<'a> {
             Message::Note(note) => self.report.keep(note),
             Message::Fatal { reason } => return Err(TransferError::Far(reason)),
             Message::End { hash } => return self.end(&hash),
-            // Nothing new comes by it, but what is made of an earlier part may fail.
-            Message::From { offset } => {
-                return self.arrived(0, |incoming| Ok((0, incoming.go_on(offset)?)));
-            }
+            Message::From { offset } => return self.go_on(offset),
             Message::Hole { length } if length <= HOLE_MAX => return self.hole(length),
             Message::Copy { offset, length } if length <= COPY_MAX && self.destination.tells => {
                 return self.arrived(length, |incoming| incoming.take_copy(offset, length));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{Dice, leftovers, look, plant, shared};
+use common::{Dice, Mounted, leftovers, look, plant, shared, skip};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::time::timeout;
@@ -529,4 +529,29 @@ async fn what_was_made_of_a_version_that_is_gone_is_made_anew() {
     assert!(counted > 2 * LARGE as u64, "{counted}");
     assert!(fs::read(root.path().join("large")).unwrap() == bytes);
     assert!(journals(root.path()).is_empty() && leftovers(root.path()).is_empty());
+}
+
+#[tokio::test]
+async fn where_there_is_no_room_for_what_was_made_and_its_copy_it_is_made_anew() {
+    let name = "where_there_is_no_room_for_what_was_made_and_its_copy_it_is_made_anew";
+    // The version, all of the file and a quarter of it again.
+    let Some(disk) = Mounted::memory((LARGE * 2 + LARGE * 2 + LARGE / 2) as u64) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let (source, root) = (TempDir::new().unwrap(), disk.disk());
+    let bytes = versions(source.path(), &root);
+    let file = source.path().join("large");
+    let (both, _) = sync_to(&file, &root, 37 << 20).await;
+    both.0.unwrap_err();
+    assert!(
+        fs::metadata(root.join(&leftovers(&root)[0])).unwrap().len() > (LARGE + LARGE / 4) as u64
+    );
+    let (both, _) = sync_to(&file, &root, u64::MAX).await;
+    let text = both.0.unwrap_err().to_string();
+    assert!(text.contains("free space there"), "{text}");
+    assert!(leftovers(&root).is_empty());
+    let (both, _) = sync_to(&file, &root, u64::MAX).await;
+    both.0.unwrap();
+    assert!(fs::read(root.join("large")).unwrap() == bytes);
+    assert!(journals(&root).is_empty() && leftovers(&root).is_empty());
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::Sink;
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::commit::Linked;
+use crate::error::TransferError;
 use crate::folding;
 use crate::hash::State;
 use crate::journal::Part;
@@ -111,13 +112,21 @@ impl Sink<'_> {
 
     /// What an earlier sitting has made of this very file, with copies from the version there. It stays until this
     /// one has come further, or to its end.
-    fn made(&self, header: &Header, parent: &OwnedFd) -> Option<(File, State)> {
+    fn made(&self, header: &Header, parent: &OwnedFd) -> Option<(File, Part)> {
         let mut parts = self.parts.iter();
         let part = parts.find(|part| part.path == header.path)?;
         let is_useful =
             part.tag == of_copies(&header.tag) && header.size > Some(part.state.length());
         let file = is_useful.then(|| part.read(parent)).flatten()?;
-        Some((file, part.state.clone()))
+        Some((file, part.clone()))
+    }
+
+    /// The sender goes on behind what is here. Nothing new comes by that, but what is made of an earlier part may
+    /// fail, or be for nothing by now.
+    pub(super) fn go_on(&mut self, offset: u64) -> Result<(), TransferError> {
+        let report = self.report;
+        let goes_on = |copied| report.goes_on(copied);
+        self.arrived(0, |incoming| Ok((0, incoming.go_on(offset, goes_on)?)))
     }
 
     /// What an earlier sitting has begun of this very file.
