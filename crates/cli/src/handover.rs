@@ -11,7 +11,7 @@
 
 use std::io;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,6 +27,8 @@ pub const TICKET: [u8; OPENING_LEN] = *b"lh-tckt\x01";
 
 /// Bytes of a line that comes before the events, at most.
 const LINE_MAX: u64 = 64 << 10;
+/// And of an [`Ask`], which names all sources.
+const ASK_MAX: u64 = 1 << 20;
 
 /// What is to be copied to where.
 #[derive(Serialize, Deserialize)]
@@ -75,13 +77,33 @@ pub async fn say(writer: &mut (impl AsyncWrite + Unpin), what: &impl Serialize) 
     writer.flush().await
 }
 
+/// Whether this is no longer than it may be.
+pub fn fits(ask: &Ask) -> io::Result<bool> {
+    Ok((serde_json::to_vec(ask)?.len() as u64) < ASK_MAX)
+}
+
+/// What the client asks for.
+pub async fn hear_ask(reader: &mut (impl AsyncBufRead + Unpin)) -> anyhow::Result<Ask> {
+    hear_line(reader, ASK_MAX).await
+}
+
 /// What the other side says next, unless that is a refusal.
 pub async fn hear<T: DeserializeOwned>(
     reader: &mut (impl AsyncBufRead + Unpin),
 ) -> anyhow::Result<T> {
+    hear_line(reader, LINE_MAX).await
+}
+
+async fn hear_line<T: DeserializeOwned>(
+    reader: &mut (impl AsyncBufRead + Unpin),
+    max: u64,
+) -> anyhow::Result<T> {
     let mut line = Vec::new();
-    reader.take(LINE_MAX).read_until(b'\n', &mut line).await?;
-    ensure!(line.ends_with(b"\n"), "it does not answer, as older releases do not");
+    let read = reader.take(max).read_until(b'\n', &mut line).await? as u64;
+    if !line.ends_with(b"\n") {
+        ensure!(read < max, "it says more in one line than the {max} bytes that it may");
+        bail!("it does not answer, as older releases do not");
+    }
     let said: Value = serde_json::from_slice(&line).context("it answers otherwise")?;
     match said["error"].as_str() {
         Some(error) => Err(anyhow!("{}", printable(error))),
@@ -104,11 +126,31 @@ mod tests {
             async |line: &[u8]| hear::<Held>(&mut &line[..]).await.err().unwrap().to_string();
         let refusal = said(&[&refused[..], b"\n"].concat()).await;
         assert!(refusal.starts_with("no") && !refusal.contains('\u{1b}'), "{refusal}");
-        assert!(said(long.as_bytes()).await.contains("older releases"));
+        assert!(said(long.as_bytes()).await.contains("more in one line"));
+        assert!(said(b"").await.contains("older releases"));
         assert!(said(b"longhaul\x05\0\x05\0").await.contains("older releases"));
         for odd in [&b"\n"[..], b"[]\n", b"{}\n", b"{\"held\":1}\n"] {
             assert!(said(odd).await.contains("otherwise"));
         }
         assert!(hear::<Held>(&mut &b"{\"held\":true,\"later\":[]}\n"[..]).await.unwrap().held);
+    }
+
+    #[tokio::test]
+    async fn a_thousand_sources_are_asked_for_at_once_and_no_longer_list() {
+        let ask = |sources| Ask {
+            sources: vec!["x".repeat(200); sources],
+            host: "host".to_owned(),
+            port: 1,
+            key: String::new(),
+            destination: String::new(),
+            terms: Terms::default(),
+            transport: "auto".to_owned(),
+            compares: false,
+        };
+        let mut line = Vec::new();
+        say(&mut line, &ask(1024)).await.unwrap();
+        assert!(line.len() as u64 > LINE_MAX && fits(&ask(1024)).unwrap());
+        assert_eq!(hear_ask(&mut &line[..]).await.unwrap().sources.len(), 1024);
+        assert!(!fits(&ask(6000)).unwrap());
     }
 }

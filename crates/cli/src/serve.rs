@@ -82,7 +82,11 @@ impl Service {
     /// To be asked for every request: a key may have been taken from the list meanwhile.
     fn client(&self, address: SocketAddr, peer: Option<PublicKey>) -> Option<Client> {
         let address = address.ip().to_canonical();
-        let ticket = peer.and_then(|peer| self.tickets.of(&peer));
+        // Who is let in by a key needs no ticket, and is not to have another's.
+        let is_known = |peer: &PublicKey| {
+            self.authorized.as_ref().is_none_or(|authorized| authorized.grant(peer).is_some())
+        };
+        let ticket = peer.filter(|peer| !is_known(peer)).and_then(|peer| self.tickets.of(&peer));
         let peer = ticket.as_ref().map(|ticket| ticket.owner).or(peer);
         let grant = match &self.authorized {
             None => Some(Grant::default()),

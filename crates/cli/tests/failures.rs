@@ -305,7 +305,7 @@ fn wrong_usage_has_its_own_code() {
         &["cp", "a", "b"],
         &["cp", "a", "host:~you/b"],
         &["cp", "a", "http://host/b"],
-        &["cp", "lh://a/x", "lh://b/x"],
+        &["cp", "lh://a/x", "lh://a/y"],
         &["cp", "--streams", "0", "a", "lh://b/"],
         &["cp", "--rate-limit", "fast", "a", "lh://b/"],
         &["cp", "--cc", "vegas", "a", "lh://b/"],

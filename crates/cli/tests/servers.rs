@@ -149,7 +149,7 @@ fn it_ends_with_the_client_and_goes_on_with_the_same_command() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let events = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()));
     let mut bytes = events.filter_map(|event| event.unwrap()["bytes"].as_u64());
-    // The receiver writes down what it has after each 16 MiB.
+    // The receiver writes down what it has after each 8 MiB.
     assert!(bytes.any(|bytes| bytes > 20 << 20));
     send(&child, Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -376,7 +376,10 @@ pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i6
 pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, modified: i64) -> io::Result<bool> {
     let flags = StatxFlags::MTIME | StatxFlags::ATIME;
     match statx(directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
-        Ok(stat) => Ok([stat.stx_mtime.tv_sec, stat.stx_atime.tv_sec].contains(&modified)),
+        // A time that was set has whole seconds; one of the last write or look is of the part itself.
+        Ok(stat) => Ok([stat.stx_mtime, stat.stx_atime]
+            .iter()
+            .any(|time| time.tv_sec == modified && time.tv_nsec == 0)),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
     }

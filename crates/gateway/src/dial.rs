@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use net::udp::UdpStream;
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, lookup_host};
@@ -107,7 +108,7 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
             refusal = Refusal::Prohibited;
             continue;
         }
-        if is_own(server) && !deliver.names(server.ip()) {
+        if is_own(server).unwrap_or(false) && !deliver.names(server.ip()) {
             // Who has a way to this host needs no gateway for it.
             refusal = Refusal::Failed;
             continue;
@@ -157,7 +158,14 @@ async fn stand_in(client: SocketAddr, server: SocketAddr) -> io::Result<TcpStrea
 
 /// Whether this is an address of this host: one from which the kernel lets it ask itself. It would ask
 /// from another one if an interface has several of a network (IPv4).
-pub(crate) fn is_own(server: SocketAddr) -> bool {
+///
+/// # Errors
+/// When this cannot be told, for want of files.
+pub(crate) fn is_own(server: SocketAddr) -> io::Result<bool> {
+    // A socket may have a group's address too.
+    if server.ip().is_multicast() {
+        return Ok(false);
+    }
     let from = match server {
         SocketAddr::V4(_) => server.ip(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -166,7 +174,16 @@ pub(crate) fn is_own(server: SocketAddr) -> bool {
         socket.connect(server)?;
         socket.local_addr()
     });
-    own.is_ok_and(|own| own.ip() == server.ip())
+    match own {
+        Ok(own) => Ok(own.ip() == server.ip()),
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+fn is_shortage(error: &io::Error) -> bool {
+    let shortage = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| shortage.contains(&errno))
 }
 
 fn same_family(a: SocketAddr, b: SocketAddr) -> bool {
@@ -276,7 +293,7 @@ mod tests {
             ("224.0.0.1", false),
             ("255.255.255.255", false),
         ] {
-            assert_eq!(is_own((host.parse::<IpAddr>().unwrap(), 9).into()), own, "{host}");
+            assert_eq!(is_own((host.parse::<IpAddr>().unwrap(), 9).into()).unwrap(), own, "{host}");
         }
     }
 }

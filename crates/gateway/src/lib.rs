@@ -57,6 +57,7 @@ pub use sight::{
 pub use splice::Passed;
 pub use trunk::TrunkEvent;
 
+use inherited::Inherited;
 use intercept::Interceptor;
 use proxy::Broker;
 use rules::Rules;
@@ -237,7 +238,11 @@ async fn proxy(
             let keepalive = config.keepalive();
             proxy::run(settings, Broker { trunk, book, intercept, keepalive, report }).await
         }
-        None => pending().await,
+        None => {
+            // What an earlier gateway listened at, with other settings.
+            Inherited::from_systemd().let_go();
+            pending().await
+        }
     }
 }
 

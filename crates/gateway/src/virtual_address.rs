@@ -2,6 +2,7 @@
 //! by. So packets and the trunk come to the same one, whoever decides which that is.
 
 use std::future::pending;
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -17,10 +18,9 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct VirtualAddress(pub(crate) Option<IpAddr>);
 
 impl VirtualAddress {
-    /// The address, while another has it.
+    /// The address, while another has it; and while it cannot be told who has.
     pub(crate) fn elsewhere(self) -> Option<IpAddr> {
-        // Any port does: nothing is sent.
-        self.0.filter(|&address| !is_own((address, 9).into()))
+        self.0.filter(|&address| !matches!(is_here(address), Ok(true)))
     }
 
     /// Waits until this host has it.
@@ -35,10 +35,16 @@ impl VirtualAddress {
         if self.0.is_none() {
             return pending().await;
         }
-        while self.elsewhere().is_none() {
+        // Who serves goes on when it cannot be told: all that it carries would be reset.
+        while !self.0.is_some_and(|address| matches!(is_here(address), Ok(false))) {
             sleep(LOOK).await;
         }
     }
+}
+
+fn is_here(address: IpAddr) -> io::Result<bool> {
+    // Any port does: nothing is sent.
+    is_own((address, 9).into())
 }
 
 #[cfg(test)]

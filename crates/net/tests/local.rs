@@ -96,3 +96,25 @@ fn an_interface_that_takes_shorter_datagrams_from_now_on_loses_none() {
         assert!(lost < 20, "{lost} lost");
     });
 }
+
+#[test]
+fn a_queue_that_is_shorter_than_a_batch_stops_nobody() {
+    alone("a_queue_that_is_shorter_than_a_batch_stops_nobody", async || {
+        let home = (Ipv4Addr::LOCALHOST, 0).into();
+        let server = UdpEndpoint::listen(home, key(), Config::default()).unwrap();
+        let client = UdpEndpoint::client(server.address(), key(), Config::default()).unwrap();
+        let (ours, theirs) = tokio::join!(client.connect(server.address()), server.accept());
+        let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
+        let short = ["qdisc", "add", "dev", "lo", "root", "bfifo", "limit", "20000"];
+        assert!(Command::new("tc").args(short).status().unwrap().success());
+        let mut write = ours.open().await.unwrap();
+        let sender = tokio::spawn(async move {
+            write.write_all(&vec![7; 10_000_000]).await.unwrap();
+            write.shutdown().await.unwrap();
+        });
+        let (mut all, mut read) = (Vec::new(), theirs.accept().await.unwrap());
+        read.read_to_end(&mut all).await.unwrap();
+        assert!(all.len() == 10_000_000 && all.iter().all(|&byte| byte == 7));
+        sender.await.unwrap();
+    });
+}

@@ -205,6 +205,10 @@ impl<'a> Sink<'a> {
 
     fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
         let mut decoder = Decoder::default();
+        if self.destination.id.is_none() {
+            // Also to a place that is not opened, for nothing is to be changed there.
+            self.tell_had_all();
+        }
         while let Some(block) = pipe.next() {
             self.report.progress.hear();
             let mut input = &block[..];
@@ -465,6 +469,12 @@ impl<'a> Sink<'a> {
     /// Hands the batch to the committer. When that has given up, its reason is found there.
     fn commit(&mut self) -> Result<(), TransferError> {
         self.commits.send(std::mem::take(&mut self.batch)).map_err(|_| TransferError::Cut)
+    }
+
+    /// Nothing else is left of an earlier sitting. A sender that is gone is noticed where the stream is
+    /// written.
+    fn tell_had_all(&self) {
+        let _ = self.report.replies.blocking_send(Message::HadAll);
     }
 
     fn tell_progress(&mut self) {

@@ -257,7 +257,8 @@ pub enum Message {
         /// How much, and its hash so far.
         state: State,
     },
-    /// Receiver: nothing else is left of an earlier sitting. Told in each, once the first entry is there.
+    /// Receiver: nothing else is left of an earlier sitting. Told in each: at once where no journal is kept,
+    /// else when the first entry is there.
     HadAll,
     /// Receiver: these stand there.
     Stands {

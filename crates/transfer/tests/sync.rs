@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Dice, look, shared};
 use tempfile::TempDir;
 use tokio::io::duplex;
-use transfer::wire::{Compare, Terms};
+use transfer::wire::{AHEAD, Compare, Terms};
 use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, get, put, serve};
 
 fn terms() -> Terms {
@@ -188,6 +188,21 @@ async fn a_rehearsal_tells_all_and_changes_nothing() {
         ];
         assert!(told.iter().zip(expected).all(|(told, end)| told.ends_with(end)), "{told:?}");
         assert_eq!((told.len(), summary.counts.removed, summary.kept.files), (4, 1, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_rehearsal_to_a_new_place_may_be_long() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        let deep = (0..12).fold(here.clone(), |path, _| path.join("d".repeat(250)));
+        fs::create_dir_all(&deep).unwrap();
+        let files = AHEAD / 3000 + 500;
+        (0..files).for_each(|n| fs::write(deep.join(n.to_string()), "").unwrap());
+        let rehearsal = Terms { rehearses: true, ..terms() };
+        let (summary, sent, _) = sync(&here, &there, rehearsal, is_put).await;
+        assert_eq!(summary.counts.files, files);
+        assert!(!there.exists() && sent > AHEAD, "{sent}");
     }
 }
 

@@ -23,7 +23,7 @@ const MAX_STRETCH: (Duration, Duration) = (Duration::from_millis(100), Duration:
 /// While somebody waits for the report it is put off by this share of a round trip at most, within
 /// bounds: where little memory is left, a short path would otherwise carry a report for each few bytes.
 const PROMPT_SHARE: u32 = 3;
-const MAX_PROMPT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+const MAX_PROMPT: (Duration, Duration) = (Duration::from_micros(1500), Duration::from_millis(250));
 /// A byte of report is paid for by so many bytes received.
 const COST: i64 = 100;
 /// Bytes of reports that may run ahead of the 1%.

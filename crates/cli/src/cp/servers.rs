@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::ArgMatches;
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{PublicKey, tcp};
@@ -26,7 +26,7 @@ use crate::serve::end_of_input;
 use crate::signals::Signals;
 
 /// Options that go along; the others are about what this side sends, or name files here.
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 14] = [
     "exclude",
     "include",
     "no_compress",
@@ -36,7 +36,6 @@ const OPTIONS: [&str; 15] = [
     "accept_new",
     "json",
     "quiet",
-    "verbose",
     "delete",
     "dry_run",
     "checksum",
@@ -105,12 +104,22 @@ pub fn run(
     let own = keys::load(&way.key)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
-        let mut signals = Signals::catch()?;
+        let (mut signals, mut reached) = (Signals::catch()?, [None, None]);
         let copied = tokio::select! {
-            copied = copy(way, own, both, terms, verdict) => copied,
-            signal = signals.next() => return Ok(stopped(signal)),
-            () = end_of_input(), if way.until_eof => return Ok(stopped(rustix::process::Signal::HUP)),
+            copied = copy(way, own, both, terms, verdict, &mut reached) => copied,
+            signal = signals.next() => Ok(stopped(signal)),
+            () = end_of_input(), if way.until_eof => Ok(stopped(rustix::process::Signal::HUP)),
         };
+        // However it ends, both are to learn of it now, and not by a time-out; unless the user is tired of that too.
+        let [there, here] = reached.map(|reached| async {
+            if let Some(reached) = reached {
+                reached.end().await
+            }
+        });
+        tokio::select! {
+            _ = async { tokio::join!(here, there) } => (),
+            _ = signals.next() => (),
+        }
         copied.inspect_err(|error| {
             if way.output.json {
                 emit(&serde_json::json!({ "event": "error", "message": crate::sentence(error) }));
@@ -125,10 +134,12 @@ async fn copy(
     both: Both,
     terms: Terms,
     verdict: Verdict,
+    [there, here]: &mut [Option<Reached>; 2],
 ) -> anyhow::Result<ExitCode> {
     let Both { from, sources, to, destination } = both;
-    let mut there = reach(way, &own, &to).await?;
-    let mut here = reach(way, &own, &from).await?;
+    let there = there.insert(reach(way, &own, &to).await?);
+    let here = here.insert(reach(way, &own, &from).await?);
+    ensure!(here.key != there.key, "{from} and {to} are one server: copy there with its own cp");
     let ask = Ask {
         sources,
         host: to.host.clone(),
@@ -144,6 +155,7 @@ async fn copy(
         .to_owned(),
         compares: verdict == Verdict::Compared,
     };
+    ensure!(handover::fits(&ask)?, "too many names for one copy between servers: name fewer");
     let why = |server: &Server| format!("{server}: no copy from {from} to {to}");
     let Made { key } = here.ask(&PUSH, &ask).await.with_context(|| why(&from))?;
     let wish = Wish { key, destination };
@@ -151,17 +163,14 @@ async fn copy(
     handover::say(&mut here.stream, &held).await?;
     let mut heard = Heard::default();
     follow(way.output, &mut here.stream, &mut heard).await;
-    let code = match heard {
+    match heard {
         Heard { done: Some(code), .. } => Ok(ExitCode::from(code)),
         Heard { failed: Some((message, code)), .. } => {
             tell!("longhaul: {message}");
             Ok(ExitCode::from(code))
         }
         _ => Err(anyhow!("the connection with {from} was lost; the same command goes on")),
-    };
-    here.end().await;
-    there.end().await;
-    code
+    }
 }
 
 /// What either carrier gives.

@@ -9,17 +9,20 @@ use net::{Identity, PublicKey};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, watch};
+use transfer::printable;
 use units::Rate;
 
 use super::{Active, Client, FAREWELL, Service, say};
 use crate::address::Server;
 use crate::cp;
 use crate::forward;
-use crate::handover::{self, Ask, Held, Made, Wish};
+use crate::handover::{self, Held, Made, Wish};
 use crate::keys::home;
 
 /// Tickets at a time; each costs its client a stream.
 const TICKETS_MAX: usize = 1024;
+/// And of one client, so that others have some too.
+const OWN_TICKETS_MAX: usize = 64;
 /// Sources of one copy.
 const SOURCES_MAX: usize = 1024;
 /// Events that wait for a client; one who does not listen misses some.
@@ -61,6 +64,9 @@ impl Tickets {
         let mut all = self.lock();
         if all.len() >= TICKETS_MAX {
             return Err("too many copies come from other servers: try later");
+        }
+        if all.values().filter(|ticket| ticket.owner == owner).count() >= OWN_TICKETS_MAX {
+            return Err("you have too many copies come from other servers: try later");
         }
         // Another's key stays what it is.
         if all.contains_key(&key) {
@@ -153,7 +159,7 @@ pub async fn push(service: &Service, client: &Client, stream: impl AsyncRead + A
         // A client that is gone is told nothing.
         let _ = telling.await;
     }
-    let did = did.unwrap_or_else(|| "given up by the client".to_owned());
+    let did = did.map_or_else(|| "given up by the client".to_owned(), |did| printable(&did));
     say(&service.options, format_args!("{address} push to {to}: {did}"));
 }
 
@@ -164,8 +170,9 @@ async fn asked(
     reading: &mut (impl AsyncBufRead + Unpin),
     writing: &mut (impl AsyncWrite + Unpin),
 ) -> anyhow::Result<cp::Push> {
-    let ask: Ask = handover::hear(reading).await?;
+    let ask = handover::hear_ask(reading).await?;
     owner(client)?;
+    ensure!(!ask.host.chars().any(char::is_control), "the name of the other server is none");
     let (server, options) = (Server { host: ask.host, port: ask.port }, &service.options);
     let mut lists = vec![&options.copy_to[..]];
     lists.extend(client.grant.forward.as_deref());
@@ -215,7 +222,8 @@ async fn refuse(
     writing: &mut (impl AsyncWrite + Unpin),
     error: &anyhow::Error,
 ) {
-    let reason = crate::sentence(error);
+    // It may have words of the client.
+    let reason = printable(&crate::sentence(error));
     say(&service.options, format_args!("{} refused: {reason}", client.address));
     let _ = handover::say(writing, &json!({ "error": reason })).await;
     let _ = tokio::time::timeout(FAREWELL, writing.shutdown()).await;
@@ -244,12 +252,23 @@ mod tests {
         drop(given);
         ended.await.unwrap();
         assert!(tickets.of(&key).is_none());
-        let all = (0..TICKETS_MAX).map(|at| {
+        let numbered = |number: usize| {
             let mut bytes = [0; 32];
-            bytes[..8].copy_from_slice(&at.to_le_bytes());
-            tickets.give(PublicKey::from_bytes(bytes), me, "x".into()).ok().unwrap()
-        });
-        let _all = Vec::from_iter(all);
-        assert!(tickets.give(key, me, "x".into()).is_err());
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            PublicKey::from_bytes(bytes)
+        };
+        // No client takes all of them.
+        let (mut all, mut owners) = (Vec::new(), 0);
+        while all.len() < TICKETS_MAX {
+            let owner = numbered(owners);
+            for _ in 0..OWN_TICKETS_MAX {
+                all.push(tickets.give(numbered(all.len()), owner, "x".into()).ok().unwrap());
+            }
+            if all.len() < TICKETS_MAX {
+                assert!(tickets.give(key, owner, "x".into()).err().unwrap().starts_with("you"));
+            }
+            owners += 1;
+        }
+        assert!(owners > 1 && tickets.give(key, me, "x".into()).is_err());
     }
 }

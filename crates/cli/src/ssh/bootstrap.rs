@@ -25,7 +25,11 @@ pub async fn bootstrap(program: &Path, login: &Login, options: &Ssh) -> anyhow::
     let place = options.remote_path.clone().unwrap_or_else(|| PLACE.to_owned());
     let is_own = program == Path::new(OWN_PROGRAM);
     let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
-    let kind = kind(&file).with_context(|| program.display().to_string())?;
+    let kind = match is_own {
+        // As this host says it, be the processor in the table or not.
+        true => this_kind(),
+        false => kind(&file).with_context(|| program.display().to_string())?,
+    };
     let mut command = command(login, options, &script(&place, &kind));
     let status = command.stdin(Stdio::from(file)).stdout(Stdio::null()).status().await;
     let status = status.context("cannot start ssh")?;
@@ -51,8 +55,21 @@ pub async fn bootstrap(program: &Path, login: &Login, options: &Ssh) -> anyhow::
 }
 
 /// Numbers of processors in the head of a program, and what `uname -m` says on them.
-const MACHINES: [(u16, &str); 4] =
-    [(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (21, "ppc64le")];
+const MACHINES: [(u16, &str); 7] = [
+    (62, "x86_64"),
+    (183, "aarch64"),
+    (243, "riscv64"),
+    (21, "ppc64le"),
+    (40, "armv7l"),
+    (3, "i686"),
+    (258, "loongarch64"),
+];
+
+/// The system and processor of this host, as `uname -sm` says them.
+fn this_kind() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.machine().to_string_lossy())
+}
 
 /// The system and processor for which a program is, as `uname -sm` says them. It is not run to find out: a shell
 /// that cannot run it takes it for a script.
@@ -100,7 +117,7 @@ mod tests {
     fn only_what_runs_takes_the_place_of_what_was_there() {
         let home = tempfile::tempdir().unwrap();
         let put = home.path().join("it's/here");
-        let kind = kind(&File::open(OWN_PROGRAM).unwrap()).unwrap();
+        let kind = this_kind();
         let script = script("~/it's/here", &kind);
         let first = "#!/bin/sh\necho first\n";
         assert_eq!(run(&script, first, home.path()), Some(0));
@@ -115,5 +132,24 @@ mod tests {
         let directory = super::script("~/it's", &kind);
         assert_eq!(run(&directory, first, home.path()), Some(NOT_WRITTEN));
         assert_eq!(std::fs::read_dir(put.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_program_tells_for_which_machine_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let named = |head: &[u8]| {
+            let path = home.path().join("program");
+            std::fs::write(&path, head).unwrap();
+            kind(&File::open(path).unwrap())
+        };
+        for (number, name) in MACHINES {
+            let mut head = [0; 64];
+            head[..4].copy_from_slice(b"\x7fELF");
+            head[18..20].copy_from_slice(&number.to_le_bytes());
+            assert_eq!(named(&head).unwrap(), format!("Linux {name}"));
+        }
+        assert!(named(&[b"\x7fELF".as_slice(), &[0; 60]].concat()).is_err());
+        assert!(named(b"#!/bin/sh").is_err() && named(&[b'x'; 64]).is_err());
+        assert_eq!(kind(&File::open(OWN_PROGRAM).unwrap()).unwrap(), this_kind());
     }
 }

@@ -39,7 +39,7 @@ impl Handle {
     }
 
     pub(super) fn stats(&self) -> transport::Stats {
-        let socket_drops = self.core.drops() - self.drops_before;
+        let socket_drops = self.core.drops().saturating_sub(self.drops_before);
         transport::Stats { socket_drops, ..self.lock().connection.stats() }
     }
 

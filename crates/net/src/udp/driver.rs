@@ -33,6 +33,8 @@ const SEND_ROUNDS: usize = 8;
 const MAX_ERRORS: usize = 64;
 /// How long a batch waits that an interface's queue had no room for.
 const QUEUE_WAIT: Duration = Duration::from_millis(1);
+/// So often it is tried.
+const QUEUE_TRIES: u32 = 10;
 /// How often the socket is asked what it had no room for.
 const DROPS_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -44,6 +46,8 @@ struct Held {
     contents: Vec<u8>,
     /// Not to be tried again before; `None`: as soon as the socket has room.
     at: Option<Instant>,
+    /// How often a queue below the socket had no room for it.
+    tries: u32,
 }
 
 pub(super) struct Driver {
@@ -218,14 +222,14 @@ impl Driver {
         for _ in 0..SEND_ROUNDS {
             if self.held.is_some() {
                 inner.connection.on_socket_full(clock::now());
-                return false;
+                return true;
             }
             let mut out = core::mem::take(&mut self.out);
             let Some(transmit) = inner.connection.poll_transmit(clock::now(), &mut out) else {
                 self.out = out;
                 return false;
             };
-            if let Some(error) = self.send(number, transmit, out) {
+            if let Some(error) = self.send(number, transmit, out, 0) {
                 self.tell(inner, &transmit, &error);
             }
         }
@@ -238,16 +242,29 @@ impl Driver {
         number: u32,
         transmit: Transmit,
         mut contents: Vec<u8>,
+        tries: u32,
     ) -> Option<io::Error> {
-        let (sent, error) = self.socket.send(&transmit, &contents);
-        if sent == contents.len() {
+        // A batch may be too long for a queue that has room for one datagram.
+        let at_once = if tries == 0 { contents.len() } else { transmit.segment };
+        let (mut sent, mut error) = (0, None);
+        for part in contents.chunks(at_once.max(1)) {
+            let (gone, failed) = self.socket.send(&transmit, part);
+            (sent, error) = (sent + gone, failed.or(error));
+            if gone < part.len() {
+                break;
+            }
+        }
+        let is_full = error.as_ref().is_some_and(socket::is_queue_full);
+        // As if the network had lost it: a filter drops it each time, or the queue is too short for it.
+        let is_hopeless = is_full && tries + 1 == QUEUE_TRIES;
+        if sent == contents.len() || is_hopeless {
             self.out = contents;
-            return error;
+            return error.filter(|_| !is_hopeless);
         }
         contents.drain(..sent);
-        let waits = error.as_ref().is_some_and(socket::is_queue_full);
-        let at = waits.then(|| clock::now() + QUEUE_WAIT);
-        self.held = Some(Held { number, transmit, contents, at });
+        let at = is_full.then(|| clock::now() + QUEUE_WAIT);
+        let tries = if is_full && sent == 0 { tries + 1 } else { 0 };
+        self.held = Some(Held { number, transmit, contents, at, tries });
         None
     }
 
@@ -267,8 +284,8 @@ impl Driver {
         let Some(held) = self.held.take_if(|held| held.at.is_none_or(|at| now >= at)) else {
             return;
         };
-        let Held { number, transmit, contents, .. } = held;
-        if let Some(error) = self.send(number, transmit, contents)
+        let Held { number, transmit, contents, tries, .. } = held;
+        if let Some(error) = self.send(number, transmit, contents, tries)
             && let Some(shared) = self.roster.find(number).cloned()
         {
             self.tell(&mut shared.lock(), &transmit, &error);

@@ -46,8 +46,10 @@ const STATE_ALLOWANCE: u64 = 16 << 10;
 const MARGIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
 /// Marked packets that may come behind the last report.
 const LAST_WORDS: u64 = 16;
-/// Reports, put off by 100 ms at most, and states, each RTT/4 or 100 ms, as long as a datagram.
-const STATE_A_SECOND: u64 = 2 * 10 * 1472;
+/// Reports, put off by 100 ms at most, and states, each RTT/4 or 100 ms, as long as a datagram; on a short path
+/// reports each 1.5 ms while somebody waits for credit, and states each 5 ms, of some 65 bytes.
+const STATE_A_SECOND: u64 = 65 * (667 + 200);
+const _: () = assert!(STATE_A_SECOND > 2 * 10 * 1472);
 
 /// What a run that held came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

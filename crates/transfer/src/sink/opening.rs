@@ -31,9 +31,9 @@ impl Sink<'_> {
     pub(super) fn open(&mut self, first: &RelPath) -> Result<(), String> {
         let mut target = self.destination.target(first)?;
         self.is_fresh = is_fresh(&target, first, self.destination.takes_one());
-        // A sender that is gone is noticed where the stream is written.
-        let tell = |message| drop(self.report.replies.blocking_send(message));
         if let Some(id) = self.destination.id {
+            // A sender that is gone is noticed where the stream is written.
+            let tell = |message| drop(self.report.replies.blocking_send(message));
             let mut names = Names::new().map_err(|error| error.to_string())?;
             let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
             for part in &found.parts {
@@ -50,8 +50,8 @@ impl Sink<'_> {
             self.parts = found.parts;
             let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
             *place = Some(journal);
+            self.tell_had_all();
         }
-        tell(Message::HadAll);
         self.target = Some(target);
         Ok(())
     }
