@@ -106,6 +106,8 @@ fn neither_side_gains_what_the_client_may_not() {
     let said =
         guest.fail(2, &["cp", "--streams", "3", &from.server.url("file"), &to.server.url("there")]);
     assert!(said.contains("--streams does not go between two servers"), "{said}");
+    let said = guest.fail(2, &["cp", "-v", &from.server.url("file"), &to.server.url("there")]);
+    assert!(said.contains("--verbose does not go between two servers"), "{said}");
 
     let rooted = Host::new(&guest, "root=\"mine\"", &[]);
     rooted.home.folder("root/mine");
@@ -158,4 +160,33 @@ fn it_ends_with_the_client_and_goes_on_with_the_same_command() {
     let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert!(done["kept_bytes"].as_u64().is_some_and(|kept| kept > 0), "{done}");
     assert!(fs::read(to.root("there")).unwrap() == support::bytes(SIZE * 40));
+}
+
+#[test]
+fn both_learn_at_once_that_the_user_has_had_enough() {
+    let guest = Home::new();
+    let (from, to) = (Host::copying(&guest, ""), Host::new(&guest, "", &[]));
+    from.home.file("root/file", SIZE * 100);
+    let (here, there) = (from.server.url("file"), to.server.url("there"));
+    for carrier in CARRIERS {
+        // By itself it would take minutes, and nobody be missed for as long.
+        let copy = ["cp", "--accept-new", "--rate-limit=4mbit", carrier, &here, &there];
+        let mut child = start(&mut guest.longhaul(&copy));
+        to.server.wait_until_open(&to.root(""));
+        send(&child, Signal::INT);
+        assert_eq!(support::wait(&mut child).code(), Some(130));
+        to.server.wait_until_closed(&to.root(""));
+        from.server.wait_until_closed(&from.root(""));
+    }
+}
+
+#[test]
+fn one_server_by_two_names_is_no_pair() {
+    let guest = Home::new();
+    let host = Host::copying(&guest, "");
+    host.home.file("root/file", 10);
+    let other = host.server.url("there").replace("127.0.0.1", "localhost");
+    let said = guest.fail(1, &["cp", "--accept-new", &host.server.url("file"), &other]);
+    assert!(said.contains("are one server"), "{said}");
+    assert!(!host.root("there").exists());
 }

@@ -112,6 +112,15 @@ impl Server {
 
     /// Waits until the server has a file below `root` open, be it one without a name.
     pub fn wait_until_open(&self, root: &Path) {
+        self.wait_until(root, true);
+    }
+
+    /// Waits until it has none open any more.
+    pub fn wait_until_closed(&self, root: &Path) {
+        self.wait_until(root, false);
+    }
+
+    fn wait_until(&self, root: &Path, is_open: bool) {
         let open = || {
             let descriptors = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
             descriptors.flatten().any(|fd| {
@@ -120,12 +129,12 @@ impl Server {
             })
         };
         for _ in 0..PATIENCE.as_millis() / TICK.as_millis() {
-            if open() {
+            if open() == is_open {
                 return;
             }
             sleep(TICK);
         }
-        panic!("the server opens no file");
+        panic!("the server opens no file, or closes none: {is_open}");
     }
 
     pub fn exit_code(mut self) -> Option<i32> {
