@@ -230,6 +230,9 @@ impl<'a> Job<'a> {
             let killed = tally.kills.iter().sum::<u64>() - before;
             let twice = sent.saturating_sub(needed);
             tally.twice += twice;
+            if twice / killed.max(1) > TWICE {
+                eprintln!("{} MiB twice for {killed} kills: {kind:?}", twice >> 20);
+            }
             tally.most = tally.most.max(twice / killed.max(1));
             tally.copies += 1;
         }
