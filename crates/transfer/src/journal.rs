@@ -52,6 +52,12 @@ impl TransferId {
         Self(*hasher.finalize().as_bytes().first_chunk().expect("a hash is longer"))
     }
 
+    /// The beginning of its number, which stands in temporary names too.
+    pub(crate) fn mark(self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// The journal's name.
     pub(crate) fn file_name(self) -> OsString {
         format!(".longhaul-{:032x}.journal", u128::from_be_bytes(self.0)).into()
@@ -122,6 +128,8 @@ impl Part {
 /// What an earlier sitting has left.
 #[derive(Default)]
 pub(crate) struct Found {
+    /// There was one.
+    pub was_there: bool,
     /// Of the files that stand under their final names.
     pub installed: Vec<Tag>,
     /// Their bytes.
@@ -165,6 +173,7 @@ impl Journal {
             if copied.is_err() {
                 found = Found::default();
             }
+            found.was_there = true;
         } else {
             // Without it the transfer does, as where it cannot be written later.
             let _ = journal.replace(names, false, |_| Ok(()));

@@ -17,7 +17,7 @@ use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::folding::Entered;
-use crate::journal::{Journal, Part};
+use crate::journal::{Journal, Part, TransferId};
 use crate::notes::{NoteKind, Notes};
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
@@ -134,6 +134,8 @@ struct Sink<'a> {
     arriving: Option<Arriving>,
     /// What an earlier sitting has begun and this one has not met yet.
     parts: Vec<Part>,
+    /// The transfer, if there was an earlier sitting.
+    goes_on: Option<TransferId>,
     /// The directories above the last entry.
     above: Vec<Header>,
     /// The directories of this transfer.
@@ -169,6 +171,7 @@ impl<'a> Sink<'a> {
             least: None,
             arriving: None,
             parts: Vec::new(),
+            goes_on: None,
             above: Vec::new(),
             entered: Entered::default(),
             lost: None,

@@ -6,12 +6,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
+use crate::journal::TransferId;
 use crate::relpath::NAME_MAX;
 
-/// Makes temporary names that nobody else makes: a random number a transfer, and a count.
+/// Makes temporary names that nobody else makes: a random number a sitting, and a count. Half of the number
+/// is the transfer's, where a journal is kept of it.
 pub struct Names {
     transfer: u64,
     made: u64,
@@ -24,6 +26,13 @@ impl Names {
     /// When the system gives no randomness.
     pub fn new() -> io::Result<Self> {
         Ok(Self { transfer: getrandom::u64().map_err(io::Error::other)?, made: 0 })
+    }
+
+    /// Names of a sitting of this transfer.
+    pub(crate) fn of(id: TransferId) -> io::Result<Self> {
+        let Self { transfer, made } = Self::new()?;
+        let transfer = u64::from(id.mark()) << 32 | transfer >> 32;
+        Ok(Self { transfer, made })
     }
 
     /// Makes a file that has no name before [`Temp::appear`]; a temporary one from the start where
@@ -105,6 +114,21 @@ pub(crate) fn link(
 ) -> rustix::io::Result<()> {
     let open = format!("/proc/self/fd/{}", file.as_raw_fd());
     linkat(CWD, open, directory, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Removes what a killed sitting of this transfer has left in a directory: a name that was about to become the
+/// final one, of which no journal tells.
+pub(crate) fn sweep(directory: &OwnedFd, id: TransferId, stays: impl Fn(&OsStr) -> bool) {
+    let mark = format!(".longhaul-{:08x}", id.mark());
+    let is_marked = |name: &[u8]| name.windows(mark.len()).any(|part| part == mark.as_bytes());
+    // What cannot be read has been swept, or is noticed where it is written to.
+    for entry in Dir::read_from(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_bytes();
+        if name.ends_with(b".part") && is_marked(name) && !stays(OsStr::from_bytes(name)) {
+            // One that cannot be removed harms nobody.
+            let _ = unlinkat(directory, entry.file_name(), AtFlags::empty());
+        }
+    }
 }
 
 /// A name for what has to make room, which says whose it was.

@@ -555,3 +555,27 @@ async fn where_there_is_no_room_for_what_was_made_and_its_copy_it_is_made_anew()
     assert!(fs::read(root.join("large")).unwrap() == bytes);
     assert!(journals(&root).is_empty() && leftovers(&root).is_empty());
 }
+
+#[tokio::test]
+async fn what_was_about_to_be_named_when_all_was_killed_goes_later() {
+    let source = source(7);
+    let tree = source.path().join("tree");
+    let root = TempDir::new().unwrap();
+    for top in [root.path().to_owned(), root.path().join("tree")] {
+        let cut = sitting(&tree, root.path(), "", true, 30 << 20).await;
+        assert!(cut.0.0.is_err());
+        let journal = journals(root.path()).pop().unwrap();
+        let journal = journal.file_name().unwrap().to_str().unwrap();
+        let (mark, _) = journal.split_at(".longhaul-".len() + 8);
+        let (ours, others) = (format!(".x{mark}00000000a.part"), ".x.longhaul-0a.part");
+        fs::write(top.join(&ours), "x").unwrap();
+        fs::write(top.join(others), "x").unwrap();
+        let whole = sitting(&tree, root.path(), "", true, u64::MAX).await;
+        whole.0.0.unwrap();
+        assert!(!top.join(ours).exists() && top.join(others).exists());
+        fs::remove_file(top.join(others)).unwrap();
+        nothing_wrong(&tree, &root.path().join("tree"));
+        assert_eq!((journals(root.path()), leftovers(root.path())), (vec![], vec![]));
+        fs::remove_dir_all(root.path().join("tree")).unwrap();
+    }
+}

@@ -42,6 +42,7 @@ impl Sink<'_> {
             Err(Errno::EXIST) => {
                 // While it is being filled, its owner must be able to write in it.
                 let directory = openat(&parent, name, DIRECTORY, Mode::empty())?;
+                self.sweep(&directory);
                 let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
                 if !mode.contains(Mode::RWXU) {
                     fchmod(&directory, mode | Mode::RWXU)?;

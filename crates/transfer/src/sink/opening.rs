@@ -16,7 +16,7 @@ use crate::journal::Journal;
 use crate::meta::Meta;
 use crate::relpath::{RelPath, names};
 use crate::removal::is_others;
-use crate::temp::Names;
+use crate::temp::{Names, sweep};
 use crate::wire::{HAS_TAGS, Message};
 
 /// File systems on which bytes take the room that they have: ext2 to ext4, xfs, tmpfs, vfat, exfat. Others
@@ -34,8 +34,8 @@ impl Sink<'_> {
         if let Some(id) = self.destination.id {
             // A sender that is gone is noticed where the stream is written.
             let tell = |message| drop(self.report.replies.blocking_send(message));
-            let mut names = Names::new().map_err(|error| error.to_string())?;
-            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut names);
+            self.names = Names::of(id).map_err(|error| error.to_string())?;
+            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut self.names);
             for part in &found.parts {
                 tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
             }
@@ -48,12 +48,21 @@ impl Sink<'_> {
             self.report.stood.store(stood, Relaxed);
             self.report.progress.set_files(stood);
             self.parts = found.parts;
+            self.goes_on = found.was_there.then_some(id);
+            self.sweep(target.tree.top());
             let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
             *place = Some(journal);
             self.tell_had_all();
         }
         self.target = Some(target);
         Ok(())
+    }
+
+    /// Removes what an earlier sitting was about to name in a directory when it was killed.
+    pub(super) fn sweep(&self, directory: &OwnedFd) {
+        if let Some(id) = self.goes_on {
+            sweep(directory, id, |name| self.parts.iter().any(|part| part.name == name));
+        }
     }
 
     /// Once it is known how much comes, and where to: gives up when all of that can never find room.
