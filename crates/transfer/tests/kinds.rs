@@ -279,9 +279,19 @@ async fn text_is_packed_on_its_way_from_a_pipe_and_into_one() {
 
     let (reader, mut writer) = std::io::pipe().unwrap();
     let bytes = text.clone();
-    let writing = std::thread::spawn(move || writer.write_all(&bytes));
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let writing = std::thread::spawn(move || {
+        // So much waits on its way, and all but the first of it is packed meanwhile.
+        let (first, rest) = bytes.split_at(3 << 20);
+        writer.write_all(first)?;
+        begin.send(()).unwrap();
+        writer.write_all(rest)
+    });
     let ((near, near_end), (far_end, far)) = (duplex(1000), duplex(1000));
-    let counting = passing(near_end, far_end);
+    let counting = tokio::spawn(async move {
+        begun.await.unwrap();
+        passing(near_end, far_end).await.unwrap()
+    });
     let putting = put_stream(near, reader.into(), Path::new("text"), &options, &progress);
     let (near, _) = tokio::join!(putting, serve(far, root.path(), &allowed));
     assert_eq!(near.unwrap().counts.bytes, text.len() as u64);
