@@ -27,6 +27,9 @@ pub struct How<'a> {
     pub tcp_cc: Option<&'a str>,
     /// Nothing is remembered of the way.
     pub forgets: bool,
+    /// An earlier connection of the same copy was under TLS: somebody on the way could take the offer out of
+    /// the next one's, and read the password.
+    pub was_secure: bool,
     pub stop: &'a Stop,
 }
 
@@ -112,11 +115,12 @@ impl FtpUrl {
         server(self) == server(other)
     }
 
-    fn security(&self, options: &args::FtpClient) -> Security {
+    fn security(&self, how: How<'_>) -> Security {
         match (self.secure, self.port) {
             (true, TLS_PORT) => Security::Implicit,
             (true, _) => Security::Required,
-            (false, _) if options.no_tls => Security::Clear,
+            (false, _) if how.was_secure => Security::Required,
+            (false, _) if how.options.no_tls => Security::Clear,
             (false, _) => Security::Offered,
         }
     }
@@ -159,7 +163,7 @@ pub async fn connect(url: &FtpUrl, password: Option<&str>, how: How<'_>) -> anyh
     let options = how.options;
     let mut known = KnownCertificates::read(url)?;
     let options_of = |known: &KnownCertificates| Options {
-        security: url.security(options),
+        security: url.security(how),
         trust: Trust { known: known.fingerprints.clone(), anyone: false },
         streams: options.streams.into(),
         policy: options.sender.policy,
@@ -258,6 +262,31 @@ mod tests {
         assert!(!read("ftp://h/a").same_server(&read("ftp://u@h/b")));
         assert!(FtpUrl::read("lh://h/").is_none());
         assert_eq!(FtpUrl::read_host("me@host:77").unwrap().port, 77);
+    }
+
+    #[test]
+    fn who_was_under_tls_once_is_not_asked_in_clear_again() {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            client: args::FtpClient,
+        }
+        for words in [&["ftp"][..], &["ftp", "--ftp-no-tls"]] {
+            let Only { client } = clap::Parser::parse_from(words);
+            let stop = Stop::default();
+            let first = How {
+                options: &client,
+                tcp_cc: None,
+                forgets: true,
+                was_secure: false,
+                stop: &stop,
+            };
+            let offered = if client.no_tls { Security::Clear } else { Security::Offered };
+            assert_eq!(read("ftp://h/").security(first), offered);
+            let next = How { was_secure: true, ..first };
+            assert_eq!(read("ftp://h/").security(next), Security::Required);
+            assert_eq!(read("ftps://h/").security(next), Security::Implicit);
+        }
     }
 
     #[test]

@@ -178,7 +178,7 @@ async fn carry(
     let (url, mut copied) = (way.server(), Copied::default());
     let forgets = options.way.memory.no_remember;
     let tcp_cc = options.way.striping.tcp_cc.as_deref();
-    let how = How { options: &options.way.ftp, tcp_cc, forgets, stop };
+    let how = How { options: &options.way.ftp, tcp_cc, forgets, was_secure: false, stop };
     let mut client = connect(url, password, how).await?;
     if options.way.output.json {
         let streams = client.streams();
@@ -197,6 +197,7 @@ async fn carry(
         };
         say_so(options.way.output, &format!("{}; connecting again", crate::sentence(&lost)));
         copied.begin_again(moved);
+        let how = How { was_secure: client.is_secure(), ..how };
         client = match again(url, password, how).await {
             Ok(client) => client,
             // Why it was lost says more than that nobody answers any more.

@@ -30,6 +30,8 @@ pub struct Here {
     tcp_cc: Option<String>,
     /// Nothing is remembered of the ways to servers.
     forgets: bool,
+    /// A connection with this server was under TLS.
+    was_secure: bool,
     /// The server, and who the user is there.
     pub(super) url: Option<FtpUrl>,
     password: Option<String>,
@@ -58,6 +60,7 @@ impl Here {
             options: options.client,
             tcp_cc: options.tcp_cc,
             forgets: options.memory.no_remember,
+            was_secure: false,
             url: None,
             password: None,
             client: None,
@@ -101,6 +104,7 @@ impl Here {
         let path = url.path.clone();
         self.url = Some(FtpUrl { path: Vec::new(), ..url });
         self.directory = None;
+        self.was_secure = false;
         let client = self.client().await?;
         if !path.is_empty() {
             client.done_with("CWD", &path).await?;
@@ -129,9 +133,11 @@ impl Here {
                 options: &self.options,
                 tcp_cc: self.tcp_cc.as_deref(),
                 forgets: self.forgets,
+                was_secure: self.was_secure,
                 stop: &self.stop,
             };
             let mut client = connect(url, self.password.as_deref(), how).await?;
+            self.was_secure = client.is_secure();
             if let Some(directory) = &self.directory {
                 client.done_with("CWD", directory).await?;
             }

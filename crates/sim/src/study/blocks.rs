@@ -14,7 +14,6 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::flow::{Body, End, Flow, Standing};
 use super::network::{Network, START};
-use super::outcome::Documents;
 use crate::tcp::{Config, Receiver, Segment, Sender};
 
 /// Bytes of a block: those of paper 3, for paper 1 does not tell.
@@ -294,18 +293,7 @@ impl Flow for Lane {
     }
 
     fn standing(&self) -> Standing {
-        let stats = self.sender.stats();
-        Standing {
-            delivered: self.receiver.delivered(),
-            rtt: stats.rtt.filter(|rtt| !rtt.is_zero()),
-            window: stats.window,
-            rate: None,
-            sent: stats.sent,
-            retransmitted: stats.retransmitted,
-            timeouts: stats.timeouts,
-            documents: Documents::default(),
-            finished: None,
-        }
+        Standing::of_tcp(self.receiver.delivered(), &self.sender.stats())
     }
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 use super::outcome::Documents;
-use crate::tcp::{self, Segment, Source};
+use crate::tcp::{self, Segment, SenderStats, Source};
 
 /// What carries a flow.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,21 @@ pub(super) struct Standing {
     pub(super) documents: Documents,
     /// When all of a source with an end had arrived.
     pub(super) finished: Option<Instant>,
+}
+
+impl Standing {
+    /// Of one TCP connection, without an end.
+    pub(super) fn of_tcp(delivered: u64, stats: &SenderStats) -> Self {
+        Self {
+            delivered,
+            rtt: stats.rtt.filter(|rtt| !rtt.is_zero()),
+            window: stats.window,
+            sent: stats.sent,
+            retransmitted: stats.retransmitted,
+            timeouts: stats.timeouts,
+            ..Self::default()
+        }
+    }
 }
 
 /// A flow as the network sees it: two ends to which packets come and from which they go.

@@ -15,7 +15,6 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::flow::{Body, End, Flow, Standing};
 use super::network::{Network, START};
-use super::outcome::Documents;
 use super::topology::{FAR, NEAR};
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
 
@@ -228,18 +227,7 @@ impl Flow for Leg {
     }
 
     fn standing(&self) -> Standing {
-        let stats = self.sender.stats();
-        Standing {
-            delivered: self.receiver.delivered(),
-            rtt: stats.rtt.filter(|rtt| !rtt.is_zero()),
-            window: stats.window,
-            rate: None,
-            sent: stats.sent,
-            retransmitted: stats.retransmitted,
-            timeouts: stats.timeouts,
-            documents: Documents::default(),
-            finished: None,
-        }
+        Standing::of_tcp(self.receiver.delivered(), &self.sender.stats())
     }
 }
 
