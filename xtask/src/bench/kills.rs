@@ -100,6 +100,14 @@ struct Tally {
     most: u64,
 }
 
+/// What one copy took.
+#[derive(Default)]
+struct Copied {
+    sent: u64,
+    /// Of each sitting that somebody was killed in: who, and MiB sent by then.
+    sittings: Vec<(Victim, u64)>,
+}
+
 /// Prints what came of it; false when a file was wrong, or too much was sent twice.
 pub fn run(args: &Args) -> Result<bool> {
     let bed = Bed::new()?;
@@ -222,16 +230,17 @@ impl<'a> Job<'a> {
             let kind = Kind::of(number);
             let needed = match needed[number] {
                 Some(needed) => needed,
-                None => *needed[number].insert(self.copy(kind, 0, &mut Tally::default())?),
+                None => *needed[number].insert(self.copy(kind, 0, &mut Tally::default())?.sent),
             };
             let before: u64 = tally.kills.iter().sum();
             let most = (1 + self.dice(KILLS)).min(kills - before);
-            let sent = self.copy(kind, most, &mut tally)?;
-            let killed = tally.kills.iter().sum::<u64>() - before;
-            let twice = sent.saturating_sub(needed);
+            let copied = self.copy(kind, most, &mut tally)?;
+            let killed = copied.sittings.len() as u64;
+            let twice = copied.sent.saturating_sub(needed);
             tally.twice += twice;
             if twice / killed.max(1) > TWICE {
-                eprintln!("{} MiB twice for {killed} kills: {kind:?}", twice >> 20);
+                let sittings = &copied.sittings;
+                eprintln!("{} MiB twice in {kind:?}, by MiB: {sittings:?}", twice >> 20);
             }
             tally.most = tally.most.max(twice / killed.max(1));
             tally.copies += 1;
@@ -239,32 +248,39 @@ impl<'a> Job<'a> {
         Ok(tally)
     }
 
-    /// One copy, killed so often at most and gone on with until it is whole; gives what was sent.
-    fn copy(&mut self, kind: Kind, mut kills: u64, tally: &mut Tally) -> Result<u64> {
+    /// One copy, killed so often at most and gone on with until it is whole.
+    fn copy(&mut self, kind: Kind, mut kills: u64, tally: &mut Tally) -> Result<Copied> {
         let destination = self.folder.join("destination");
         match fs::remove_dir_all(&destination) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error)?,
             _ => fs::create_dir(&destination)?,
         }
         let before = self.net.sent()?;
-        let mut victims = Vec::new();
+        let mut copied = Copied::default();
         loop {
-            let killed = self.sitting(kind, kills > 0)?;
-            let wrong = self.wrong(&destination, killed.is_none())?;
-            victims.extend(killed);
+            let (killed, is_whole) = self.sitting(kind, kills > 0)?;
+            let wrong = self.wrong(&destination, is_whole)?;
+            let sent = self.net.sent()? - before;
+            let sitting = sent - copied.sent;
+            copied.sent = sent;
+            copied.sittings.extend(killed.map(|victim| (victim, sitting >> 20)));
             if wrong > 0 {
-                eprintln!("{wrong} after {victims:?}, {kind:?}");
+                eprintln!("{wrong} wrong in {kind:?}, by MiB: {:?}", copied.sittings);
                 tally.wrong += wrong;
             }
-            let Some(victim) = killed else { break };
-            tally.kills[victim as usize] += 1;
-            kills -= 1;
+            if let Some(victim) = killed {
+                tally.kills[victim as usize] += 1;
+                kills -= 1;
+            }
+            if is_whole {
+                return Ok(copied);
+            }
         }
-        Ok(self.net.sent()? - before)
     }
 
-    /// Who was killed; `None` when the copy came to its end.
-    fn sitting(&mut self, kind: Kind, kills: bool) -> Result<Option<Victim>> {
+    /// Who was killed, and whether the copy came to its end all the same: who lives on needs no ssh any more, or
+    /// nobody at all.
+    fn sitting(&mut self, kind: Kind, kills: bool) -> Result<(Option<Victim>, bool)> {
         let Kind { by_ssh, fetches, syncs } = kind;
         if !by_ssh && self.server.is_none() {
             let mut serve = self.net.inside(self.bed.binary());
@@ -297,7 +313,7 @@ impl<'a> Job<'a> {
         while left > 0 {
             if let Some(status) = copy.try_wait()? {
                 ensure!(status.success(), "a copy failed: {}", fs::read_to_string(said)?);
-                return Ok(None);
+                return Ok((None, true));
             }
             sleep(Duration::from_millis(5));
             left = left.saturating_sub(5);
@@ -306,8 +322,9 @@ impl<'a> Job<'a> {
         let victim = VICTIMS[self.dice(victims as u64) as usize];
         self.kill(victim, kind, &mut copy);
         sleep(Duration::from_millis(self.dice(LINGER)));
+        let is_whole = copy.try_wait()?.is_some_and(|status| status.success());
         end(&mut copy);
-        Ok(Some(victim))
+        Ok((Some(victim), is_whole))
     }
 
     fn kill(&mut self, victim: Victim, kind: Kind, copy: &mut Child) {
