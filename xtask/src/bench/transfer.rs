@@ -270,12 +270,13 @@ impl Site {
             } else {
                 String::new()
             };
-            let unfaithful = runs.iter().any(|run| !run.is_faithful);
+            let late = runs.iter().filter(|run| !run.is_faithful);
+            let late = Vec::from_iter(late.map(|run| format!("{:.0}", run.mbps))).join(", ");
             println!(
                 "| {name} | {median:.0}{judged} | {least:.0} .. {most:.0} | {whole} of {} | {:.1}{} |",
                 runs.len(),
                 median / best,
-                if unfaithful { ", emulator NOT faithful" } else { "" },
+                if late.is_empty() { late } else { format!(", emulator NOT faithful at {late}") },
             );
         }
         println!();
