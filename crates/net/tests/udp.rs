@@ -144,6 +144,8 @@ async fn a_dropped_connection_ends_the_other_side_with_an_error() {
     drop((stream, ours));
     let error = there.read(&mut buffer).await.err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    let error = theirs.open().await.err().unwrap();
+    assert!(matches!(error, NetError::Lost { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -165,14 +165,20 @@ impl UdpConnection {
     /// to be sent than [`transport::Config::admission`] allows.
     pub async fn open(&self) -> Result<UdpStream, NetError> {
         let mut wish = None;
-        let mut open = |inner: &mut Inner| match inner.connection.open() {
-            Ok(id) => Some(Ok(id)),
-            Err(OpenError::Blocked) => {
-                wish.get_or_insert_with(|| Wish::new(&self.handle, inner));
-                inner.ring_if_due(self.handle.alarm());
-                None
+        let mut open = |inner: &mut Inner| {
+            // Nothing would ever leave it.
+            if inner.closed.is_some() {
+                return None;
             }
-            Err(error) => Some(Err(NetError::Overloaded(error))),
+            match inner.connection.open() {
+                Ok(id) => Some(Ok(id)),
+                Err(OpenError::Blocked) => {
+                    wish.get_or_insert_with(|| Wish::new(&self.handle, inner));
+                    inner.ring_if_due(self.handle.alarm());
+                    None
+                }
+                Err(error) => Some(Err(NetError::Overloaded(error))),
+            }
         };
         let id = poll_fn(|cx| self.poll_change(cx, &mut open)).await??;
         Ok(UdpStream::new(self.handle.clone(), id))
