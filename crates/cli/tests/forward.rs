@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Home, bytes, finish, send, skip, start, text};
+use support::{Home, Server, bytes, finish, send, skip, start, text};
 
 const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,6 +98,53 @@ fn half_close_and_reset_pass_on_many_connections_at_a_time() {
         socket.shutdown(Shutdown::Write).unwrap();
         let error = socket.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn hundreds_of_connections_at_a_time_are_all_served() {
+    let home = Home::new();
+    let target = application(|mut socket| {
+        let mut byte = [0];
+        while socket.read_exact(&mut byte).is_ok() {
+            socket.write_all(&byte).unwrap();
+        }
+    });
+    let server = home.serve(&["--forward", &target.to_string()]);
+    for carrier in CARRIERS {
+        let forward = Forward::start(&home, carrier, &server.url(&target.to_string()));
+        let sockets: Vec<_> = (0..300).map(|_| forward.connect()).collect();
+        // All are open at the end of this.
+        for (mut socket, byte) in sockets.iter().zip((0..=u8::MAX).cycle()) {
+            socket.write_all(&[byte]).unwrap();
+            let mut answer = [!byte];
+            socket.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [byte]);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_was_started_again_is_found_again() {
+    let home = Home::new();
+    let target = application(|mut socket| socket.write_all(b"here").unwrap()).to_string();
+    for carrier in CARRIERS {
+        let mut server = home.serve(&["--forward", &target]);
+        let address = server.address().to_owned();
+        let forward = Forward::start(&home, carrier, &server.url(&target));
+        let answer = || {
+            let mut answer = Vec::new();
+            forward.connect().read_to_end(&mut answer).map(|_| answer)
+        };
+        assert_eq!(answer().unwrap(), b"here");
+        server.signal(Signal::TERM);
+        server.exit_code();
+        let again = ["serve", "--root", "root", "--listen", &address, "--forward", &target];
+        server = Server::start(&mut home.longhaul(&again));
+        // Those that are asked for while the loss is noticed may be lost with it.
+        let answers = (0..20).any(|_| answer().is_ok_and(|answer| answer == b"here"));
+        assert!(answers, "{carrier:?}");
+        drop(server);
     }
 }
 

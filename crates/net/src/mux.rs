@@ -16,10 +16,10 @@ use yamux::{Config, Connection, Mode};
 use crate::error::NetError;
 
 /// Streams that one end has open at a time, at most; further ones wait until one is dropped.
-pub const MAX_MUX_STREAMS: usize = 256;
-/// What all of them together may hold unread, at most; each has a window that grows with what its
-/// reader takes.
-pub const MAX_MUX_BUFFER: units::Bytes = units::Bytes::mib(256);
+pub const MAX_MUX_STREAMS: usize = 1024;
+/// What all of them together may hold unread, at most: the 256 KiB that yamux sets aside for each there
+/// may be on the wire, and what the windows of those may grow by whose readers take more.
+pub const MAX_MUX_BUFFER: units::Bytes = units::Bytes::mib(MAX_ON_WIRE as u64 / 4 + 128);
 
 /// Streams that there may be on the wire. A stream dropped here is there until the other side has
 /// dropped it too, and one too many ends the whole connection: so this is more than anybody opens.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use net::mux::Mux;
+use net::mux::{MAX_MUX_STREAMS, Mux};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{NetError, tcp};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -25,8 +25,8 @@ use crate::signals::{self, Signals};
 pub use serve::{Outcome, Target, are_allowed, forward, place};
 pub use wire::{FORWARD, MUX, OPENING_LEN, opening};
 
-/// Connections of applications at a time; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 1024;
+/// Connections of applications at a time, which either carrier takes; further ones wait to be accepted.
+const MAX_CONNECTIONS: usize = MAX_MUX_STREAMS;
 /// Before accepting again when the system was short of something.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the last packets of a connection may take to leave.
