@@ -111,6 +111,12 @@ impl Around {
                 Action::Close => self.closed = true,
             }
         }
+        // A session ends in its time, but not while something is done for it.
+        let deadline = self.session.deadline();
+        match self.task {
+            Some(_) => assert_eq!(deadline, Instant::FAR_FUTURE, "a task has no time"),
+            None => assert!(deadline <= self.now + Settings::default().idle, "it stays for ever"),
+        }
         Ok(())
     }
 

@@ -163,14 +163,14 @@ pub struct Session {
     chosen: Chosen,
     secure: bool,
     failed_logins: u32,
-    deadline: Instant,
+    /// When something came in last.
+    last: Instant,
 }
 
 impl Session {
     /// Greets a client at this address. `secure` says that TLS stands already (port 990).
     pub fn new(settings: Settings, peer: IpAddr, secure: bool, now: Instant) -> Self {
         let mut session = Self {
-            deadline: now + settings.login,
             settings,
             peer: peer.to_canonical(),
             lines: Lines::default(),
@@ -180,6 +180,7 @@ impl Session {
             chosen: Chosen { ascii: true, ..Chosen::default() },
             secure,
             failed_logins: 0,
+            last: now,
         };
         session.reply(220, "Longhaul FTP ready");
         session
@@ -193,30 +194,36 @@ impl Session {
     /// Takes what was received: at most as much as there is room for.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) {
         self.lines.push(bytes);
-        self.touch(now);
+        self.last = now;
     }
 
     /// TLS stands, begun by [`Action::StartTls`]; where it does not, the connection is lost.
     pub fn secured(&mut self, now: Instant) {
         self.secure = true;
         self.work = Work::Idle;
-        self.touch(now);
+        self.last = now;
     }
 
     /// Takes the answer to the task under way; that to one which was aborted is passed over.
     pub fn answer(&mut self, answer: Answer, now: Instant) {
-        self.touch(now);
+        self.last = now;
         self.answered(answer);
     }
 
-    /// When [`Session::expire`] should be called unless something happens before.
+    /// When [`Session::expire`] should be called unless something happens before; it is asked for anew
+    /// once [`Session::poll`] has nothing more.
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        match (&self.work, &self.stage) {
+            // A task takes its time; the data connection has a time-out of its own.
+            (Work::Asked(..) | Work::Moving { .. }, _) => Instant::FAR_FUTURE,
+            (_, Stage::In(_)) => self.last + self.settings.idle,
+            _ => self.last + self.settings.login,
+        }
     }
 
     /// Ends a session that was idle for too long.
     pub fn expire(&mut self, now: Instant) {
-        if now >= self.deadline && self.work != Work::Closed {
+        if now >= self.deadline() && self.work != Work::Closed {
             self.end(421, "Nothing was asked for too long: goodbye");
         }
     }
@@ -327,16 +334,6 @@ impl Session {
         self.reply(code, text);
         self.actions.push_back(Action::Close);
         self.work = Work::Closed;
-    }
-
-    fn touch(&mut self, now: Instant) {
-        let quiet = match (&self.work, &self.stage) {
-            // The data connection has a time-out of its own.
-            (Work::Asked(..) | Work::Moving { .. }, _) => Duration::MAX,
-            (_, Stage::In(_)) => self.settings.idle,
-            _ => self.settings.login,
-        };
-        self.deadline = now + quiet;
     }
 
     /// The path that was typed, or a reply that says what is wrong with it.
