@@ -105,12 +105,26 @@ impl Talk {
         self.reply().await
     }
 
-    /// Sends data with a command, and gives the closing reply.
-    async fn put(&mut self, command: &str, data: &[u8]) -> u16 {
+    async fn data(&mut self) -> TcpStream {
         let (_, text) = self.ask("EPSV").await;
         let text = String::from_utf8(text).unwrap();
         let port: u16 = text.split('|').nth(3).unwrap().parse().unwrap();
-        let mut channel = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        TcpStream::connect(("127.0.0.1", port)).await.unwrap()
+    }
+
+    /// What comes with a command.
+    async fn get(&mut self, command: &str) -> Vec<u8> {
+        let mut channel = self.data().await;
+        assert_eq!(self.ask(command).await.0, 150, "{command}");
+        let mut data = Vec::new();
+        channel.read_to_end(&mut data).await.unwrap();
+        assert_eq!(self.reply().await.0, 226, "{command}");
+        data
+    }
+
+    /// Sends data with a command, and gives the closing reply.
+    async fn put(&mut self, command: &str, data: &[u8]) -> u16 {
+        let mut channel = self.data().await;
         let (code, _) = self.ask(command).await;
         if code != 150 {
             return code;
@@ -263,6 +277,29 @@ async fn mlsd_is_for_directories_and_names_are_told_in_their_bytes() {
     client.log_in("ann", PASSWORD).await.unwrap();
     client.done_with("CWD", b"caf\xe9\xff").await.unwrap();
     assert_eq!(client.here().await.unwrap(), b"/caf\xe9\xff");
+}
+
+#[tokio::test]
+async fn nlst_gives_names_that_can_be_sent_back() {
+    let server = Served::new().await;
+    fs::create_dir_all(server.file("a/b")).unwrap();
+    fs::write(server.file("a/b/x"), b"content").unwrap();
+    let mut talk = server.ann().await;
+    for (typed, listed) in [
+        ("", "a"),
+        ("a", "a/b"),
+        ("/a/", "/a/b"),
+        ("a/b", "a/b/x"),
+        ("a/b/x", "a/b/x"),
+        ("-l a/b/*", "a/b/x"),
+        ("a/../a/b", "a/../a/b/x"),
+    ] {
+        let names = talk.get(&format!("NLST {typed}")).await;
+        assert_eq!(String::from_utf8(names).unwrap(), format!("{listed}\r\n"), "NLST {typed}");
+        if listed.ends_with('x') {
+            assert_eq!(talk.get(&format!("RETR {listed}")).await, b"content");
+        }
+    }
 }
 
 #[tokio::test]

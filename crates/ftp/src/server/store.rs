@@ -232,21 +232,22 @@ impl Store {
         self.entries(directory, path, |_| true)
     }
 
-    /// What a directory holds, by name; for a path with `*`, `?` or `[` what matches, and for a file
-    /// the file.
-    pub fn list(&self, path: &RelPath) -> Result<Vec<Entry>, Failure> {
+    /// What a directory holds, by name, and that it was one; for a path with `*`, `?` or `[` what
+    /// matches, and for a file the file.
+    pub fn list(&self, path: &RelPath) -> Result<(Vec<Entry>, bool), Failure> {
         let found = self.inspect(path);
         let pattern = path.split().map(|(_, name)| name.to_string_lossy().into_owned());
         let pattern = pattern.filter(|name| name.contains(['*', '?', '[']));
         match (found, pattern) {
             (Ok(entry), _) if entry.kind == Kind::Directory => {
                 let directory = self.place.directory(path.as_path());
-                self.entries(directory.map_err(|error| failure(&error))?, path, |_| true)
+                let directory = directory.map_err(|error| failure(&error))?;
+                Ok((self.entries(directory, path, |_| true)?, true))
             }
             (Ok(mut entry), _) => {
                 entry.name =
                     path.split().map_or_else(Vec::new, |(_, name)| name.as_bytes().to_vec());
-                Ok(vec![entry])
+                Ok((vec![entry], false))
             }
             (Err(_), Some(pattern)) => {
                 let pattern = glob::Pattern::new(&pattern).map_err(|_| Failure::BadName)?;
@@ -255,9 +256,9 @@ impl Store {
                 let (directory, _) = self.parent(path)?;
                 let parent = path.split().map_or(&b""[..], |(parent, _)| parent);
                 let parent = RelPath::new(parent.to_vec()).map_err(|_| Failure::BadName)?;
-                self.entries(directory, &parent, |name| {
-                    pattern.matches_with(&String::from_utf8_lossy(name), options)
-                })
+                let matches =
+                    |name: &[u8]| pattern.matches_with(&String::from_utf8_lossy(name), options);
+                Ok((self.entries(directory, &parent, matches)?, false))
             }
             (Err(failure), None) => Err(failure),
         }
@@ -327,7 +328,7 @@ pub enum From {
 pub fn write_list(
     entries: &[Entry],
     form: Form,
-    prefix: &[u8],
+    above: &[u8],
     may_write: bool,
     now: i64,
 ) -> Vec<u8> {
@@ -335,7 +336,7 @@ pub fn write_list(
     for entry in entries {
         match form {
             Form::Long => text.extend(ls_line(entry, now).bytes()),
-            Form::Names => text.extend(prefix),
+            Form::Names => text.extend(above),
             Form::Facts(facts) => text.extend(Facts::of(facts, entry, may_write).bytes()),
         }
         text.extend(&entry.name);

@@ -112,22 +112,33 @@ impl Prepared {
                 let path = store.unique(path)?;
                 Ok((land(&path, From::Byte(0))?, None, Some(path)))
             }
-            Open::List { path, form, prefix } => {
-                let entries = match form {
-                    Form::Facts(_) => store.list_directory(path)?,
+            Open::List { path, form, typed } => {
+                let (entries, is_directory) = match form {
+                    Form::Facts(_) => (store.list_directory(path)?, true),
                     Form::Long | Form::Names => store.list(path)?,
                 };
-                let text = write_list(&entries, *form, prefix, may_write, now());
+                let above = above(typed, is_directory);
+                let text = write_list(&entries, *form, &above, may_write, now());
                 Ok((Self::Text(text), None, None))
             }
         }
     }
 }
 
+/// What stands before each name where this was listed: a directory, or what matches behind its last
+/// slash.
+fn above(typed: &[u8], is_directory: bool) -> Vec<u8> {
+    let slash = typed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match is_directory && slash < typed.len() {
+        true => [typed, b"/"].concat(),
+        false => typed[..slash].to_vec(),
+    }
+}
+
 /// Lists a path for the control connection. Blocks.
 pub fn status(store: &Store, path: &RelPath) -> Answer {
     match store.list(path) {
-        Ok(mut entries) => {
+        Ok((mut entries, _)) => {
             entries.truncate(STATUS_LINES_MAX);
             let text = write_list(&entries, Form::Long, b"", false, now());
             let lines = text

@@ -119,13 +119,12 @@ impl Session {
             _ => without_options(argument),
         };
         let Some(path) = self.path(typed) else { return };
-        let directory = typed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        let (form, prefix) = match verb {
-            Verb::List => (Form::Long, Vec::new()),
-            Verb::Nlst => (Form::Names, typed[..directory].to_vec()),
-            _ => (Form::Facts(self.chosen.facts), Vec::new()),
+        let form = match verb {
+            Verb::List => Form::Long,
+            Verb::Nlst => Form::Names,
+            _ => Form::Facts(self.chosen.facts),
         };
-        self.open(verb, Open::List { path, form, prefix });
+        self.open(verb, Open::List { path, form, typed: typed.to_vec() });
     }
 
     fn file_transfer(&mut self, verb: Verb, argument: &[u8]) {

@@ -64,8 +64,8 @@ pub enum Open {
         path: RelPath,
         /// How it is written.
         form: Form,
-        /// Stands before each name of [`Form::Names`]: what was typed before the last slash.
-        prefix: Vec<u8>,
+        /// As the client wrote it.
+        typed: Vec<u8>,
     },
 }
 
@@ -74,7 +74,7 @@ pub enum Open {
 pub enum Form {
     /// Lines of `ls -l`.
     Long,
-    /// Names alone.
+    /// Names alone, as the client can send them back.
     Names,
     /// MLSD.
     Facts(Facts),
