@@ -279,13 +279,7 @@ impl<'a> Sender<'a> {
                 continue;
             }
             match layout.next(file, hasher.length()) {
-                Next::Hole(length) => {
-                    hasher.update_zeros(length);
-                    self.message(&Message::Hole { length })?;
-                    if self.pipe.is_closed() {
-                        return ControlFlow::Break(());
-                    }
-                }
+                Next::Hole(length) => self.hole(length, hasher)?,
                 Next::Bytes(left) => match self.read(file, Some(hasher.length()), left, hasher) {
                     Ok(0) => break,
                     Ok(_) => {}
@@ -298,6 +292,13 @@ impl<'a> Sender<'a> {
         }
         self.sources.progress.set_current_bytes(hasher.length());
         ControlFlow::Continue(Ok(true))
+    }
+
+    /// Sends zeros that are nowhere on the disk.
+    fn hole(&mut self, length: u64, hasher: &mut Hasher) -> ControlFlow<()> {
+        hasher.update_zeros(length);
+        self.message(&Message::Hole { length })?;
+        if self.pipe.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Packs the data frame at the block's end, if that pays: while the network is what is waited for.

@@ -174,7 +174,7 @@ pub enum Message {
         /// Set when it is whole.
         attributes: Attributes,
     },
-    /// The next bytes of the current file are zeros, and nowhere on the sender's disk.
+    /// The next bytes of the current file are zeros, which need no place on a disk.
     Hole {
         /// How many, [`HOLE_MAX`] at most.
         length: u64,

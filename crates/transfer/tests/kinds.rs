@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-use common::{Folding, get_from, look, put_to, skip};
+use common::{Dice, Folding, get_from, look, put_to, skip};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::process::geteuid;
 use tempfile::TempDir;
@@ -76,6 +76,41 @@ async fn holes_stay_holes_wherever_they_are() {
             assert_eq!(&piece, b"\0\0\0\0\0bytes\0\0\0\0\0\0\0\0\0\0");
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_sync_finds_changed_into_holes_becomes_holes() {
+    let [source, root, _] = folders();
+    let mut dice = Dice::new(1);
+    let (first, last) = (dice.bytes(4 << 20), dice.bytes(4 << 20));
+    let at = root.path().join("file");
+    fs::write(&at, [&first[..], &last].concat()).unwrap();
+    // Between them two holes of which one is read, and zeros.
+    let new = source.path().join("file");
+    let mut file = fs::File::create(&new).unwrap();
+    for bytes in [&first[..], &vec![0; 1 << 20], &last] {
+        file.write_all(bytes).unwrap();
+        file.seek(SeekFrom::Current(if bytes.len() > 1 << 20 { 40 << 20 } else { 2 << 20 }))
+            .unwrap();
+    }
+    file.write_all(b"end").unwrap();
+    drop(file);
+    if fs::metadata(&new).unwrap().blocks() * 512 > 20 << 20 {
+        let name = "what_a_sync_finds_changed_into_holes_becomes_holes";
+        return skip(name, "this file system keeps no holes");
+    }
+    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+    let options = Options { terms, ..Options::default() };
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let (near, far) = duplex(100_000);
+    let sources = [new.clone()];
+    let putting = put(near, &sources, Path::new("file"), &options, &progress);
+    let (near, _) = tokio::join!(putting, serve(far, root.path(), &allowed));
+    let summary = near.unwrap();
+    assert!(!summary.is_partial() && summary.kept.begun > 7 << 20, "{summary:?}");
+    assert!(fs::read(&new).unwrap() == fs::read(&at).unwrap());
+    let blocks = fs::metadata(&at).unwrap().blocks() * 512;
+    assert!(blocks < (8 << 20) + (200 << 10), "{blocks}");
 }
 
 #[tokio::test]

@@ -12,12 +12,16 @@ use crate::delta::{COPY_MAX, Cutter, Version};
 use crate::hash::{Hasher, State};
 use crate::meta::{Meta, Tag, of_copies};
 use crate::pipe::BLOCK;
+use crate::reading::{Layout, Next};
 use crate::relpath::RelPath;
 use crate::standing::{Compare, Standing, contents};
 use crate::wire::{Message, Terms, data_head};
 
 /// Bytes of a piece that go in one frame.
 const PART: usize = 128 << 10;
+
+/// A shorter hole is read: the pieces around it reach into it.
+const SKIPPED_FROM: u64 = 16 << 20;
 
 impl Sender<'_> {
     /// Whether an equal file stands there; what else there is of it is mended.
@@ -99,9 +103,20 @@ impl Sender<'_> {
             }
         }
         let mut cutter = Cutter::new(file, hasher.length(), version.average);
+        let mut layout = Layout::of(meta);
         // Pieces that follow each other there too.
         let (mut from, mut length) = (0, 0);
-        loop {
+        while hasher.length() < meta.size {
+            if let Next::Hole(hole) = layout.next(file, hasher.length())
+                && hole >= SKIPPED_FROM
+            {
+                if length > 0 {
+                    self.copy(from, std::mem::take(&mut length))?;
+                }
+                self.hole(hole, hasher)?;
+                cutter = Cutter::new(file, hasher.length(), version.average);
+                continue;
+            }
             let piece = match cutter.next() {
                 Ok(Some(piece)) if hasher.length() + piece.len() as u64 <= meta.size => piece,
                 Ok(_) => break,
@@ -117,6 +132,10 @@ impl Sender<'_> {
             match found {
                 Some(_) if length > 0 => length += piece.len() as u64,
                 Some(offset) => (from, length) = (offset, piece.len() as u64),
+                // A piece is no longer than a hole may be.
+                None if piece.iter().all(|&byte| byte == 0) => {
+                    self.message(&Message::Hole { length: piece.len() as u64 })?;
+                }
                 None => self.send_piece(piece)?,
             }
             if self.pipe.is_closed() {
