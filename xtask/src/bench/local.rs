@@ -32,6 +32,9 @@ const SPEED: f64 = 0.4;
 const CHANGED: f64 = 0.03;
 /// ... in both directions together; and of a tree that is the same so many bytes.
 const UNCHANGED: u64 = 5_000_000;
+/// Seconds between copies. A virtual machine may give freed memory back to its host within two, and what was given
+/// back is slow to touch again: so everyone finds the same.
+const REST: u64 = 6;
 /// The size of what changes in one place.
 const PLACE: u64 = 64 << 10;
 
@@ -120,7 +123,7 @@ fn inside(bed: &Bed, script: &str) -> Result<String> {
          sleep 0.5
          copy() {{ {binary} cp -q --no-remember --key {key} \"$@\"; }}
          sync() {{ {binary} sync -q --no-remember --key {key} \"$@\"; }}
-         took() {{ start=$(date +%s%N); \"$@\" >&2; echo $(($(date +%s%N) - start)); rm -rf $TO/file; }}
+         took() {{ start=$(date +%s%N); \"$@\" >&2; echo $(($(date +%s%N) - start)); rm -rf $TO/file; sleep {REST}; }}
          bytes() {{ awk '/lo:/ {{ print $10 }}' /proc/net/dev; }}
          sent() {{ start=$(bytes); \"$@\" >&2; echo $(($(bytes) - start)); }}
          {script}"
