@@ -4,28 +4,36 @@
 //! that resumes locks the kept part, so two never write to the same; it stays in its place until it is
 //! whole, so that it outlives the process too.
 
+mod part;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    fchmod, flock, fsync, futimens, openat, renameat, statx,
+    AtFlags, FileType, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fchmod,
+    fsync, futimens, statx,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
-use transfer::{NAME_MAX, Names, Temp};
+use transfer::{Names, Temp};
 
 use crate::data::Sink;
-use crate::names::PARTIAL_ENDING;
+use part::{
+    INODE, claim, is_at, is_found, is_in_use, locked, open_kept, partial_name, remove, replace_part,
+};
+
+pub use part::partial;
+pub(crate) use part::{forget, forget_part, is_part_of, open_partial};
 
 /// A file that is arriving. Dropped, it leaves nothing behind but the kept part that it went on in.
 pub struct Landing {
     file: tokio::fs::File,
     place: Place,
     name: OsString,
+    before: Before,
     /// With its first byte it becomes the kept part.
     lasts: bool,
     /// Bytes it began with.
@@ -37,7 +45,23 @@ enum Place {
     /// Under a temporary name, or under none.
     New(Temp),
     /// It is the kept part, which it holds the lock of.
-    Kept(Arc<OwnedFd>),
+    Kept(Kept),
+}
+
+/// A kept part that a transfer goes on in; not kept where nothing is in it.
+struct Kept {
+    directory: Arc<OwnedFd>,
+    part: OsString,
+    file: File,
+}
+
+/// What has to have the name still when this takes it: anything else is what somebody else was told is
+/// safe.
+enum Before {
+    Anything,
+    Nothing,
+    /// This file, whose lock it holds, and of this size.
+    File(File, u64),
 }
 
 impl Landing {
@@ -50,17 +74,33 @@ impl Landing {
         Ok(Self::begun(file.into(), Place::New(temp), name, 0))
     }
 
+    /// From its first byte, of a file that is not there. It is the kept part from here on, so that
+    /// nobody else begins one.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] when somebody has begun one, or it is there.
+    pub fn first(directory: OwnedFd, name: &OsStr) -> io::Result<Self> {
+        let mut landing = Self::fresh(directory, name)?;
+        landing.before = Before::Nothing;
+        landing.stand()?;
+        landing.alone()
+    }
+
     /// From a later byte of the file that is there, or else of what was kept of it: never of a part
     /// beside a file, for what is told of the name is told of the file.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when there are not so many bytes.
-    pub fn resumed(directory: OwnedFd, name: &OsStr, offset: u64) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match openat(&directory, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => Self::kept(directory, name, offset),
+    pub fn resumed(
+        directory: OwnedFd,
+        name: &OsStr,
+        old: Option<File>,
+        offset: u64,
+    ) -> io::Result<Self> {
+        match old {
             // Beside the old file, which stays whole until this one is.
-            old => Self::copied(File::from(old?), Arc::new(directory), name, offset),
+            Some(old) => Self::copied(&old, Arc::new(directory), name, offset),
+            None => Self::kept(directory, name, offset),
         }
     }
 
@@ -75,7 +115,7 @@ impl Landing {
         let directory = Arc::new(directory);
         if !locked(&file) {
             // Another transfer goes on in it. What it began with does not change any more.
-            return Self::copied(file, directory, name, offset);
+            return Self::copied(&file, directory, name, offset);
         }
         // Whoever held the lock before may have made it whole meanwhile.
         if file.metadata()?.len() < offset || !is_at(&directory, &partial_name(name), &file)? {
@@ -83,26 +123,46 @@ impl Landing {
         }
         file.set_len(offset)?;
         file.seek(io::SeekFrom::Start(offset))?;
-        Ok(Self::begun(file, Place::Kept(directory), name, offset))
+        let place = Place::Kept(Kept::new(directory, name, &file)?);
+        Ok(Self::begun(file, place, name, offset))
     }
 
-    /// Behind what there is: the file, or the kept part of one that is not there yet.
+    /// Behind what there is: the old file, or the kept part of one that is not there yet.
     ///
     /// # Errors
-    /// As [`Landing::fresh`].
-    pub fn appended(directory: OwnedFd, name: &OsStr) -> io::Result<Self> {
-        let there = match stat_at(&directory, name)? {
-            None => partial(&directory, name)?,
-            there => there,
+    /// [`io::ErrorKind::ResourceBusy`] when somebody else appends there.
+    pub fn appended(directory: OwnedFd, name: &OsStr, old: Option<File>) -> io::Result<Self> {
+        let landing = match (old, partial(&directory, name)?) {
+            (Some(old), _) => {
+                if is_in_use(&old) {
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
+                let size = old.metadata()?.len();
+                let mut landing = Self::copied(&old, Arc::new(directory), name, size)?;
+                landing.before = Before::File(old, size);
+                landing
+            }
+            (None, Some((size, _))) => {
+                let mut landing = Self::kept(directory, name, size)?;
+                landing.before = Before::Nothing;
+                landing
+            }
+            (None, None) => return Self::first(directory, name),
         };
-        match there {
-            Some((size, _)) => Self::resumed(directory, name, size),
-            None => Self::fresh(directory, name),
-        }
+        landing.alone()
+    }
+
+    /// Unless somebody else has begun one, or had made one whole by the time that this had its lock.
+    fn alone(self) -> io::Result<Self> {
+        let may_go_on = match (&self.before, &self.place) {
+            (Before::Nothing, Place::New(_)) => false,
+            (before, place) => before.is_at(place.directory(), &self.name)?,
+        };
+        may_go_on.then_some(self).ok_or(io::ErrorKind::ResourceBusy.into())
     }
 
     /// In a new file that begins as another does.
-    fn copied(old: File, directory: Arc<OwnedFd>, name: &OsStr, offset: u64) -> io::Result<Self> {
+    fn copied(old: &File, directory: Arc<OwnedFd>, name: &OsStr, offset: u64) -> io::Result<Self> {
         if old.metadata()?.len() < offset {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -116,7 +176,7 @@ impl Landing {
 
     fn begun(file: File, place: Place, name: &OsStr, offset: u64) -> Self {
         let (file, name) = (tokio::fs::File::from_std(file), name.to_owned());
-        Self { file, place, name, lasts: false, offset }
+        Self { file, place, name, before: Before::Anything, lasts: false, offset }
     }
 
     /// Has what comes stand as the kept part from its first byte on, so that it is there though the
@@ -135,10 +195,11 @@ impl Landing {
 
     /// Becomes the kept part, unless another transfer goes on in that.
     fn stand(&mut self) -> io::Result<()> {
-        if let Place::New(temp) = &mut self.place
-            && replace_part(temp, &self.file, &self.name)?
-        {
-            self.place = Place::Kept(temp.directory().clone());
+        if let Place::New(temp) = &mut self.place {
+            let kept = Kept::new(temp.directory().clone(), &self.name, &self.file)?;
+            if replace_part(temp, &self.file, &self.name)? {
+                self.place = Place::Kept(kept);
+            }
         }
         Ok(())
     }
@@ -147,20 +208,26 @@ impl Landing {
     ///
     /// # Errors
     /// When the disk fails, or a directory has the name; the old file is there still then.
+    /// [`io::ErrorKind::ResourceBusy`] when somebody has changed what this went on from.
     pub async fn install(mut self, modified: Option<i64>) -> io::Result<()> {
         self.file.flush().await?;
         let file = self.file.into_std().await;
-        let (place, name) = (self.place, self.name);
+        let (place, name, before) = (self.place, self.name, self.before);
         blocking(move || {
             let directory = place.directory().clone();
-            let old = statx(&directory, &name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MODE);
-            let mode = old.map_or_else(|_| new_file_mode(), |old| u32::from(old.stx_mode) & 0o777);
-            fchmod(&file, Mode::from_raw_mode(mode))?;
+            fchmod(&file, mode_for(&directory, &name))?;
             if let Some(seconds) = modified {
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
                 futimens(&file, &Timestamps { last_access: now, ..modified_at(seconds) })?;
             }
             fsync(&file)?;
+            if !before.is_at(&directory, &name)? {
+                if let Place::Kept(kept) = &place {
+                    // Beside a whole file it is never looked at.
+                    let _ = remove(&kept.directory, &kept.part, &kept.file);
+                }
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
             match place {
                 Place::New(mut temp) => {
                     temp.appear(&file)?;
@@ -168,12 +235,11 @@ impl Landing {
                     // Beside a whole file an older part is never looked at.
                     let _ = forget(&directory, &name);
                 }
-                Place::Kept(_) => {
-                    let part = partial_name(&name);
-                    let mut temp = claim(&directory, &part, &file)?;
+                Place::Kept(kept) => {
+                    let mut temp = claim(&directory, &kept.part, &file)?;
                     if let Err(error) = temp.rename(&name) {
                         // What came is to be gone on with still.
-                        let _ = temp.rename(&part);
+                        let _ = temp.rename(&kept.part);
                         return Err(error.into());
                     }
                 }
@@ -223,7 +289,40 @@ impl Place {
     fn directory(&self) -> &Arc<OwnedFd> {
         match self {
             Self::New(temp) => temp.directory(),
-            Self::Kept(directory) => directory,
+            Self::Kept(kept) => &kept.directory,
+        }
+    }
+}
+
+impl Kept {
+    fn new(directory: Arc<OwnedFd>, name: &OsStr, file: &impl AsFd) -> io::Result<Self> {
+        let file = file.as_fd().try_clone_to_owned()?.into();
+        Ok(Self { directory, part: partial_name(name), file })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            // It may have its final name by now. One that cannot be removed is of an empty file.
+            let _ = remove(&self.directory, &self.part, &self.file);
+        }
+    }
+}
+
+impl Before {
+    /// Whether it has this name still, itself or by a link.
+    fn is_at(&self, directory: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+        match self {
+            Self::Anything => Ok(true),
+            Self::Nothing => match statx(directory, name, AtFlags::empty(), INODE) {
+                Err(Errno::NOENT) => Ok(true),
+                there => Ok(there.map(|_| false)?),
+            },
+            Self::File(file, size) => {
+                let is_there = is_found(directory, name, AtFlags::empty(), file)?;
+                Ok(is_there && file.metadata()?.len() == *size)
+            }
         }
     }
 }
@@ -257,164 +356,14 @@ pub(crate) fn modified_at(seconds: i64) -> Timestamps {
     }
 }
 
-/// Opens the kept part of a file to go on in it, where there is one.
-fn open_kept(directory: impl AsFd, name: &OsStr) -> io::Result<Option<File>> {
-    open_part(directory, &partial_name(name))
-}
-
-fn open_part(directory: impl AsFd, part: &OsStr) -> io::Result<Option<File>> {
-    match openat(directory, part, PART, Mode::empty()) {
-        Err(Errno::NOENT) => Ok(None),
-        file => {
-            let file = File::from(file?);
-            Ok(file.metadata()?.is_file().then_some(file))
-        }
-    }
-}
-
-/// How a kept part is opened.
-const PART: OFlags =
-    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-
-/// Has a new file take the place of the kept part, and locks it; false where another transfer goes on
-/// in that.
-fn replace_part(temp: &mut Temp, file: &(impl AsFd + AsRawFd), name: &OsStr) -> io::Result<bool> {
-    let part = partial_name(name);
-    // Where there is none it is made first: who holds the lock of what has the name may replace it.
-    let flags = PART | OFlags::CREATE;
-    loop {
-        let older = File::from(openat(temp.directory(), &part, flags, Mode::RUSR | Mode::WUSR)?);
-        if !older.metadata()?.is_file() || is_in_use(&older) {
-            return Ok(false);
-        }
-        if is_at(temp.directory(), &part, &older)? {
-            temp.appear(file)?;
-            locked(file);
-            temp.rename(&part)?;
-            return Ok(true);
-        }
-    }
-}
-
-/// Locks a kept part until it is closed; false where another transfer has it, or nothing can be locked.
-fn locked(file: &impl AsFd) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-/// Whether another transfer goes on in a kept part; when not, none begins to while this is open.
-fn is_in_use(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
-}
-
-/// Whether this very file stands under a name.
-fn is_at(directory: impl AsFd, name: &OsStr, file: &File) -> io::Result<bool> {
-    let inode = |stat: rustix::fs::Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
-    let there = match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
-        Err(Errno::NOENT) => return Ok(false),
-        there => inode(there?),
-    };
-    Ok(there == inode(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)?))
-}
-
-/// Takes the kept part, which is this file, by giving it a temporary name that nobody else has.
-fn claim(directory: &Arc<OwnedFd>, part: &OsStr, file: &File) -> io::Result<Temp> {
-    let take = |at: &OwnedFd, temporary: &OsStr| renameat(at, part, at, temporary);
-    let ((), mut temp) = Names::new()?.create(directory, part, take)?;
-    if !is_at(directory, temp.name(), file)? {
-        // Somebody has put another in its place, and may have it back.
-        temp.rename(part)?;
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok(temp)
-}
-
-/// Removes what was kept of a file; false when there is nothing, or a transfer goes on in it.
-///
-/// # Errors
-/// When it cannot be removed.
-pub(crate) fn forget(directory: impl AsFd, name: &OsStr) -> io::Result<bool> {
-    forget_part(directory, &partial_name(name))
-}
-
-/// The same, by the name of the part itself.
-///
-/// # Errors
-/// When it cannot be removed.
-pub(crate) fn forget_part(directory: impl AsFd, part: &OsStr) -> io::Result<bool> {
-    match open_part(&directory, part)? {
-        Some(kept) => remove(directory, part, &kept),
-        None => Ok(false),
-    }
-}
-
-/// Removes this very file, where it still has the name of a part and no transfer goes on in it.
-fn remove(directory: impl AsFd, part: &OsStr, kept: &File) -> io::Result<bool> {
-    if is_in_use(kept) || !is_at(&directory, part, kept)? {
-        return Ok(false);
-    }
-    let directory = Arc::new(directory.as_fd().try_clone_to_owned()?);
-    match claim(&directory, part, kept) {
-        Ok(_removed_when_dropped) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// What was kept of a file, if something was: its size, and its time in seconds since 1970.
-///
-/// # Errors
-/// Other than that there is nothing.
-pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i64)>> {
-    stat_at(directory, &partial_name(name))
-}
-
-/// Whether what was kept is of a file that was changed last then, in seconds since 1970: as it was said
-/// when it was kept, or else when it began to come.
-///
-/// # Errors
-/// Other than that there is nothing.
-pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, modified: i64) -> io::Result<bool> {
-    let flags = StatxFlags::MTIME | StatxFlags::ATIME;
-    match statx(directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
-        // A time that was set has whole seconds; one of the last write or look is of the part itself.
-        Ok(stat) => Ok([stat.stx_mtime, stat.stx_atime]
-            .iter()
-            .any(|time| time.tv_sec == modified && time.tv_nsec == 0)),
-        Err(Errno::NOENT) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Opens it for reading.
-///
-/// # Errors
-/// When there is nothing, or no file.
-pub(crate) fn open_partial(directory: impl AsFd, name: &OsStr) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(openat(directory, partial_name(name), flags, Mode::empty())?.into())
-}
-
-fn stat_at(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i64)>> {
-    match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
-        Ok(stat) => Ok(Some((stat.stx_size, stat.stx_mtime.tv_sec))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// What is not whole yet is kept under this name.
-fn partial_name(name: &OsStr) -> OsString {
-    let mut partial = OsString::from(".");
-    if name.len() + 1 + PARTIAL_ENDING.len() <= NAME_MAX {
-        partial.push(name);
-    } else {
-        // Too long to be told in full: a checksum tells such names apart.
-        let mut hasher = crate::hash::Algorithm::Sha256.hasher();
-        hasher.update(name.as_encoded_bytes());
-        partial.push(hasher.finish());
-    }
-    partial.push(PARTIAL_ENDING);
-    partial
+/// The permissions of what takes a name: those of the file that has it, and of that alone; a link's are
+/// everything.
+fn mode_for(directory: &OwnedFd, name: &OsStr) -> Mode {
+    let flags = StatxFlags::TYPE | StatxFlags::MODE;
+    let old = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, flags);
+    let mode = old.ok().map(|old| u32::from(old.stx_mode));
+    let mode = mode.filter(|&mode| FileType::from_raw_mode(mode) == FileType::RegularFile);
+    Mode::from_raw_mode(mode.map_or_else(new_file_mode, |mode| mode & 0o777))
 }
 
 /// What this process' umask leaves of a new file's permissions.
@@ -437,6 +386,11 @@ mod tests {
 
     fn open(folder: &Path) -> OwnedFd {
         File::open(folder).unwrap().into()
+    }
+
+    /// What stands there as `a`.
+    fn old(folder: &Path) -> Option<File> {
+        File::open(folder.join("a")).ok()
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -468,13 +422,14 @@ mod tests {
         landing.keep(Some(77)).await;
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         assert_eq!(partial(open(folder.path()), name).unwrap(), Some((7, 77)));
-        let beyond = Landing::resumed(open(folder.path()), name, 8);
+        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
-        let mut landing = Landing::resumed(open(folder.path()), name, 4).unwrap();
+        let mut landing =
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 4).unwrap();
         landing.write(b"three").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(names(folder.path()), ["a"]);
-        let mut landing = Landing::appended(open(folder.path()), name).unwrap();
+        let mut landing = Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
         landing.write(b" four").await.unwrap();
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one three");
         landing.install(None).await.unwrap();
@@ -488,15 +443,16 @@ mod tests {
         let (name, read) = (OsStr::new("a"), || fs::read(folder.path().join("a")).unwrap());
         fs::write(folder.path().join("a"), b"one").unwrap();
         fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
-        let mut landing = Landing::appended(open(folder.path()), name).unwrap();
+        let mut landing = Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
         landing.write(b" two").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(read(), b"one two");
         assert_eq!(names(folder.path()), ["a"]);
         fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
-        let beyond = Landing::resumed(open(folder.path()), name, 8);
+        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
-        let mut landing = Landing::resumed(open(folder.path()), name, 3).unwrap();
+        let mut landing =
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 3).unwrap();
         landing.write(b" three").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(read(), b"one three");
@@ -517,7 +473,8 @@ mod tests {
         first.write(b" two").await.unwrap();
         // As it stands there while the first goes on, and when the process is killed.
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
-        let mut second = Landing::resumed(open(folder.path()), name, 3).unwrap();
+        let mut second =
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 3).unwrap();
         second.write(b" three").await.unwrap();
         assert!(!forget(open(folder.path()), name).unwrap(), "the first goes on in it");
         second.keep(None).await;
@@ -532,6 +489,93 @@ mod tests {
         assert_eq!(fs::read(folder.path().join(".a.longhaul.part")).unwrap(), b"one two");
         assert!(forget(open(folder.path()), name).unwrap());
         assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn two_do_not_append_to_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = OsStr::new("a");
+        let append = || Landing::appended(open(folder.path()), name, old(folder.path()));
+        let is_busy = |landing: io::Result<Landing>| {
+            landing.err().is_some_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+        };
+        // To nothing, to a kept part, and to a file.
+        let mut first = append().unwrap();
+        assert!(is_busy(append()));
+        first.write(b"one").await.unwrap();
+        first.keep(None).await;
+        let mut second = append().unwrap();
+        assert!(is_busy(append()));
+        second.write(b" two").await.unwrap();
+        second.install(None).await.unwrap();
+        let mut third = append().unwrap();
+        assert!(is_busy(append()));
+        third.write(b" three").await.unwrap();
+        third.install(None).await.unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one two three");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn an_append_does_not_undo_what_was_written_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, a) = (OsStr::new("a"), folder.path().join("a"));
+        for before in [None, Some("old")] {
+            for meanwhile in ["replaced", "longer"] {
+                before.inspect(|before| fs::write(&a, before).unwrap());
+                let mut landing =
+                    Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
+                landing.write(b"more").await.unwrap();
+                if meanwhile == "replaced" {
+                    let mut other = Landing::fresh(open(folder.path()), name).unwrap();
+                    other.write(meanwhile.as_bytes()).await.unwrap();
+                    other.install(None).await.unwrap();
+                } else {
+                    fs::write(&a, meanwhile).unwrap();
+                }
+                let error = landing.install(None).await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+                assert_eq!(fs::read(&a).unwrap(), meanwhile.as_bytes());
+                assert_eq!(names(folder.path()), ["a"]);
+                fs::remove_file(&a).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_taken_for_a_new_file_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = OsStr::new("a");
+        let first = || Landing::first(open(folder.path()), name);
+        let begun = first().unwrap();
+        assert!(first().is_err());
+        drop(begun);
+        assert!(names(folder.path()).is_empty());
+        first().unwrap().keep(None).await;
+        assert!(names(folder.path()).is_empty(), "nothing came");
+        first().unwrap().install(None).await.unwrap();
+        assert_eq!(names(folder.path()), ["a"]);
+        assert!(first().is_err(), "it is there");
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_has_the_mode_of_the_one_before_but_not_that_of_a_link() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let a = folder.path().join("a");
+        let mode = || fs::symlink_metadata(&a).unwrap().mode();
+        let land = async || {
+            let landing = Landing::fresh(open(folder.path()), "a".as_ref()).unwrap();
+            landing.install(None).await.unwrap();
+        };
+        symlink("elsewhere", &a).unwrap();
+        land().await;
+        assert_eq!(mode() & 0o777, new_file_mode());
+        fs::set_permissions(&a, fs::Permissions::from_mode(0o640)).unwrap();
+        land().await;
+        assert_eq!(mode() & 0o777, 0o640);
     }
 
     #[tokio::test]
@@ -614,12 +658,5 @@ mod tests {
         landing.write(b"one").await.unwrap();
         drop(landing);
         assert!(names(folder.path()).is_empty());
-    }
-
-    #[test]
-    fn long_names_have_parts_of_their_own() {
-        let long = |last: &str| partial_name(OsStr::new(&("x".repeat(240) + last)));
-        assert!(long("a").len() <= NAME_MAX && long("a") != long("b"));
-        assert!(crate::names::is_partial(long("a").as_encoded_bytes()));
     }
 }

@@ -280,6 +280,69 @@ async fn mlsd_is_for_directories_and_names_are_told_in_their_bytes() {
 }
 
 #[tokio::test]
+async fn what_two_upload_at_a_time_is_not_lost() {
+    let server = Served::new().await;
+    fs::write(server.file("log"), b"old ").unwrap();
+    for command in ["STOU name", "APPE log", "APPE new"] {
+        let (mut one, mut other) = (server.ann().await, server.ann().await);
+        let (mut first, mut second) = (one.data().await, other.data().await);
+        let (code, named) = one.ask(command).await;
+        assert_eq!(code, 150);
+        let (code, named_too) = other.ask(command).await;
+        first.write_all(b"first").await.unwrap();
+        if command == "STOU name" {
+            assert_eq!(
+                (named, named_too),
+                (b"150 FILE: /name".into(), b"150 FILE: /name.1".into())
+            );
+        } else {
+            assert_eq!(code, 450, "{command}");
+        }
+        drop(first);
+        assert_eq!(one.reply().await.0, 226);
+        if code == 450 {
+            assert_eq!(other.put(command, b"second").await, 226);
+            continue;
+        }
+        second.write_all(b"second").await.unwrap();
+        drop(second);
+        assert_eq!(other.reply().await.0, 226);
+    }
+    for (name, content) in [
+        ("name", "first"),
+        ("name.1", "second"),
+        ("log", "old firstsecond"),
+        ("new", "firstsecond"),
+    ] {
+        assert_eq!(fs::read_to_string(server.file(name)).unwrap(), content, "{name}");
+    }
+    assert_eq!(fs::read_dir(server.folder.path()).unwrap().count(), 4, "nothing else is left");
+}
+
+#[tokio::test]
+async fn what_a_link_leads_to_is_resumed_and_appended_to() {
+    use std::os::unix::fs::symlink;
+
+    let server = Served::new().await;
+    fs::create_dir(server.file("folder")).unwrap();
+    fs::write(server.file("folder/old"), b"0123456789").unwrap();
+    let mut talk = server.ann().await;
+    for (command, content) in [("REST 4\r\nSTOR link", "0123new"), ("APPE link", "0123456789new")] {
+        let _ = fs::remove_file(server.file("link"));
+        symlink("folder/old", server.file("link")).unwrap();
+        assert_eq!(talk.ask("SIZE link").await.1, b"213 10");
+        let mut command = command;
+        if let Some((rest, stor)) = command.split_once("\r\n") {
+            assert_eq!(talk.ask(rest).await.0, 350);
+            command = stor;
+        }
+        assert_eq!(talk.put(command, b"new").await, 226);
+        assert_eq!(fs::read_to_string(server.file("link")).unwrap(), content);
+        assert_eq!(fs::read(server.file("folder/old")).unwrap(), b"0123456789");
+    }
+}
+
+#[tokio::test]
 async fn nlst_gives_names_that_can_be_sent_back() {
     let server = Served::new().await;
     fs::create_dir_all(server.file("a/b")).unwrap();

@@ -200,14 +200,24 @@ impl Store {
         }
         let landing = match from {
             From::Byte(0) => Landing::fresh(parent, name),
-            From::Byte(offset) => Landing::resumed(parent, name, offset),
-            From::End => Landing::appended(parent, name),
+            From::Byte(offset) => Landing::resumed(parent, name, self.old(path)?, offset),
+            From::End => Landing::appended(parent, name, self.old(path)?),
+            From::Nothing => Landing::first(parent, name),
         };
         landing.map_err(|error| failure(&error))
     }
 
-    /// A path like this one that nothing has.
-    pub fn unique(&self, path: &RelPath) -> Result<RelPath, Failure> {
+    /// The file that is there, or that a link there leads to.
+    fn old(&self, path: &RelPath) -> Result<Option<File>, Failure> {
+        match self.read(path, 0) {
+            Ok((old, _)) => Ok(Some(old)),
+            Err(Failure::NotFound) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// A place for a file that arrives under a path like this one that nothing has, and the path.
+    pub fn land_unique(&self, path: &RelPath) -> Result<(Landing, RelPath), Failure> {
         for number in 0..UNIQUE_TRIES {
             let mut bytes = path.as_bytes().to_vec();
             if number > 0 {
@@ -215,9 +225,14 @@ impl Store {
             }
             let candidate = RelPath::new(bytes).map_err(|_| Failure::BadName)?;
             match self.inspect(&candidate) {
-                Err(Failure::NotFound) => return Ok(candidate),
-                Ok(_) => {}
+                Err(Failure::NotFound) => {}
+                Ok(_) => continue,
                 Err(failure) => return Err(failure),
+            }
+            match self.land(&candidate, From::Nothing) {
+                // Somebody was faster.
+                Err(Failure::Busy) => {}
+                landing => return Ok((landing?, candidate)),
             }
         }
         Err(Failure::Exists)
@@ -322,6 +337,8 @@ pub enum From {
     Byte(u64),
     /// Behind what is there.
     End,
+    /// At its first byte, where nothing is there.
+    Nothing,
 }
 
 /// Writes a listing.
@@ -380,6 +397,7 @@ pub fn failure(error: &io::Error) -> Failure {
         Some(Errno::IO | Errno::MFILE | Errno::NFILE) => Failure::Disk,
         None if error.kind() == io::ErrorKind::InvalidInput => Failure::BadRestart,
         None if error.kind() == io::ErrorKind::NotFound => Failure::NotFound,
+        None if error.kind() == io::ErrorKind::ResourceBusy => Failure::Busy,
         _ => Failure::Denied,
     }
 }

@@ -97,20 +97,23 @@ impl Prepared {
         if open.receives() && !may_write {
             return Err(Failure::Denied);
         }
-        let land = |path: &RelPath, from| {
-            let landing = Box::new(store.land(path, from)?);
-            Ok(Self::Landing { landing, path: show(path) })
+        let landing = |landing, path: &RelPath| Self::Landing {
+            landing: Box::new(landing),
+            path: show(path),
         };
         match open {
             Open::Read(path, offset) => {
                 let (file, left) = store.read(path, *offset)?;
                 Ok((Self::Reading { file, path: show(path) }, Some(left), None))
             }
-            Open::Write(path, offset) => Ok((land(path, From::Byte(*offset))?, None, None)),
-            Open::Append(path) => Ok((land(path, From::End)?, None, None)),
+            Open::Write(path, offset) => {
+                let place = store.land(path, From::Byte(*offset))?;
+                Ok((landing(place, path), None, None))
+            }
+            Open::Append(path) => Ok((landing(store.land(path, From::End)?, path), None, None)),
             Open::Unique(path) => {
-                let path = store.unique(path)?;
-                Ok((land(&path, From::Byte(0))?, None, Some(path)))
+                let (place, path) = store.land_unique(path)?;
+                Ok((landing(place, &path), None, Some(path)))
             }
             Open::List { path, form, typed } => {
                 let (entries, is_directory) = match form {

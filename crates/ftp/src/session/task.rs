@@ -196,8 +196,8 @@ pub enum Failure {
     /// There are not so many bytes.
     #[error("The restart point lies beyond the end")]
     BadRestart,
-    /// Another transfer goes on in what was kept of a file.
-    #[error("Another transfer is under way there: try again when it has ended")]
+    /// Another transfer goes on there, or has changed what this one was to go on from.
+    #[error("Another transfer is or was under way there: try again when it has ended")]
     Busy,
     /// It lists directories alone.
     #[error("That is no directory: MLST tells of a file")]
