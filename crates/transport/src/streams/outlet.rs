@@ -3,7 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::send::SendHalf;
-use super::turns::{Priority, Turns};
+use super::turns::{Class, Priority, Turns};
+
+/// An interactive stream that has more than this unsent takes turns with the bulk until all of it has
+/// gone: what goes before all others must be little.
+const LITTLE: u64 = 32 << 10;
 
 /// Queues of streams, and what all of them together may send and hold.
 #[derive(Debug, Default)]
@@ -29,7 +33,8 @@ pub(super) struct Outlet {
 #[derive(Debug, Default)]
 pub(super) struct Places {
     again: bool,
-    turns: bool,
+    /// The class in which it takes its turn.
+    turns: Option<Class>,
 }
 
 impl Outlet {
@@ -70,19 +75,22 @@ impl Outlet {
         }
         if send.has_new(self.loan) {
             self.blocked.remove(&id);
-            if !places.turns {
-                places.turns = true;
-                self.turns.join(id, priority);
+            let much = priority.class == Class::Interactive && send.unsent() > LITTLE;
+            let class = if much { Class::Bulk } else { places.turns.unwrap_or(priority.class) };
+            if places.turns != Some(class) {
+                self.move_place(id, places, priority);
+                places.turns = Some(class);
+                self.turns.join(id, Priority { class, ..priority });
             }
         } else if send.is_blocked() {
             self.blocked.insert(id);
         }
     }
 
-    /// The stream's priority changes.
+    /// The stream's priority changes, or the class in which it takes its turn.
     pub(super) fn move_place(&mut self, id: u64, places: &mut Places, old: Priority) {
-        if core::mem::take(&mut places.turns) {
-            self.turns.leave(id, old);
+        if let Some(class) = places.turns.take() {
+            self.turns.leave(id, Priority { class, ..old });
         }
     }
 
@@ -108,8 +116,9 @@ impl Outlet {
         self.sent += len as u64;
         self.queued -= len as u64;
         self.loan -= borrowed;
-        places.turns = send.has_new(self.loan);
-        self.turns.charge(len, places.turns);
+        let more = send.has_new(self.loan);
+        places.turns = places.turns.filter(|_| more);
+        self.turns.charge(len, more);
     }
 
     /// The stream whose turn it was is no more, or has nothing.
@@ -119,12 +128,17 @@ impl Outlet {
 
     /// Whether a stream has something it may send.
     pub(super) fn has_pending(&self) -> bool {
-        !self.again.is_empty() || (self.credit > self.sent && !self.turns.is_empty())
+        !self.again.is_empty() || (!self.is_spent() && !self.turns.is_empty())
+    }
+
+    /// Whether nothing new may be sent on any stream until there is more credit.
+    pub(super) fn is_spent(&self) -> bool {
+        self.credit <= self.sent
     }
 
     /// Whether something was written that only credit holds back.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.blocked.is_empty() || (self.credit <= self.sent && !self.turns.is_empty())
+        !self.blocked.is_empty() || (self.is_spent() && !self.turns.is_empty())
     }
 
     /// Up to `most` streams that wait for credit, in turn.
@@ -139,5 +153,45 @@ impl Outlet {
             .collect();
         self.blocked_turn = list.last().map_or(0, |last| last + 1);
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Pool;
+    use super::*;
+
+    #[test]
+    fn an_interactive_stream_with_much_to_send_waits_its_turn_until_all_has_gone() {
+        let mut outlet = Outlet::default();
+        outlet.on_first_credit(1 << 20);
+        let classes = [Class::Bulk, Class::Interactive];
+        let mut streams = classes.map(|_| (SendHalf::new(1 << 20), Places::default()));
+        let write = |outlet: &mut Outlet, streams: &mut [(SendHalf, Places)], id: usize, len| {
+            let (send, places) = &mut streams[id];
+            send.write(&vec![0; len], &mut Pool::default());
+            outlet.on_written(len as u64);
+            let priority = Priority { class: classes[id], ..Priority::default() };
+            outlet.enlist(id as u64, (send, places, priority));
+        };
+        let next = |outlet: &mut Outlet, streams: &mut [(SendHalf, Places)]| {
+            let (id, allowance, loan) = outlet.current().unwrap();
+            let (send, places) = &mut streams[id as usize];
+            let len = send.take_new(allowance.min(1500), loan).unwrap().len;
+            outlet.on_sent(len, 0, (send, places));
+            let priority = Priority { class: classes[id as usize], ..Priority::default() };
+            outlet.enlist(id, (send, places, priority));
+            id
+        };
+        write(&mut outlet, &mut streams, 0, 150_000);
+        write(&mut outlet, &mut streams, 1, 30_000);
+        assert_eq!(next(&mut outlet, &mut streams), 1);
+        // It has grown, and stays where it is when it is little again.
+        write(&mut outlet, &mut streams, 1, 31_500);
+        let order: Vec<u64> = (0..80).map(|_| next(&mut outlet, &mut streams)).collect();
+        assert!(order.chunks(2).all(|pair| pair == [0, 1]), "{order:?}");
+        assert_eq!(next(&mut outlet, &mut streams), 0);
+        write(&mut outlet, &mut streams, 1, 3000);
+        assert_eq!([(); 3].map(|()| next(&mut outlet, &mut streams)), [1, 1, 0]);
     }
 }

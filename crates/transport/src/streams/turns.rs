@@ -10,7 +10,8 @@ const QUANTUM: i64 = 1500;
 /// What goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Before all others, which wait: for little, and soon.
+    /// Before all others, which wait: for little, and soon. With more than 32 KiB unsent a stream takes
+    /// turns with [`Self::Bulk`] until all of that has gone.
     Interactive,
     /// What most streams are.
     #[default]

@@ -143,6 +143,17 @@ fn groups_share_equally_and_classes_go_in_order() {
 }
 
 #[test]
+fn interactive_streams_go_first_only_with_little() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(40)).with_seed(4);
+    let mut world = world(&path, paced(90));
+    let mut send = |class, group| world.hosts[0].send(ENDLESS, priority(class, group, 1));
+    let both = [send(Class::Bulk, 1), send(Class::Interactive, 2)];
+    world.run_until(secs(5), |_| false);
+    let read = reads(&mut world, &both, secs(10));
+    assert!((read[0] as f64 / read[1] as f64 - 1.0).abs() < 0.05, "{read:?}");
+}
+
+#[test]
 fn ten_thousand_streams_at_a_time_share_packets() {
     let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(5);
     let mut world = world(&path, paced(90));
