@@ -47,8 +47,9 @@ pub(crate) async fn serve(
         let taken = tokio::time::timeout(TRIAL, taken).await??;
         return Ok((request, Ok(Passed { bytes: (taken, 0), whole: true, ..Passed::default() })));
     }
+    let is_crowded = stream.is_crowded();
     let connected = tokio::select! {
-        connected = connect(deliver, &request) => connected,
+        connected = connect(deliver, &request, is_crowded) => connected,
         // Nothing is said before the answer: who asked has given it up, or is no more. A socket at the
         // client's address would be in the way of the client itself, which goes direct now.
         _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionAborted.into()),
@@ -101,7 +102,15 @@ async fn addresses(server: &Target) -> Result<Vec<SocketAddr>, Refusal> {
     Ok(found)
 }
 
-async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
+async fn connect(
+    deliver: &Deliver,
+    request: &Request,
+    is_crowded: bool,
+) -> Result<TcpStream, Refusal> {
+    if is_crowded {
+        // One more that nobody reads would hold up all the others.
+        return Err(Refusal::Failed);
+    }
     let mut refusal = Refusal::NoSuchHost;
     for server in addresses(&request.server).await? {
         if !deliver.allows(server.ip()) {
@@ -235,7 +244,13 @@ impl Deliver {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+    use units::Bytes;
+
     use super::*;
+    use crate::request::{Share, ask};
+    use crate::trunk::Trunk;
+    use crate::trunk::tests::ends;
 
     fn allows(deliver: &Deliver, host: &str) -> bool {
         deliver.allows(host.parse().unwrap())
@@ -281,6 +296,37 @@ mod tests {
             let server = Target::of(host, port).unwrap();
             assert_eq!(direct(&server).await.unwrap_err(), Refusal::Failed, "{host}");
         }
+    }
+
+    #[tokio::test]
+    async fn where_streams_that_nobody_reads_fill_the_memory_no_further_one_is_served() {
+        const SOME: usize = 32 << 10;
+        let config = net::Config { receive_memory: Bytes::mib(1), ..net::Config::default() };
+        let (near, far, _endpoints) = ends(config).await;
+        let mut others = Vec::new();
+        while !far.is_crowded() {
+            let mut stream = near.open().await.unwrap();
+            stream.write_all(&[0; SOME]).await.unwrap();
+            let unread = far.accept().await.unwrap();
+            while unread.unread() < SOME as u64 {
+                tokio::time::sleep(BETWEEN / 20).await;
+            }
+            others.push((stream, unread));
+        }
+        assert!((16..32).contains(&others.len()), "{}", others.len());
+        let request = Request {
+            client: "192.0.2.1:1".parse().unwrap(),
+            server: Target::Name("localhost".to_owned(), 9),
+            transparent: false,
+            share: Share::default(),
+        };
+        let (deliver, book) = (Deliver::default(), Book::new(Trunk::default()));
+        let served = async {
+            let stream = far.accept().await.unwrap();
+            serve((&deliver, PATIENCE), stream, &book, || ()).await
+        };
+        let (asked, _) = tokio::join!(ask(&near, &request), served);
+        assert_eq!(asked.unwrap().err(), Some(Refusal::Failed));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::clock;
-use net::udp::{UdpConnection, UdpStream};
+use net::udp::UdpStream;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
@@ -22,7 +22,7 @@ use crate::dial::prepare;
 use crate::flows::{self, Flow, Flows, Tally};
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Bypass, Outcome, Record};
-use crate::request::{Refusal, Request, Target, ask};
+use crate::request::{NO_ROOM, Refusal, Request, Target, ask, ask_while_there_is_room};
 use crate::rules::mark;
 use crate::sight::{Book, Entry, Side};
 use crate::splice::{End, splice};
@@ -253,7 +253,7 @@ impl Interceptor {
     fn admit(&mut self, flow: Flow, syn: Syn, report: &impl Fn(Event)) -> io::Result<()> {
         let usable = self.trunk.usable_beside(syn.failed).ok_or(Bypass::NoTrunk);
         let link = match usable {
-            Ok(link) if self.has_room(flow) => link,
+            Ok(link) if self.has_room(flow) && !link.connection.is_crowded() => link,
             other => {
                 return self.pass(flow, syn, other.err().unwrap_or(Bypass::NoRoom), report);
             }
@@ -286,10 +286,10 @@ impl Interceptor {
 
     /// Asks the far gateway for the server while the client's SYN waits.
     fn ask(&mut self, flow: Flow, syn: Syn, link: Link) {
-        let (settings, id) = (self.settings.clone(), link.id());
+        let (request, id) = (request(flow, &self.settings), link.id());
         let task = self.tasks.spawn(async move {
-            let answer =
-                tokio::time::timeout(PATIENCE, request(&link.connection, flow, &settings)).await;
+            let answer = ask_while_there_is_room(&link.connection, &request);
+            let answer = tokio::time::timeout(PATIENCE, answer).await;
             let answer = answer.unwrap_or_else(|_| Ok(Err(Refusal::Silence)));
             Done::Answered(flow, (syn.held, id), answer)
         });
@@ -340,6 +340,9 @@ impl Interceptor {
                 let (stream, number) = (Box::new(stream), syn.number);
                 self.flows.insert(flow, State::Granted { stream, until, number });
                 return self.queue.settle(held, &Verdict::Pass { mark: mark::TAKEN });
+            }
+            Err(error) if error.kind() == NO_ROOM => {
+                return self.pass(flow, syn, Bypass::NoRoom, report);
             }
             // There may be another trunk. Two that are heard and fail will not do better in turns.
             Err(_) if syn.failed.is_none() || !self.trunk.is_heard(link) => {
@@ -432,29 +435,25 @@ impl Interceptor {
     }
 }
 
-/// Asks the far gateway for the server that the client means.
-async fn request(
-    connection: &UdpConnection,
-    (client, server): Flow,
-    settings: &Intercept,
-) -> io::Result<Result<UdpStream, Refusal>> {
+/// For the server that the client means.
+fn request((client, server): Flow, settings: &Intercept) -> Request {
     let server = Target::Address(server);
     let share = share(Some(settings), &server);
-    ask(connection, &Request { client, server, transparent: true, share }).await
+    Request { client, server, transparent: true, share }
 }
 
-/// The same, over another trunk if the first falls silent while there is one; else until it is lost,
-/// for the client has been answered already.
+/// Asks over another trunk if the first falls silent while there is one; else until it is lost, for the
+/// client has been answered already.
 async fn ask_patiently(
     trunk: &Trunk,
     flow: Flow,
     settings: &Intercept,
 ) -> io::Result<Result<UdpStream, Refusal>> {
-    let mut failed = None;
+    let (request, mut failed) = (request(flow, settings), None);
     loop {
         let link = trunk.usable_beside(failed).ok_or(io::ErrorKind::NotConnected)?;
         tokio::select! {
-            answer = request(&link.connection, flow, settings) => {
+            answer = ask(&link.connection, &request) => {
                 let other = failed.is_none() && trunk.usable_beside(Some(link.id())).is_some();
                 if answer.is_ok() || !other {
                     return answer;

@@ -21,7 +21,7 @@ use crate::dial::{direct, prepare};
 use crate::hello::{self, Manner};
 use crate::inherited::Inherited;
 use crate::record::{Bypass, Outcome, Record};
-use crate::request::{Refusal, Request, Target, ask};
+use crate::request::{NO_ROOM, Refusal, Request, Target, ask_while_there_is_room};
 use crate::sight::{Book, Counters, Side};
 use crate::splice::{End, splice};
 use crate::trunk::Trunk;
@@ -153,8 +153,11 @@ impl<R: Fn(Record)> Broker<R> {
         let request = Request { client, server: server.clone(), transparent: false, share };
         let mut failed = None;
         while let Some(link) = self.trunk.usable_beside(failed) {
+            if link.connection.is_crowded() {
+                return Err(Bypass::NoRoom);
+            }
             let answer = tokio::select! {
-                answer = timeout(PATIENCE, ask(&link.connection, &request)) => {
+                answer = timeout(PATIENCE, ask_while_there_is_room(&link.connection, &request)) => {
                     answer.unwrap_or(Ok(Err(Refusal::Silence)))
                 }
                 () = self.trunk.fallen_silent(link.id()) => Err(io::ErrorKind::TimedOut.into()),
@@ -162,11 +165,34 @@ impl<R: Fn(Record)> Broker<R> {
             match answer {
                 Ok(Err(Refusal::Failed)) => return Err(Bypass::Far),
                 Ok(answer) => return Ok(answer),
+                Err(error) if error.kind() == NO_ROOM => return Err(Bypass::NoRoom),
                 // Two that are heard and fail will not do better in turns.
                 Err(_) if failed.is_some() && self.trunk.is_heard(link.id()) => break,
                 Err(_) => failed = Some(link.id()),
             }
         }
         Err(Bypass::NoTrunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trunk::tests::ends;
+
+    #[tokio::test]
+    async fn what_a_crowded_trunk_has_no_room_for_goes_direct() {
+        let config = net::Config { max_streams: 64, ..net::Config::default() };
+        let (near, _far, _endpoints) = ends(config).await;
+        let mut others = Vec::new();
+        while !near.is_crowded() {
+            others.push(near.open().await.unwrap());
+        }
+        let trunk = Trunk::over(near);
+        let book = Book::new(trunk.clone());
+        let broker = Broker { trunk, book, intercept: None, keepalive: HELLO, report: |_| () };
+        let client = "192.0.2.1:1".parse().unwrap();
+        let asked = broker.ask(client, &Target::Name("localhost".to_owned(), 9)).await;
+        assert_eq!(asked.err(), Some(Bypass::NoRoom));
     }
 }

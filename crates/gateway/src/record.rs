@@ -35,7 +35,7 @@ pub enum Outcome {
 pub enum Bypass {
     /// There is no trunk, or nothing is heard over it.
     NoTrunk,
-    /// As many connections are carried, or asked for by this client, as may be.
+    /// As many connections are carried, or asked for by this client, as may be, or the trunk is crowded.
     NoRoom,
     /// The far gateway could not connect, for reasons of its own.
     Far,

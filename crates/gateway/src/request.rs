@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 use std::str::FromStr;
+use std::time::Duration;
 use std::{fmt, io};
 
 use net::udp::{UdpConnection, UdpStream};
@@ -14,6 +15,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The longest frame: a host's name and two addresses take less than half of it.
 const MAX_FRAME: u16 = 1024;
+/// So long one that asks may wait where nothing new goes over the trunk.
+const CROWDED: Duration = Duration::from_secs(1);
+/// It has waited so long.
+pub(crate) const NO_ROOM: io::ErrorKind = io::ErrorKind::ResourceBusy;
 /// The longest name of a host (RFC 1035, 2.3.4).
 pub(crate) const MAX_NAME: usize = 255;
 
@@ -140,10 +145,36 @@ pub(crate) async fn ask(
     request: &Request,
 ) -> io::Result<Result<UdpStream, Refusal>> {
     let mut stream = over.open().await?;
-    stream.set_priority(request.share.priority(request.client.ip()));
+    // It is little, whatever comes after it.
+    let first = Share { interactive: true, ..request.share };
+    stream.set_priority(first.priority(request.client.ip()));
     send(&mut stream, request).await?;
     let reply: Reply = receive(&mut stream).await?;
+    stream.set_priority(request.share.priority(request.client.ip()));
     Ok(reply.map(|()| stream))
+}
+
+/// The same for a client that can go direct: not for long where nothing new goes over the trunk, and
+/// then the error is of this kind.
+///
+/// # Errors
+/// The same.
+pub(crate) async fn ask_while_there_is_room(
+    over: &UdpConnection,
+    request: &Request,
+) -> io::Result<Result<UdpStream, Refusal>> {
+    let crowded = async {
+        loop {
+            tokio::time::sleep(CROWDED).await;
+            if over.is_crowded() {
+                return Err(NO_ROOM.into());
+            }
+        }
+    };
+    tokio::select! {
+        answer = ask(over, request) => answer,
+        crowded = crowded => crowded,
+    }
 }
 
 pub(crate) async fn send(
@@ -170,7 +201,60 @@ pub(crate) async fn receive<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use net::Config;
+
     use super::*;
+    use crate::trunk::tests::ends;
+
+    fn bulk() -> Request {
+        Request {
+            client: "192.0.2.1:1".parse().unwrap(),
+            server: Target::Address("192.0.2.2:2".parse().unwrap()),
+            transparent: true,
+            share: Share::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_before_what_others_send() {
+        let rate_limit = Some("1mbit".parse().unwrap());
+        let (near, far, _endpoints) = ends(Config { rate_limit, ..Config::default() }).await;
+        let mut others = Vec::new();
+        for group in 0..200 {
+            let mut stream = near.open().await.unwrap();
+            stream.set_priority(Priority { group, ..Priority::default() });
+            stream.write_all(&[0xff; 8192]).await.unwrap();
+            others.push(stream);
+        }
+        let request = bulk();
+        let asked = ask(&near, &request);
+        let found = async {
+            let mut before = 0;
+            loop {
+                let mut stream = far.accept().await.unwrap();
+                if stream.read_u8().await.unwrap() != 0xff {
+                    return before;
+                }
+                before += 1;
+            }
+        };
+        tokio::select! {
+            before = found => assert!(before < 150, "{before} before it"),
+            _ = asked => panic!("nobody has answered"),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_can_go_direct_does_not_wait_long_for_a_crowded_trunk() {
+        let (near, _far, _endpoints) = ends(Config { max_streams: 64, ..Config::default() }).await;
+        let mut others = Vec::new();
+        while !near.is_crowded() {
+            others.push(near.open().await.unwrap());
+        }
+        let answer = ask_while_there_is_room(&near, &bulk()).await;
+        assert_eq!(answer.err().map(|error| error.kind()), Some(NO_ROOM));
+        assert_eq!(others.len(), 64);
+    }
 
     #[tokio::test]
     async fn frames_come_back_as_they_were() {

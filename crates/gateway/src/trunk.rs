@@ -328,3 +328,30 @@ fn transport(config: &config::Trunk) -> net::Config {
         ..net::Config::default()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use net::SharedKey;
+
+    use super::*;
+
+    /// Both ends of a trunk, and what keeps it.
+    pub(crate) async fn ends(
+        config: net::Config,
+    ) -> (UdpConnection, UdpConnection, [UdpEndpoint; 2]) {
+        let key = SharedKey::from_bytes([7; 32]);
+        let far = UdpEndpoint::listen("127.0.0.1:0".parse().unwrap(), &key, config).unwrap();
+        let near = UdpEndpoint::client(far.address(), &key, config).unwrap();
+        let (ours, theirs) = tokio::join!(near.connect(far.address()), far.accept());
+        (ours.unwrap(), theirs.unwrap(), [near, far])
+    }
+
+    impl Trunk {
+        /// One that has this connection alone.
+        pub(crate) fn over(connection: UdpConnection) -> Self {
+            let trunk = Self::default();
+            trunk.enter(0, Arc::new(connection));
+            trunk
+        }
+    }
+}

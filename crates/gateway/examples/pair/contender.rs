@@ -70,7 +70,7 @@ impl Contender {
                 (
                     "near.toml",
                     format!(
-                        "[trunk]\npeer = {TRUNK}[intercept]\ninterfaces = [\"lan\"]\n{weights}"
+                        "[trunk]\npeer = {TRUNK}[intercept]\ninterfaces = [\"lan\"]\nper_client = 16384\n{weights}"
                     ),
                 ),
                 ("far.toml", format!("[trunk]\nlisten = {TRUNK}")),

@@ -157,6 +157,11 @@ impl UdpConnection {
         self.handle.stats()
     }
 
+    /// See [`transport::Connection::is_crowded`].
+    pub fn is_crowded(&self) -> bool {
+        self.handle.lock().connection.is_crowded()
+    }
+
     /// Opens a stream, as soon as the other end takes another one. It learns of it with the first
     /// bytes.
     ///

@@ -34,6 +34,12 @@ impl UdpStream {
         self.handle.lock().connection.stats()
     }
 
+    /// Whether the connection that carries the stream should have no further one: see
+    /// [`transport::Connection::is_crowded`].
+    pub fn is_crowded(&self) -> bool {
+        self.handle.lock().connection.is_crowded()
+    }
+
     /// Sets when the bytes written here are sent, compared with those of the connection's other
     /// streams.
     pub fn set_priority(&self, priority: Priority) {

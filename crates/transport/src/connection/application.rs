@@ -17,6 +17,12 @@ impl Connection {
         self.streams.open()
     }
 
+    /// Whether a stream that is opened now may have to wait for the others: nearly all memory here holds
+    /// what nobody has read, the other end gives no credit for any stream, or takes no more of them.
+    pub fn is_crowded(&self) -> bool {
+        self.streams.is_crowded()
+    }
+
     /// Nobody waits any longer for a stream that [`OpenError::Blocked`] refused: the other end is not
     /// asked for more of them.
     pub fn give_up_opening(&mut self) {

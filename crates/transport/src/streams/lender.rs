@@ -121,9 +121,10 @@ impl Lender {
         !self.owed.is_empty() || self.credit() - self.told > step
     }
 
-    /// Whether so much waits for readers that nobody should open another stream.
+    /// Whether so much waits for readers that nobody should open another stream: half of what no
+    /// window grows into is left, for the first credits of streams that are there already.
     pub(super) fn is_crowded(&self) -> bool {
-        self.sum.arrived - self.sum.consumed > self.memory / 2
+        self.spare() < self.memory / RESERVE / 2
     }
 
     /// The credit to tell the other end.
@@ -159,8 +160,9 @@ mod tests {
             let credit = lender.grant(now, RTT);
             assert_eq!(credit, lender.sum.arrived + 1000);
         }
-        assert!(lender.is_crowded());
+        assert!(!lender.is_crowded());
         arrive(&mut lender, 1000);
+        assert!(lender.is_crowded());
         assert_eq!(lender.grant(now, RTT), 10_000);
         let more = Progress { seen: 1, arrived: 1, ..Progress::default() };
         assert_eq!(lender.on_progress(more), Err(StreamError::CreditExceeded));

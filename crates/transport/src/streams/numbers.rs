@@ -47,13 +47,18 @@ impl Numbers {
 
     /// The number of a new stream, if one may be opened now.
     pub(super) fn open(&mut self) -> Option<u64> {
-        if self.opened >= self.may_open {
+        if self.is_spent() {
             self.is_blocked = true;
             return None;
         }
         let first = u64::from(self.side == Side::Responder);
         self.opened += 1;
         Some((self.opened - 1) * 2 + first)
+    }
+
+    /// Whether none may be opened now.
+    pub(super) fn is_spent(&self) -> bool {
+        self.opened >= self.may_open
     }
 
     /// Nobody waits to open one any longer.

@@ -71,6 +71,11 @@ impl Streams {
         Ok(id)
     }
 
+    /// Whether a stream that is opened now may have to wait for readers of others, at either end.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.lender.is_crowded() || self.outlet.is_spent() || self.numbers.is_spent()
+    }
+
     /// Nobody waits to open a stream any longer.
     pub(crate) fn give_up_opening(&mut self) {
         self.numbers.give_up();

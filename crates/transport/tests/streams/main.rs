@@ -104,6 +104,29 @@ fn readers_that_stall_one_after_another_do_not_freeze_who_comes_next() {
 }
 
 #[test]
+fn who_opens_no_stream_where_it_is_crowded_is_not_frozen_by_those_that_nobody_reads() {
+    let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(2);
+    let mut world = world(&path, Config { receive_memory: Bytes::mib(16), ..paced(90) });
+    let old = world.hosts[0].send(ENDLESS, Priority::default());
+    let crowded = |world: &mut World<Peer>, host: usize| {
+        world.hosts[host].socket.connection().unwrap().is_crowded()
+    };
+    let mut stalled = 0;
+    while !crowded(&mut world, 1) {
+        let id = world.hosts[0].send(ENDLESS, Priority::default());
+        world.hosts[1].stalled.insert(id);
+        world.run_until(Duration::from_millis(300), |_| false);
+        stalled += 1;
+        assert!(stalled < 300, "it is never crowded");
+    }
+    assert!(!crowded(&mut world, 0), "the sender has credit left");
+    let new = world.hosts[0].send(ENDLESS, Priority::default());
+    let read = reads(&mut world, &[old, new], secs(5));
+    // The new one has its first credit in each round trip, for there is no room to grow.
+    assert!(stalled > 100 && read.iter().all(|&read| read > 2_000_000), "{stalled} {read:?}");
+}
+
+#[test]
 fn weights_are_kept_and_late_joiners_get_their_share() {
     let path = PathConfig::new(mbit(100), Duration::from_millis(100)).with_seed(3);
     let mut world = world(&path, paced(90));
