@@ -4,7 +4,6 @@
 //! threads at once: a journalling file system answers all of them with one write to its journal, so
 //! ten thousand small files do not take ten thousand waits for the disk.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -20,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::attributes::Attributes;
 use crate::error::{explain, is_fatal};
+use crate::failed::Failed;
 use crate::folding::name;
 use crate::journal::{Journal, Record};
 use crate::manifest::Manifest;
@@ -40,9 +40,6 @@ pub(crate) const BATCH_BYTES: u64 = 64 << 20;
 
 /// Permissions a directory takes over: set-group-ID only hands the group down.
 const DIRECTORY_MODE: u32 = 0o3777;
-
-/// Paths that failed which are kept in mind: no other names are given to their files.
-const FAILED_MAX: usize = 64 << 10;
 
 /// So many files may meet an error of the disk itself; with one more, it is given up.
 const DISK_ERRORS_MAX: u32 = 16;
@@ -134,8 +131,8 @@ pub(crate) struct Report {
     pub journal: Mutex<Option<Journal>>,
     /// Files that stood there since an earlier sitting.
     pub stood: AtomicU64,
-    /// Paths of which something stands there perhaps, and not what was sent.
-    pub failed: Mutex<HashSet<Vec<u8>>>,
+    /// What must be given no other names.
+    pub failed: Mutex<Failed>,
     /// Files that met an error of the disk itself.
     pub disk_errors: AtomicU32,
     /// Is told the hashes of all files.
@@ -245,19 +242,11 @@ impl Report {
 
     /// What was sent does not stand there.
     pub fn fail(&self, path: &RelPath) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed.len() < FAILED_MAX {
-            failed.insert(path.as_bytes().to_vec());
-        }
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).add(path.as_bytes());
     }
 
-    /// Whether a path failed or one above it; also when too many did to know.
     fn has_failed(&self, path: &RelPath) -> bool {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = path.as_bytes();
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
-        failed.len() >= FAILED_MAX || ends.any(|end| failed.contains(&path[..end]))
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).holds(path.as_bytes())
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::io::{Errno, pread};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::budget::{Budget, Share};
 use crate::meta::Meta;
 use crate::relpath::RelPath;
 use crate::wire::Message;
@@ -28,6 +29,9 @@ const AVERAGE_MAX: u32 = 4 << 20;
 
 /// Pieces of one file that the sender keeps in mind: others it sends. Enough for 2 TiB.
 const PIECES_MAX: usize = 512 << 10;
+
+/// Memory that a piece takes in a table that has just grown.
+const ENTRY: usize = 80;
 
 /// Pieces in one message.
 const MANY: usize = 512;
@@ -142,6 +146,8 @@ pub(crate) struct Version {
     at: HashMap<Hash, (u64, u32)>,
     length: u64,
     is_told: bool,
+    /// Of the memory for all requests.
+    share: Share,
 }
 
 impl Version {
@@ -160,8 +166,9 @@ impl Version {
         self.average = average;
         self.is_told |= is_last;
         for piece in pieces {
-            if self.at.len() < PIECES_MAX {
-                self.at.entry(piece.hash).or_insert((self.length, piece.length));
+            let is_new = !self.at.contains_key(&piece.hash);
+            if is_new && self.at.len() < PIECES_MAX && self.share.take(ENTRY) {
+                self.at.insert(piece.hash, (self.length, piece.length));
             }
             self.length = self.length.saturating_add(piece.length.into());
         }
@@ -172,6 +179,7 @@ impl Version {
 /// answer is there when the file's turn has come.
 #[derive(Default)]
 pub(crate) struct Versions {
+    budget: Budget,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -187,6 +195,15 @@ struct State {
 }
 
 impl Versions {
+    /// For a request that shares this memory with others.
+    pub fn new(budget: &Budget) -> Self {
+        Self { budget: budget.clone(), ..Self::default() }
+    }
+
+    fn version(&self) -> Version {
+        Version { share: Share::of(&self.budget), ..Version::default() }
+    }
+
     /// Looking ahead: this file's turn will come. Waits while enough are asked for, as long as that is
     /// `wanted`.
     pub fn foresee(&self, path: &RelPath, wanted: impl Fn() -> bool) {
@@ -197,7 +214,7 @@ impl Versions {
         }
         // One that the sender has come to meanwhile, it has asked for itself.
         if state.seen > state.reached && wanted() && !state.known.contains_key(path) {
-            state.known.insert(path.clone(), Version::default());
+            state.known.insert(path.clone(), self.version());
             state.due.push_back(path.clone());
         }
     }
@@ -212,7 +229,7 @@ impl Versions {
         let mut state = self.lock();
         state.reached += 1;
         if !state.known.contains_key(path) {
-            state.known.insert(path.clone(), Version::default());
+            state.known.insert(path.clone(), self.version());
             state.due.push_back(path.clone());
         }
         self.changed.notify_all();
@@ -280,6 +297,23 @@ mod tests {
         let mut bytes = vec![0; length];
         blake3::Hasher::new().finalize_xof().fill(&mut bytes);
         bytes
+    }
+
+    #[test]
+    fn versions_take_no_more_memory_than_is_left_for_all_requests() {
+        let budget = Budget::new(100 * ENTRY);
+        let versions = Versions::new(&budget);
+        let hash = |n: u64| *blake3::hash(&n.to_le_bytes()).as_bytes().first_chunk().unwrap();
+        let pieces = Vec::from_iter((0..70).map(|n| Piece { length: 1, hash: hash(n) }));
+        let paths = [b"a", b"b"].map(|name| RelPath::new(name.to_vec()).unwrap());
+        for path in &paths {
+            versions.reach(path);
+            // What was told before is told again, and takes nothing.
+            (0..2).for_each(|_| versions.add(path, AVERAGE_MIN, &pieces, true));
+        }
+        let known = paths.each_ref().map(|path| versions.take(path, || true).unwrap().at.len());
+        assert_eq!(known, [70, 30]);
+        assert!(Share::of(&budget).take(100 * ENTRY), "it is given back");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::budget::{Budget, Share};
 use crate::hash::State;
 use crate::meta::Tag;
 use crate::standing::{Key, Standing};
@@ -14,6 +15,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Files whose sending again the sender may be spared; others it sends. Bounds its memory.
 const TAGS_MAX: usize = 4 << 20;
+/// Memory that a tag or what stands there takes in a table that has just grown.
+const ENTRY: usize = 40;
 /// The same for begun files.
 const PARTS_MAX: usize = 16;
 
@@ -37,13 +40,32 @@ struct Heard {
     told: usize,
     /// No more tags and parts will come.
     is_all: bool,
+    /// Of the memory for all requests.
+    share: Share,
+}
+
+impl Heard {
+    /// Whether there is room for one more, beside so many.
+    fn has_room(&mut self, known: usize) -> bool {
+        known < TAGS_MAX && self.share.take(ENTRY)
+    }
 }
 
 impl Had {
+    /// For a request that shares this memory with others.
+    pub fn new(budget: &Budget) -> Self {
+        let heard = Mutex::new(Heard { share: Share::of(budget), ..Heard::default() });
+        Self { heard, ..Self::default() }
+    }
+
     pub fn add(&self, tags: Vec<Tag>) {
         let mut heard = self.lock();
-        let room = TAGS_MAX.saturating_sub(heard.tags.len());
-        heard.tags.extend(tags.into_iter().take(room));
+        for tag in tags {
+            let known = heard.tags.len();
+            if !heard.tags.contains(&tag) && heard.has_room(known) {
+                heard.tags.insert(tag);
+            }
+        }
         self.any.store(true, Relaxed);
     }
 
@@ -71,8 +93,12 @@ impl Had {
     /// More stands there.
     pub fn add_standing(&self, standing: Vec<Standing>) {
         let mut heard = self.lock();
-        let room = TAGS_MAX.saturating_sub(heard.standing.len());
-        heard.standing.extend(standing.into_iter().take(room).map(|one| (one.key, one.rest)));
+        for Standing { key, rest } in standing {
+            let known = heard.standing.len();
+            if heard.standing.contains_key(&key) || heard.has_room(known) {
+                heard.standing.insert(key, rest);
+            }
+        }
     }
 
     /// All that stands at one place was told.
@@ -135,11 +161,20 @@ mod tests {
         had.add(vec![[9; 16]]);
         assert_eq!(had.lock().tags.len(), TAGS_MAX);
         assert!(!had.holds(&[9; 16]));
-        *had.lock() = Heard::default();
+        let mut had = Had::default();
         let key = |n: [u8; 8]| *[n, n].concat().first_chunk().unwrap();
         had.add_standing(many().map(|n| Standing { key: key(n), rest: 0 }).collect());
         assert_eq!(had.lock().standing.len(), TAGS_MAX);
         (0..2 * PARTS_MAX).for_each(|_| had.add_part([1; 16], State::default()));
         assert_eq!(had.lock().parts.len(), PARTS_MAX);
+        // Memory that others have is not there, and what is told again takes none.
+        had = Had::new(&Budget::new(100 * ENTRY));
+        let some = |n: u64| (0..n).map(u64::to_le_bytes).map(key);
+        for n in [70, 70, 200] {
+            had.add_standing(some(n).map(|key| Standing { key, rest: 0 }).collect());
+        }
+        had.add(vec![[9; 16]]);
+        let heard = had.lock();
+        assert_eq!((heard.standing.len(), heard.tags.len()), (100, 0));
     }
 }

@@ -54,6 +54,7 @@ mod delta;
 mod destination;
 mod error;
 mod exchange;
+mod failed;
 mod filter;
 mod folding;
 mod had;

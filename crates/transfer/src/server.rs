@@ -209,7 +209,8 @@ async fn accept(
             let mirrors = terms.compare.is_some();
             let progress = options.progress.clone();
             let list = vec![Source::new(&path).mirrored(mirrors).filtered(filter)];
-            Ok(Request::Get(path, Box::new(Sources::new(place, list, terms, progress))))
+            let sources = Sources::new(place, list, terms, progress).within(&options.budget);
+            Ok(Request::Get(path, Box::new(sources)))
         }
         Message::Probe { bytes } => Ok(Request::Probe(bytes)),
         _ => Err(WireError::Unexpected.into()),

@@ -16,6 +16,7 @@ use crate::commit::{self, Batch, Finished, Pending, Report};
 use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
+use crate::failed::Failed;
 use crate::folding::Entered;
 use crate::journal::{Journal, Part, TransferId};
 use crate::notes::{NoteKind, Notes};
@@ -57,7 +58,7 @@ pub(crate) fn run(
         notes,
         journal,
         stood: AtomicU64::new(0),
-        failed: Mutex::default(),
+        failed: Mutex::new(Failed::new(&destination.budget)),
         disk_errors: AtomicU32::new(0),
         manifest: destination.manifest.clone(),
         told_extended: AtomicBool::new(false),

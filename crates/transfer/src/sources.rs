@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::budget::Budget;
 use crate::delta::{DELTA_MIN, Versions};
 use crate::had::Had;
 use crate::manifest::Manifest;
@@ -41,6 +42,11 @@ impl Sources {
         let (had, versions) = <(Had, Versions)>::default();
         let (totals, ended) = (OnceLock::new(), AtomicBool::new(false));
         Self { place, list, terms, progress, totals, ended, had, versions, manifest: None }
+    }
+
+    /// With no more memory than this for what the receiver tells.
+    pub fn within(self, budget: &Budget) -> Self {
+        Self { had: Had::new(budget), versions: Versions::new(budget), ..self }
     }
 
     /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for

@@ -360,6 +360,36 @@ async fn names_without_end_fill_no_memory_and_others_are_still_served() {
 }
 
 #[tokio::test]
+async fn what_a_receiver_says_to_stand_there_is_charged_to_the_memory_of_all_requests() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("f"), b"f").unwrap();
+    let budget = Budget::new(1 << 20);
+    let allowed = ServeOptions { budget, ..ServeOptions::default() };
+    let (mut near, far) = duplex(10_000);
+    let root = root.path();
+    let telling = async {
+        let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+        let get = Message::Get { source: RawBytes(b"f".to_vec()), terms };
+        near.write_all(&[hello().to_vec(), messages([get])].concat()).await.unwrap();
+        for round in 0..200_u32 {
+            let key = |n: u32| *blake3::hash(&[round, n].map(u32::to_le_bytes).concat()).as_bytes();
+            let stands = |n| Standing { key: *key(n).first_chunk().unwrap(), rest: n };
+            let standing = (0..512).map(stands).collect();
+            near.write_all(&messages([Message::Stands { standing }])).await.unwrap();
+        }
+        let frames = [messages([directory("x")]), messages([names(0, false)])];
+        let error = put_frames_to(root, &frames, &allowed).await.unwrap_err();
+        assert!(error.to_string().contains("memory"), "{error}");
+        drop(near);
+    };
+    let (served, ()) = tokio::join!(serve(far, root, &allowed), telling);
+    served.unwrap_err();
+    // With that request, its memory came back.
+    let frames = [messages([directory("x")]), messages([names(0, true), FINISH])];
+    put_frames_to(root, &frames, &allowed).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_a_server_says_to_stay_without_end_is_told_not_to_be_there() {
     const FILES: u64 = 20_000;
     let folder = TempDir::new().unwrap();
