@@ -15,7 +15,8 @@ use yamux::{Config, Connection, Mode};
 
 use crate::error::NetError;
 
-/// Streams that one end has open at a time, at most; further ones wait until one is dropped.
+/// Streams that one end has open at a time, at most; further ones wait until one is dropped. Those to which
+/// the other side has not said anything are 256 at most: yamux opens no more before it does.
 pub const MAX_MUX_STREAMS: usize = 1024;
 /// What all of them together may hold unread, at most: the 256 KiB that yamux sets aside for each there
 /// may be on the wire, and what the windows of those may grow by whose readers take more.
@@ -203,28 +204,29 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_as_there_may_be_come_at_once_and_further_ones_wait() {
+        const UNANSWERED: usize = 256;
         let (near, far) = duplex(10_000);
         let (client, server) = (Mux::client(near), Mux::server(far));
-        let mut streams = Vec::new();
-        for _ in 0..MAX_MUX_STREAMS {
-            let mut stream = client.open().await.unwrap();
-            stream.write_all(b"?").await.unwrap();
-            streams.push(stream);
-        }
-        let mut further = Box::pin(client.open());
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(further.as_mut().poll(&mut cx).is_pending());
-        let mut accepted = Vec::new();
-        for _ in 0..MAX_MUX_STREAMS {
-            accepted.push(server.accept().await.unwrap());
-        }
-        for stream in &mut accepted {
-            assert_eq!(stream.read_u8().await.unwrap(), b'?');
-            stream.write_all(b"!").await.unwrap();
+        let (mut streams, mut accepted) = (Vec::new(), Vec::new());
+        while streams.len() < MAX_MUX_STREAMS {
+            for _ in 0..UNANSWERED {
+                let mut stream = client.open().await.unwrap();
+                stream.write_all(b"?").await.unwrap();
+                streams.push(stream);
+            }
+            for _ in 0..UNANSWERED {
+                let mut stream = server.accept().await.unwrap();
+                assert_eq!(stream.read_u8().await.unwrap(), b'?');
+                stream.write_all(b"!").await.unwrap();
+                accepted.push(stream);
+            }
         }
         for stream in &mut streams {
             assert_eq!(stream.read_u8().await.unwrap(), b'!');
         }
+        let mut further = Box::pin(client.open());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(further.as_mut().poll(&mut cx).is_pending());
         drop(streams.pop());
         let mut further = further.await.unwrap();
         further.write_all(b"more").await.unwrap();
