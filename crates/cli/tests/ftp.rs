@@ -345,6 +345,34 @@ fn aria2() {
     }
 }
 
+#[test]
+fn a_certificate_other_than_before_is_not_taken() {
+    for (server, _) in ways().filter(|(_, tls)| *tls) {
+        let url = format!("ftps://ann@{}:{}/big", server.host, server.port);
+        let get = |options: &[&str]| {
+            let mut command = server.home.longhaul(&[&["cp", &url, "got"], options].concat());
+            let output = finish(start(command.env("LONGHAUL_FTP_PASSWORD", PASSWORD)));
+            (output.status.code(), text(&output.stderr))
+        };
+        let (code, said) = get(&[]);
+        assert!(code == Some(1) && said.contains("use --ftp-accept-new"), "{said}");
+        let (code, said) = get(&["--ftp-accept-new"]);
+        assert!(code == Some(0) && said.contains("is known from now on"), "{said}");
+        // As if it had shown another one then.
+        let file = server.home.path("home/ftp-known-certs");
+        let known = fs::read_to_string(&file).unwrap();
+        let (name, fingerprint) = known.trim_end().split_once(' ').unwrap();
+        let other = format!("{name} {}\n", "0".repeat(fingerprint.len()));
+        fs::write(&file, &other).unwrap();
+        for options in [&[][..], &["--ftp-accept-new"]] {
+            let (code, said) = get(options);
+            assert!(code == Some(1) && said.contains("HAS CHANGED"), "{said}");
+            assert!(said.contains(fingerprint) && said.contains("ftp-known-certs"), "{said}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), other);
+        }
+    }
+}
+
 /// Our own client against our own server.
 #[test]
 fn longhaul_itself_stripes_and_resumes() {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ftp::client::{Client, ClientError, Options, Security, Stop, informed};
 use ftp::data::Moved;
 use ftp::tls::Trust;
@@ -172,11 +172,15 @@ pub async fn connect(url: &FtpUrl, password: Option<&str>, how: How<'_>) -> anyh
         stop: how.stop.clone(),
     };
     let mut reached = reach(url, &options_of(&known), how).await;
-    if let Err(ClientError::Unknown { fingerprint }) = &reached
-        && options.accept_new
-    {
-        known.add(fingerprint.clone())?;
-        reached = reach(url, &options_of(&known), how).await;
+    if let Err(ClientError::Unknown { fingerprint: shown }) = &reached {
+        ensure!(known.fingerprints.is_empty(), "{}", known.changed(shown));
+        if options.accept_new {
+            known.fingerprints.push(shown.clone());
+            reached = reach(url, &options_of(&known), how).await;
+            if reached.is_ok() {
+                known.write()?;
+            }
+        }
     }
     let mut client = reached?;
     let (user, password) = match (&url.user, password) {
@@ -222,14 +226,15 @@ impl KnownCertificates {
         let fingerprints = text
             .lines()
             .filter_map(|line| line.split_once(' '))
-            .filter(|(name, _)| *name == server)
+            .filter(|(name, _)| name.eq_ignore_ascii_case(&server))
             .map(|(_, fingerprint)| fingerprint.trim().to_owned())
             .collect();
         Ok(Self { file, server, fingerprints })
     }
 
-    fn add(&mut self, fingerprint: String) -> anyhow::Result<()> {
-        let shown = self.file.display();
+    /// Writes down what was accepted last, and tells the user.
+    fn write(&self) -> anyhow::Result<()> {
+        let Some(fingerprint) = self.fingerprints.last() else { return Ok(()) };
         let write = || {
             if let Some(home) = self.file.parent() {
                 super::serve::make_home(home)?;
@@ -238,9 +243,20 @@ impl KnownCertificates {
             let mut file = options.append(true).create(true).open(&self.file)?;
             anyhow::Ok(writeln!(file, "{} {fingerprint}", self.server)?)
         };
-        write().with_context(|| format!("cannot write {shown}"))?;
-        self.fingerprints.push(fingerprint);
+        write().with_context(|| format!("cannot write {}", self.file.display()))?;
+        tell!("longhaul: {} is known from now on, by the certificate {fingerprint}", self.server);
         Ok(())
+    }
+
+    /// What to say when a server shows another certificate than before.
+    fn changed(&self, shown: &str) -> String {
+        format!(
+            "THE CERTIFICATE OF {} HAS CHANGED, somebody may be listening in: its SHA-256 was {}, now it is {shown}; \
+             only if you know that the server was given a new one, remove its line from {}",
+            self.server,
+            self.fingerprints.join(" or "),
+            self.file.display()
+        )
     }
 }
 
