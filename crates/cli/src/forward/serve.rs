@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::pump::{prepare, pump};
@@ -121,17 +122,35 @@ async fn connect(target: &str, lists: &[&[Target]]) -> Result<TcpStream, String>
              {target}, and a forward= of the key to name it too"
         ));
     }
-    match timeout(CONNECT_TIME, TcpStream::connect((host, port))).await {
-        Ok(Ok(socket)) => match prepare(&socket) {
-            Ok(()) => Ok(socket),
-            Err(error) => Err(format!("{target} was lost at once: {error}")),
-        },
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            Err(format!("{target} refused the connection"))
-        }
-        Ok(Err(error)) => Err(format!("{target} cannot be reached: {error}")),
-        Err(_) => Err(format!("{target} does not answer within {} s", CONNECT_TIME.as_secs())),
+    let socket = match timeout(CONNECT_TIME, lookup_host((host, port))).await {
+        Ok(Ok(addresses)) => reach(target, addresses, CONNECT_TIME).await?,
+        Ok(Err(error)) => return Err(format!("{target} cannot be reached: {error}")),
+        Err(_) => return Err(format!("{target} cannot be reached: its name is not found in time")),
+    };
+    match prepare(&socket) {
+        Ok(()) => Ok(socket),
+        Err(error) => Err(format!("{target} was lost at once: {error}")),
     }
+}
+
+/// Tries a target's addresses in turn, each for so long: at some nobody may be.
+async fn reach(
+    target: &str,
+    addresses: impl Iterator<Item = SocketAddr>,
+    time: Duration,
+) -> Result<TcpStream, String> {
+    let mut reason = format!("{target} cannot be reached: its name has no address");
+    for address in addresses {
+        reason = match timeout(time, TcpStream::connect(address)).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                format!("{target} refused the connection")
+            }
+            Ok(Err(error)) => format!("{target} cannot be reached: {error}"),
+            Err(_) => format!("{target} does not answer within {} s", time.as_secs()),
+        };
+    }
+    Err(reason)
 }
 
 #[cfg(test)]
@@ -153,5 +172,27 @@ mod tests {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
         assert_eq!(place("a:*"), None);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_takes_no_time_from_the_next() {
+        const TIME: Duration = Duration::from_secs(1);
+        // A queue that is full takes no further connection, and refuses none.
+        let silent =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        silent.listen(0).unwrap();
+        let nobody = silent.local_addr().unwrap().as_socket().unwrap();
+        let waiting = || std::net::TcpStream::connect_timeout(&nobody, Duration::from_millis(100));
+        let _waiting = Vec::from_iter(std::iter::from_fn(|| waiting().ok()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let somebody = listener.local_addr().unwrap();
+        let reached = reach("far:1", [nobody, somebody].into_iter(), TIME).await.unwrap();
+        assert_eq!(reached.peer_addr().unwrap(), somebody);
+        drop(listener);
+        let refused = reach("far:1", [nobody, somebody].into_iter(), TIME).await.unwrap_err();
+        assert_eq!(refused, "far:1 refused the connection");
+        let silence = reach("far:1", [nobody].into_iter(), TIME).await.unwrap_err();
+        assert_eq!(silence, "far:1 does not answer within 1 s");
     }
 }
