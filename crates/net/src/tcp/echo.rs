@@ -21,8 +21,10 @@ use crate::clock;
 
 /// Questions a round trip, at most,
 const A_ROUND_TRIP: u32 = 10;
-/// and what that makes of times that are not known or very short.
-const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(100)];
+/// but never closer together than this,
+const PAUSE: Duration = Duration::from_millis(20);
+/// and so far apart while the round-trip time is not known.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Questions that an answer may still come to.
 const ASKED: usize = 64;
 /// What was answered longer ago says nothing of now.
@@ -103,6 +105,11 @@ impl Seen {
         self.least = self.least.into_iter().chain([sample]).min();
         self.at = Some(now);
     }
+
+    /// How long to wait before the next question.
+    fn pause(&self) -> Duration {
+        self.smoothed.map_or(FIRST_PAUSE, |smoothed| (smoothed / A_ROUND_TRIP).max(PAUSE))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +121,7 @@ enum Form {
 async fn ask(socket: UdpSocket, form: Form, seen: Arc<Mutex<Seen>>) {
     let mut asked = [None; ASKED];
     let mut number = 0_u32;
-    let mut pauses = interval(PAUSE[1]);
+    let mut pauses = interval(FIRST_PAUSE);
     pauses.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut datagram = [0; 256];
     loop {
@@ -136,8 +143,7 @@ async fn ask(socket: UdpSocket, form: Form, seen: Arc<Mutex<Seen>>) {
                 else { continue };
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.take(now, now.since(sent));
-                let pause = seen.smoothed.unwrap_or_default() / A_ROUND_TRIP;
-                let pause = pause.clamp(PAUSE[0], PAUSE[1]);
+                let pause = seen.pause();
                 if pauses.period() != pause {
                     pauses = interval(pause);
                     pauses.reset();
@@ -243,6 +249,17 @@ mod tests {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(echo.rtt(clock::now()), None);
+    }
+
+    #[test]
+    fn there_are_ten_questions_a_round_trip_at_most() {
+        let pause = |millis: Option<u64>| {
+            Seen { smoothed: millis.map(Duration::from_millis), ..Seen::default() }.pause()
+        };
+        for millis in [200, 560, 1500, 3000] {
+            assert_eq!(pause(Some(millis)) * 10, Duration::from_millis(millis));
+        }
+        assert_eq!([pause(Some(1)), pause(None)], [PAUSE, FIRST_PAUSE]);
     }
 
     #[test]
