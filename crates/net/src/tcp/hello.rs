@@ -168,12 +168,10 @@ fn stranger(address: SocketAddr) -> NetError {
     NetError::Refused { address, reason: "this is not a longhaul server".to_owned() }
 }
 
+/// What it has not said it has not refused: a server that has too many handshakes drops some, too.
 fn lost(address: SocketAddr, error: &io::Error) -> NetError {
     let reason = match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            let reason = "it closed the connection during the handshake".to_owned();
-            return NetError::Refused { address, reason };
-        }
+        io::ErrorKind::UnexpectedEof => "it closed the connection during the handshake".to_owned(),
         _ => format!("during the handshake: {error}"),
     };
     NetError::Lost { address, reason }

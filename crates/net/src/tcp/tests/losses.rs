@@ -14,6 +14,8 @@ use super::*;
 enum Fault {
     /// Ends the connection in good order.
     Cut,
+    /// Ends the connection in good order, every other one before it has answered the client.
+    CutUnanswered,
     /// Resets the connection.
     Reset,
     /// Changes a bit.
@@ -33,10 +35,16 @@ async fn relay(to: SocketAddr, fault: Fault, faults: u64) -> SocketAddr {
             let mut far = TcpStream::connect(to).await.unwrap();
             tokio::spawn(async move {
                 if connection <= faults {
+                    if matches!(fault, Fault::CutUnanswered) && connection % 2 == 0 {
+                        // All is read, or the end would be a reset.
+                        let mut hello = hello::tests::recorded(&key(1).into());
+                        near.read_exact(&mut hello).await.unwrap();
+                        return;
+                    }
                     let random = connection.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                     carry_until(&mut near, &mut far, random % 1_500_000).await;
                     match fault {
-                        Fault::Cut => return,
+                        Fault::Cut | Fault::CutUnanswered => return,
                         Fault::Reset => {
                             SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
                             SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
@@ -99,6 +107,11 @@ async fn survives(fault: Fault, streams: u16, faults: u64) {
 #[tokio::test]
 async fn connections_that_are_cut_cost_nothing() {
     survives(Fault::Cut, 4, 9).await;
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_cut_is_no_refusal_even_while_no_connection_lives() {
+    survives(Fault::CutUnanswered, 1, 4).await;
 }
 
 #[tokio::test]
