@@ -79,21 +79,50 @@ pub fn named(word: &str) -> anyhow::Result<&'static str> {
 
 /// Splits a line at blanks; quotation marks keep blanks in a word.
 pub fn words(line: &str) -> anyhow::Result<Vec<String>> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in line.chars() {
+    let Split { words, last, quote } = split(line);
+    ensure!(quote.is_none(), "a quotation mark is missing");
+    Ok(words.into_iter().chain(last.map(|(_, word)| word)).collect())
+}
+
+/// The words before the end of a line that is still being written, where the last one begins, and that.
+pub fn unfinished(line: &str) -> (Vec<String>, usize, String) {
+    let Split { words, last, .. } = split(line);
+    let (start, word) = last.unwrap_or((line.len(), String::new()));
+    (words, start, word)
+}
+
+/// A word as [`words`] reads it back.
+pub fn quoted(word: &str) -> String {
+    match word.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')) {
+        true => format!("\"{}\"", word.replace('"', r#""'"'""#)),
+        false => word.to_owned(),
+    }
+}
+
+#[derive(Default)]
+struct Split {
+    /// Those behind which a blank stands.
+    words: Vec<String>,
+    /// And the one behind which none does, with its place.
+    last: Option<(usize, String)>,
+    /// The mark that is still open.
+    quote: Option<char>,
+}
+
+fn split(line: &str) -> Split {
+    let Split { mut words, mut last, mut quote } = Split::default();
+    for (at, c) in line.char_indices() {
         match (quote, c) {
             (Some(mark), c) if c == mark => quote = None,
             (None, '"' | '\'') => {
                 quote = Some(c);
-                word.get_or_insert_default();
+                last.get_or_insert((at, String::new()));
             }
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (_, c) => word.get_or_insert_default().push(c),
+            (None, c) if c.is_whitespace() => words.extend(last.take().map(|(_, word)| word)),
+            (_, c) => last.get_or_insert((at, String::new())).1.push(c),
         }
     }
-    ensure!(quote.is_none(), "a quotation mark is missing");
-    words.extend(word);
-    Ok(words)
+    Split { words, last, quote }
 }
 
 #[cfg(test)]
@@ -104,6 +133,19 @@ mod tests {
     fn lines_are_split_into_words() {
         assert_eq!(words("get 'a b' \"c'd\"e ''").unwrap(), ["get", "a b", "c'de", ""]);
         assert!(words("  ").unwrap().is_empty() && words("get 'a").is_err());
+    }
+
+    #[test]
+    fn a_word_is_read_back_whatever_is_in_it() {
+        for word in ["plain", "two words", "it's", "a \"b\" 'c'", "back\\slash"] {
+            assert_eq!(words(&format!("get {}", quoted(word))).unwrap(), ["get", word]);
+        }
+        let (before, start, word) = unfinished("get 'a b' \"c d");
+        assert_eq!(
+            (&before[..], start, &word[..]),
+            (&["get", "a b"].map(str::to_owned)[..], 10, "c d")
+        );
+        assert_eq!(unfinished("get ").1, 4);
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use ftp::client::ClientError;
 use rustix::process::Signal;
-use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::completion::{Completer, FilenameCompleter, Pair, Quote, escape, unescape};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Editor, Helper, Highlighter, Hinter, Validator};
 
 use super::args::Ftp;
-use super::commands::COMMANDS;
+use super::commands::{COMMANDS, named, quoted, unfinished};
 use super::connect::FtpUrl;
 use super::here::{Here, Next};
 use crate::FAILED;
@@ -138,26 +138,66 @@ impl Completer for Words {
         &self,
         line: &str,
         at: usize,
-        context: &rustyline::Context<'_>,
+        _: &rustyline::Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let before = &line[..at];
-        let start = before.rfind(' ').map_or(0, |blank| blank + 1);
-        let word = &before[start..];
-        let found = if start == 0 {
-            COMMANDS
-                .iter()
-                .map(|(name, _)| (*name).to_owned())
-                .filter(|name| name.starts_with(word))
-                .collect()
-        } else if ["put ", "mput ", "reput ", "append ", "lcd "]
-            .iter()
-            .any(|command| before.starts_with(command))
-        {
-            return self.files.complete(line, at, context);
-        } else {
-            self.names.beginning(word)
+        let (words, start, word) = unfinished(&line[..at]);
+        let pair = |name: String| Pair { replacement: quoted(&name), display: name };
+        let Some(command) = words.first() else {
+            let commands = COMMANDS.iter().filter(|(name, _)| name.starts_with(&word));
+            return Ok((start, commands.map(|(name, _)| pair((*name).to_owned())).collect()));
         };
-        let pair = |name: String| Pair { display: name.clone(), replacement: name };
-        Ok((start, found.into_iter().map(pair).collect()))
+        let found = match named(command) {
+            Ok("put" | "mput" | "reput" | "append" | "lcd") => self.files_beginning(&word)?,
+            _ => self.names.beginning(&word).into_iter().map(pair).collect(),
+        };
+        Ok((start, found))
+    }
+}
+
+impl Words {
+    /// Asks in the completer's own quotation marks, and answers in those of commands.
+    fn files_beginning(&self, word: &str) -> rustyline::Result<Vec<Pair>> {
+        const ESCAPE: Option<char> = Some('\\');
+        let is_special = |c| matches!(c, '"' | '\\');
+        let asked = format!("\"{}", escape(word.to_owned(), ESCAPE, is_special, Quote::Double));
+        let (_, mut found) = self.files.complete_path(&asked, asked.len())?;
+        for pair in &mut found {
+            pair.replacement = quoted(&unescape(&pair.replacement, ESCAPE));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_completed_is_one_word() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["two words", "it's \"so\""] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names = Names::default();
+        names.set(vec!["plain".to_owned(), "a file".to_owned(), "a\"b'c".to_owned()]);
+        let completer = Words { names, files: FilenameCompleter::new() };
+        let history = rustyline::history::MemHistory::new();
+        // The words of a line, once its last is completed by what alone begins so.
+        let completed = |line: &str| {
+            let context = rustyline::Context::new(&history);
+            let (start, found) = completer.complete(line, line.len(), &context).unwrap();
+            let [Pair { replacement, .. }] = &found[..] else { panic!("{line}: {}", found.len()) };
+            super::super::commands::words(&format!("{}{replacement}", &line[..start])).unwrap()
+        };
+        assert_eq!(completed("mod"), ["modtime"]);
+        assert_eq!(completed("get pl"), ["get", "plain"]);
+        assert_eq!(completed("get \"a f"), ["get", "a file"]);
+        assert_eq!(completed("get plain 'a\""), ["get", "plain", "a\"b'c"]);
+        let here = folder.path().display().to_string();
+        assert_eq!(completed(&format!("put {here}/tw")), ["put", &format!("{here}/two words")]);
+        assert_eq!(
+            completed(&format!("send \"{here}/it's")),
+            ["send", &format!("{here}/it's \"so\"")]
+        );
     }
 }
