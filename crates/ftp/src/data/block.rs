@@ -12,17 +12,19 @@ const END: u8 = 64;
 /// The block holds a restart marker and no data.
 const MARKER: u8 = 16;
 
-/// Writes bytes as blocks, and the mark of the end behind the last.
-pub async fn write(channel: &mut Channel, bytes: &[u8], is_last: bool) -> io::Result<()> {
+/// Writes bytes as blocks.
+pub async fn write(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
     for block in bytes.chunks(usize::from(u16::MAX)) {
         let [high, low] = (block.len() as u16).to_be_bytes();
         channel.write_all(&[0, high, low]).await?;
         channel.write_all(block).await?;
     }
-    if is_last {
-        channel.write_all(&[END, 0, 0]).await?;
-    }
     Ok(())
+}
+
+/// Writes the mark of the end.
+pub async fn end(channel: &mut Channel) -> io::Result<()> {
+    channel.write_all(&[END, 0, 0]).await
 }
 
 /// Takes blocks apart.

@@ -27,6 +27,10 @@ use crate::session::{Encoding, Framing};
 /// Bytes read from a disk or a connection at a time.
 pub const PIECE: usize = 256 << 10;
 
+/// Bytes given to a connection at a time: of what flows slowly some still move in each [`STALL`]. Fewer
+/// would not help, for the kernel asks for as many at a time.
+const STEP: usize = (UNSENT_LOW_WATER / 2) as usize;
+
 /// When nothing moves for so long, a transfer is given up.
 pub const STALL: Duration = Duration::from_secs(60);
 
@@ -229,22 +233,27 @@ async fn one<R: AsyncRead + Send + Unpin>(
     moved.add_connection();
     loop {
         let read = source.read(&mut piece).await.map_err(DataError::File)?;
-        let bytes = match ascii {
-            true => {
-                text.clear();
-                lines.encode(&piece[..read], &mut text);
-                &text[..]
-            }
-            false => &piece[..read],
-        };
-        match framing {
-            Framing::Block => block::write(channel, bytes, read == 0).await?,
-            _ => channel.write_all(bytes).await?,
-        }
-        moved.add(read);
         if read == 0 {
             break;
         }
+        for step in piece[..read].chunks(STEP) {
+            let bytes = match ascii {
+                true => {
+                    text.clear();
+                    lines.encode(step, &mut text);
+                    &text[..]
+                }
+                false => step,
+            };
+            match framing {
+                Framing::Block => block::write(channel, bytes).await?,
+                _ => channel.write_all(bytes).await?,
+            }
+            moved.add(step.len());
+        }
+    }
+    if framing == Framing::Block {
+        block::end(channel).await?;
     }
     // All was written: whatever happens from here on, the kernel sends it to its end.
     if let Some(stream) = channel.tcp() {

@@ -75,6 +75,34 @@ async fn everything_arrives_as_it_was() {
     }
 }
 
+/// 1500 bytes a second.
+#[tokio::test(start_paused = true)]
+async fn what_flows_slowly_does_not_stand_still() {
+    let text = b"one\ntwo\n\nthree".repeat(50_000);
+    for (framing, ascii) in
+        [(Framing::Stream, false), (Framing::Block, false), (Framing::Stream, true)]
+    {
+        let (near, mut far) = duplex(1500);
+        let (mut near, moved) = ([Box::new(near) as Channel], Moved::default());
+        let encoding = encoding(framing, ascii);
+        let sending = send(&text[..], &mut near, encoding, Policy::default(), &moved);
+        let taking = async {
+            let mut piece = [0; 1500];
+            while far.read(&mut piece).await.unwrap() > 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::join!(async { sending.await.unwrap() }, taking);
+        assert_eq!(moved.bytes(), text.len() as u64);
+    }
+    // And what stands still is given up.
+    let (near, _unread) = duplex(600);
+    let (mut near, moved) = ([Box::new(near) as Channel], Moved::default());
+    let encoding = encoding(Framing::Stream, false);
+    let sent = send(&text[..], &mut near, encoding, Policy::default(), &moved).await;
+    assert!(matches!(sent, Err(DataError::Stalled)));
+}
+
 /// Sends over six connections, of which it uses as many as told from one moment to the next; what
 /// arrives, and over how many.
 async fn carry_over(counts: &[usize], data: &[u8]) -> (Vec<u8>, usize) {
