@@ -142,12 +142,21 @@ pub(crate) struct Journal {
     directory: Arc<OwnedFd>,
     name: OsString,
     /// Missing when it could not be made.
-    file: Option<File>,
+    file: Option<Arc<File>>,
     /// There is something to go on from.
     is_begun: bool,
     /// Its name outlasts the machine's end.
     is_named: bool,
 }
+    /// So does what is in it.
+    is_synced: bool,
+}
+
+/// What is to be synced so that all of a journal outlasts the machine's end.
+pub(crate) struct Unsynced {
+    pub file: Arc<File>,
+    /// The directory that names it, if that is still to be synced.
+    pub named_in: Option<Arc<OwnedFd>>,
 
 impl Journal {
     /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
@@ -155,8 +164,8 @@ impl Journal {
     /// name is claimed all the same: an earlier sitting that has not noticed its end must not.
     pub fn take_over(id: TransferId, tree: &mut Tree, names: &mut Names) -> (Self, Found) {
         let directory = tree.top().clone();
-        let (name, is_begun, is_named) = (id.file_name(), false, false);
-        let mut journal = Self { directory, name, file: None, is_begun, is_named };
+        let (name, is_begun, is_named, is_synced) = (id.file_name(), false, false, true);
+        let mut journal = Self { directory, name, file: None, is_begun, is_named, is_synced };
         let mut found = Found::default();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
@@ -197,7 +206,7 @@ impl Journal {
             fdatasync(&file)?;
         }
         temp.rename(&self.name)?;
-        self.file = Some(file);
+        self.file = Some(file.into());
         if syncs {
             self.sync_name();
         }
@@ -220,15 +229,24 @@ impl Journal {
     pub fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| append_frame(record, &mut bytes));
-        self.file.as_mut().ok_or(io::ErrorKind::NotFound)?.write_all(&bytes)?;
-        self.is_begun = true;
+        (&**self.file.as_ref().ok_or(io::ErrorKind::NotFound)?).write_all(&bytes)?;
+        (self.is_begun, self.is_synced) = (true, false);
         Ok(())
     }
 
     /// Makes what was added outlast the machine's end, and the journal's name with it.
+    /// What is left to be synced; who asks sees to it.
+    pub fn unsynced(&mut self) -> Option<Unsynced> {
+        let file = self.file.clone().filter(|_| !self.is_synced)?;
+        self.is_synced = true;
+        let is_named = std::mem::replace(&mut self.is_named, true);
+        Some(Unsynced { file, named_in: (!is_named).then(|| self.directory.clone()) })
+    }
+
     pub fn sync(&mut self) -> io::Result<()> {
         fdatasync(self.file.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
         self.sync_name();
+        self.is_synced = true;
         Ok(())
     }
 

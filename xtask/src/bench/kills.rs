@@ -1,5 +1,6 @@
 //! A copy or a sync, put or fetched, killed at random moments, and gone on with until all is there: what stands
-//! under a final name is right at every moment, in the end everything is, and little is sent twice.
+//! under a final name is right at every moment, in the end everything is, and little is sent twice. Of one
+//! large file the journal claims parts, and of many that are none only what stands there.
 //!
 //! Each copy has a network of its own, whose loopback counts what is sent, packets that carry no data and
 //! all; a copy that nobody kills tells how much that has to be.
@@ -24,7 +25,7 @@ pub struct Args {
     /// Kills.
     #[arg(long, default_value_t = 500)]
     runs: u64,
-    /// Size of the large file in MiB; there are 300 small ones beside it.
+    /// Size of the large file in MiB, beside which there are 300 small ones; and of so many of one MiB.
     #[arg(long, default_value_t = 160)]
     size: u64,
     /// Copies at a time.
@@ -67,14 +68,21 @@ struct Kind {
     /// The far side sends.
     fetches: bool,
     syncs: bool,
+    /// Of files of one MiB.
+    many: bool,
 }
 
 impl Kind {
-    const COUNT: usize = 8;
+    const COUNT: usize = 16;
 
     fn of(number: usize) -> Self {
         let bit = |bit: usize| number >> bit & 1 == 1;
-        Self { by_ssh: bit(0), fetches: bit(1), syncs: bit(2) }
+        Self { by_ssh: bit(0), fetches: bit(1), syncs: bit(2), many: bit(3) }
+    }
+
+    /// What is copied, of the source.
+    fn tree(self) -> &'static str {
+        if self.many { "many" } else { "tree" }
     }
 
     /// Whether this side's process is meant, and whether the far side's is.
@@ -111,10 +119,15 @@ struct Copied {
 /// Prints what came of it; false when a file was wrong, or too much was sent twice.
 pub fn run(args: &Args) -> Result<bool> {
     let bed = Bed::new()?;
-    fs::create_dir(bed.source().join("tree"))?;
+    for name in ["tree", "many"] {
+        fs::create_dir(bed.source().join(name))?;
+    }
     bed.fill("tree/large", args.size << 20)?;
     for number in 0..300 {
         bed.fill(&format!("tree/{number}"), number * 997)?;
+    }
+    for number in 0..args.size {
+        bed.fill(&format!("many/{number}"), 1 << 20)?;
     }
     let share = args.runs.div_ceil(args.jobs.max(1));
     let done: Vec<Result<Tally>> = thread::scope(|scope| {
@@ -259,7 +272,7 @@ impl<'a> Job<'a> {
         let mut copied = Copied::default();
         loop {
             let (killed, is_whole) = self.sitting(kind, kills > 0)?;
-            let wrong = self.wrong(&destination, is_whole)?;
+            let wrong = self.wrong(kind, &destination, is_whole)?;
             let sent = self.net.sent()? - before;
             let sitting = sent - copied.sent;
             copied.sent = sent;
@@ -281,7 +294,7 @@ impl<'a> Job<'a> {
     /// Who was killed, and whether the copy came to its end all the same: who lives on needs no ssh any more, or
     /// nobody at all.
     fn sitting(&mut self, kind: Kind, kills: bool) -> Result<(Option<Victim>, bool)> {
-        let Kind { by_ssh, fetches, syncs } = kind;
+        let Kind { by_ssh, fetches, syncs, .. } = kind;
         if !by_ssh && self.server.is_none() {
             let mut serve = self.net.inside(self.bed.binary());
             serve.args(["serve", "-q", "--no-remember", "--root"]).arg(self.bed.folder());
@@ -300,12 +313,12 @@ impl<'a> Job<'a> {
             copy.arg("--key").arg(self.bed.key());
             "lh://127.0.0.1".to_owned()
         };
-        let all = if syncs { "source/tree" } else { "source/tree/." };
+        let all = format!("source/{}{}", kind.tree(), if syncs { "" } else { "/." });
         let destination = self.folder.join("destination");
         let below = destination.strip_prefix(self.bed.folder())?.display();
         match fetches {
             true => copy.arg(format!("{far}/{all}")).arg(&destination),
-            false => copy.arg(self.bed.folder().join(all)).arg(format!("{far}/{below}")),
+            false => copy.arg(self.bed.folder().join(&all)).arg(format!("{far}/{below}")),
         };
         let said = self.folder.join("said");
         let mut copy = copy.stderr(File::create(&said)?).spawn()?;
@@ -361,7 +374,8 @@ impl<'a> Job<'a> {
     }
 
     /// How many files stand there that should not, or otherwise; when it is whole, also how many do not.
-    fn wrong(&self, destination: &Path, is_whole: bool) -> Result<u64> {
+    fn wrong(&self, kind: Kind, destination: &Path, is_whole: bool) -> Result<u64> {
+        let source = self.bed.source().join(kind.tree());
         let is_left = |name: &std::ffi::OsStr| name.to_string_lossy().contains(".longhaul-");
         // The server clears up when its client has gone.
         for _ in 0..CLEARING.as_millis() / 50 {
@@ -376,7 +390,7 @@ impl<'a> Job<'a> {
             let entry = entry?;
             let name = entry.file_name();
             if is_whole || !is_left(&name) {
-                let sent = self.bed.source().join("tree").join(&name);
+                let sent = source.join(&name);
                 if sent.is_file() && is_same(&sent, &entry.path())? {
                     right += 1;
                 } else {
@@ -385,7 +399,7 @@ impl<'a> Job<'a> {
                 }
             }
         }
-        let sent = fs::read_dir(self.bed.source().join("tree"))?.count() as u64;
+        let sent = fs::read_dir(source)?.count() as u64;
         Ok(wrong + if is_whole { sent.saturating_sub(right) } else { 0 })
     }
 
