@@ -64,6 +64,7 @@ impl Meter {
             files: samples.iter().map(|sample| sample.files).sum(),
             files_total: samples.iter().map(|sample| sample.files_total).sum(),
             heard: samples.iter().map(|sample| sample.heard).sum(),
+            heard_at: samples.iter().filter_map(|sample| sample.heard_at).max(),
             ..samples.into_iter().rfind(|sample| !sample.current.is_empty()).unwrap_or_default()
         }
     }

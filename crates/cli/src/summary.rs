@@ -51,6 +51,8 @@ pub struct Figures {
     pub variation: Option<f64>,
     /// The share of all processors that this process has used.
     pub cpu: Option<f64>,
+    /// For how long a lost connection had brought nothing until the copy went on over the next.
+    pub outages: Duration,
     /// What would stand above if the other side sent the data.
     pub other: Other,
 }
@@ -272,6 +274,7 @@ impl Figures {
             Limit::ALL.map(of).into_iter().collect::<BTreeMap<_, _>>()
         };
         object["limits_s"] = json!(self.limits.map(seconds));
+        object["outages_s"] = json!(self.outages.as_secs_f64());
     }
 }
 

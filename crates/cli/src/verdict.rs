@@ -19,6 +19,8 @@ pub const LOSSY: f64 = 0.001;
 /// Packets that wait longer than this, and than this share of the way, wait behind others.
 const QUEUE: Duration = Duration::from_millis(20);
 const QUEUE_SHARE: u32 = 8;
+/// With a larger share of the time without a connection, nothing else matters.
+const AWAY: f64 = 1.0 / 3.0;
 /// What varies less from one moment to the next is as even as only a limiter makes it.
 const EVEN: f64 = 0.03;
 
@@ -61,6 +63,8 @@ enum Cause {
     Sender,
     RateLimit(Rate),
     RoundTrips,
+    /// For so long of so much time there was no connection that carried anything.
+    Outage(Duration, Duration),
 }
 
 /// One sentence in its parts.
@@ -87,7 +91,11 @@ impl fmt::Display for Verdict {
 
 /// Judges what limited a transfer that took so long.
 pub fn verdict(summary: &Summary, figures: &Figures, elapsed: Duration) -> Verdict {
-    let mean = Rate::of(moved(summary), elapsed).unwrap_or_default();
+    let connected = elapsed.saturating_sub(figures.outages);
+    let mean = Rate::of(moved(summary), connected).unwrap_or_default();
+    if figures.outages > elapsed.mul_f64(AWAY) {
+        return explained(Cause::Outage(figures.outages, elapsed), summary, figures, mean);
+    }
     explained(cause(summary, figures, mean), summary, figures, mean)
 }
 
@@ -200,6 +208,7 @@ fn in_short(cause: Cause) -> &'static str {
         Cause::Sender => "sender or path",
         Cause::RateLimit(_) => "--rate-limit",
         Cause::RoundTrips => "round trips",
+        Cause::Outage(..) => "outage",
     }
 }
 
@@ -269,6 +278,11 @@ fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str
             "the round trips of set-up and confirmation",
             "copy more by one command",
         ),
+        Cause::Outage(..) => (
+            "outage",
+            "the time without a connection",
+            "look after the line, or what closes it; the copy went on by itself",
+        ),
     }
 }
 
@@ -307,6 +321,10 @@ fn evidence(cause: Cause, summary: &Summary, figures: &Figures, mean: Rate) -> S
         Cause::Path | Cause::Sender => all(vec![rate, room]),
         Cause::RoundTrips => {
             figures.rtt.map(|rtt| format!("{} ms each", rtt.as_millis())).unwrap_or_default()
+        }
+        Cause::Outage(outages, elapsed) => {
+            let [outages, elapsed] = [outages, elapsed].map(|time| time.as_secs_f64());
+            format!("nothing came for {outages:.1} s of {elapsed:.1} s")
         }
     }
 }
@@ -453,6 +471,16 @@ mod tests {
         assert_eq!(judged(&slow_source, &idle(82)).0, "rate-limit");
         assert_eq!(judged(&slow_source, &idle(200)).0, "source");
         assert_eq!(judged(&network(), &wide.asking(Some(mbit(200)))).0, "sender-or-path");
+    }
+
+    #[test]
+    fn an_outage_is_named_where_it_was_long_and_left_out_of_the_rate_where_not() {
+        let away = |seconds| Figures { outages: Duration::from_secs(seconds), ..sound() };
+        let (what, text) = judged(&network(), &away(6));
+        assert!(what == "outage" && text.contains("6.0 s of 10.0 s"), "{text}");
+        // 100 MB in 8 s.
+        let limited = Figures { fetched: true, pacing: None, ..away(2) };
+        assert_eq!(judged(&network(), &limited.asking(Some(mbit(102)))).0, "rate-limit");
     }
 
     #[test]

@@ -7,14 +7,17 @@ use rustix::io::Errno;
 use crate::notes::printable;
 use crate::wire::WireError;
 
+/// What to do about a connection that is gone, unless somebody goes on by itself.
+pub const AGAIN: &str = "run the same command again";
+
 /// A transfer that did not reach its end. What was installed by then is whole.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     /// The stream failed.
-    #[error("the connection failed ({0}): run the same command again")]
+    #[error("the connection failed ({0}): {AGAIN}")]
     Connection(#[from] io::Error),
     /// The stream ended before the receiver had confirmed.
-    #[error("the connection ended before the transfer was confirmed: run the same command again")]
+    #[error("the connection ended before the transfer was confirmed: {AGAIN}")]
     Cut,
     /// The other side does not keep to the protocol.
     #[error("the far side cannot be understood: {0}")]

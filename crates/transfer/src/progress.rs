@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use net::clock;
+use units::Instant;
+
 /// A handle on a running transfer's counters; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Progress(Arc<Counters>);
@@ -12,6 +15,8 @@ struct Counters {
     bytes: AtomicU64,
     files: AtomicU64,
     heard: AtomicU64,
+    /// In nanoseconds of the clock; zero while nothing was.
+    heard_at: AtomicU64,
     is_over: AtomicBool,
     totals: Mutex<Option<(u64, u64)>>,
     current: Mutex<Current>,
@@ -38,6 +43,8 @@ pub struct Sample {
     /// Pieces of the stream that have come from the other side: while this grows, the stream carries
     /// data, be it no file's.
     pub heard: u64,
+    /// When the last of them came.
+    pub heard_at: Option<Instant>,
     /// The file that this side is at; characters that a terminal would obey are replaced.
     pub current: String,
     /// How many of its bytes this side has read or written.
@@ -62,6 +69,9 @@ impl Progress {
             files: self.0.files.load(Relaxed),
             files_total: totals.map(|(files, _)| files),
             heard: self.0.heard.load(Relaxed),
+            heard_at: Some(self.0.heard_at.load(Relaxed))
+                .filter(|&nanos| nanos > 0)
+                .map(Instant::from_nanos),
             current: crate::notes::printable(&String::from_utf8_lossy(&current.path)),
             current_bytes: self.0.current_bytes.load(Relaxed),
             current_total: current.size,
@@ -77,6 +87,7 @@ impl Progress {
     /// Something has come from the other side.
     pub(crate) fn hear(&self) {
         self.0.heard.fetch_add(1, Relaxed);
+        self.0.heard_at.store(clock::now().as_nanos(), Relaxed);
     }
 
     /// What follows is good manners.

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use transfer::{Kept, Summary, TransferError};
+use transfer::{AGAIN, Kept, Summary, TransferError};
 
 use super::change::{self, Doubt};
 use super::link::{self, Link, Peer};
@@ -192,8 +192,10 @@ pub async fn move_to(
         if !job.may_go_on() || !is_cut(&lost) || is_over || in_vain > IN_VAIN_MAX {
             return Err(lost);
         }
-        show::tell(job, &format!("{}; looking for a way to go on", crate::sentence(&lost)));
+        let why = crate::sentence(&lost).replace(&format!(": {AGAIN}"), "");
+        show::tell(job, &format!("{why}; looking for a way to go on"));
         doubt.lost(&link);
+        let silent_from = job.meter.sample().heard_at;
         link = match change::again(job, peer, endpoint, doubt).await {
             Ok(link) => link,
             // Why it was lost says more than that nobody answers any more.
@@ -203,6 +205,7 @@ pub async fn move_to(
             Err(error) => return Err(error.context(crate::sentence(&lost))),
         };
         done.sittings += 1;
+        done.outages += silent_from.map(|at| net::clock::now().since(at)).unwrap_or_default();
         show::tell(job, &format!("going on over {}", link.words()));
     }
 }
@@ -215,12 +218,13 @@ pub struct Done {
     /// How often it was begun again, over whatever way.
     sittings: usize,
     paused: Duration,
+    outages: Duration,
 }
 
 impl Done {
     pub fn take(&mut self) -> Moved {
-        let Self { total, figures, paused, .. } = std::mem::take(self);
-        Moved { summary: total.0, figures, paused }
+        let Self { total, figures, paused, outages, .. } = std::mem::take(self);
+        Moved { summary: total.0, figures: Figures { outages, ..figures }, paused }
     }
 }
 
