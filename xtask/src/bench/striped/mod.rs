@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<bool> {
             Part::Clean => papers::clean()?,
             Part::Papers => papers::run()?,
             Part::Deaths => deaths::run()?,
-            Part::Forward => forward::run()?,
+            Part::Forward => forward::run(args.counts.seeds)?,
         };
         println!();
     }

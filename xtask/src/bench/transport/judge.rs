@@ -69,6 +69,9 @@ pub fn validity(rows: &[&Row], runs: u64) -> Vec<String> {
     if rows.iter().any(|row| !row.faithful) {
         misses.push("emulator NOT faithful".to_owned());
     }
+    if rows.iter().any(|row| row.second_half_mbps <= 0.0) {
+        misses.push("nothing arrived".to_owned());
+    }
     misses
 }
 
@@ -112,6 +115,8 @@ mod tests {
         assert!(!misses(&LOSSY, &[], 1, &[]).is_empty());
         let late = Row { faithful: false, ..row(LOSSY, 930.0, 900.0) };
         assert_eq!(misses(&LOSSY, &[&late], 1, &[]), ["emulator NOT faithful"]);
+        let never_begun = row(LOSSY, 0.0, 0.0);
+        assert_eq!(validity(&[&never_begun], 1), ["nothing arrived"]);
         let unknown = Row { memory_mb: None, ..row(LOSSY, 930.0, 900.0) };
         assert_eq!(misses(&LOSSY, &[&unknown], 1, &[]), ["more than 51 MB"]);
         let greedy = Row { queue_drops_percent: 1.5, ..row(LOSSY, 930.0, 900.0) };

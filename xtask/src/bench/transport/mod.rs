@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 pub use self::crossing::Cell;
+pub use self::judge::validity;
 pub use self::peer::{Count, Peer, build, require};
 pub use self::record::Records;
 use self::record::Row;
