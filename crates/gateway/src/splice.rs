@@ -25,6 +25,8 @@ thread_local! {
 
 /// How long what was closed cleanly may take to arrive once the way back was reset.
 const FAREWELL: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has: the kernel wakes nobody for that.
+const LOOK: Duration = Duration::from_millis(10);
 /// The code of a stream's reset because a host reset its connection.
 const RESET: u64 = 2;
 
@@ -39,8 +41,20 @@ pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
     /// Lets it be dropped without a reset, now that all was said and heard.
     fn finish(&mut self);
 
-    /// Bytes written to it that are not known to have arrived, and bytes that came and were not read.
-    fn undelivered(&self) -> u64;
+    /// Whether its host had closed cleanly what is still to be read, before something failed with this
+    /// error.
+    fn had_ended(&self, failure: &io::Error) -> bool;
+
+    /// Bytes written to it that are not known to have arrived.
+    fn unacknowledged(&self) -> u64;
+
+    /// Bytes that came by it and were not read.
+    fn unread(&self) -> u64;
+
+    /// Whether nothing more arrives that was written to it.
+    fn is_gone(&self) -> bool {
+        self.is_lost()
+    }
 
     /// Whether it led over a trunk that is no more.
     fn is_lost(&self) -> bool {
@@ -63,9 +77,24 @@ impl End for TcpStream {
         let _ = socket2::SockRef::from(&*self).set_linger(None);
     }
 
-    /// What came and was not read is for its host to count, which is told by a reset.
-    fn undelivered(&self) -> u64 {
+    /// A reset that comes after the end of what a host sends has the kernel fail writing with
+    /// `EPIPE`, any other with `ECONNRESET`. Reading tells nothing: it ends without an error once
+    /// writing has had that.
+    fn had_ended(&self, failure: &io::Error) -> bool {
+        failure.kind() == io::ErrorKind::BrokenPipe
+    }
+
+    fn unacknowledged(&self) -> u64 {
         net::tcp::unacknowledged(self)
+    }
+
+    /// That is for its host to count, which is told by a reset.
+    fn unread(&self) -> u64 {
+        0
+    }
+
+    fn is_gone(&self) -> bool {
+        self.peer_addr().is_err()
     }
 }
 
@@ -81,8 +110,16 @@ impl End for UdpStream {
     /// One that has ended both ways has nothing left to reset.
     fn finish(&mut self) {}
 
-    fn undelivered(&self) -> u64 {
-        UdpStream::undelivered(self) + self.unread()
+    fn had_ended(&self, _: &io::Error) -> bool {
+        self.is_finished()
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        self.undelivered()
+    }
+
+    fn unread(&self) -> u64 {
+        UdpStream::unread(self)
     }
 
     fn is_lost(&self) -> bool {
@@ -115,33 +152,29 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
     let since = clock::now();
     let (mut there, mut back) = (Flow::new(&counters.there), Flow::new(&counters.back));
     let outcome = poll_fn(|cx| {
-        let first = there.poll(cx, &mut a, &mut b);
-        let second = back.poll(cx, &mut b, &mut a);
-        match (first, second) {
-            (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(false),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(true),
-            _ => Poll::Pending,
-        }
+        // When one has failed the other is left as it is: a socket that was reset may read as if its
+        // host had closed it.
+        let first = there.poll(cx, &mut a, &mut b)?;
+        let second = back.poll(cx, &mut b, &mut a)?;
+        if first.is_ready() && second.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     });
-    let whole = outcome.await;
-    if whole {
-        a.finish();
-        b.finish();
-    } else {
+    let failure: Option<io::Error> = outcome.await.err();
+    let whole = failure.is_none();
+    if let Some(failure) = failure {
         // A direction that was closed before is not touched by the other's reset.
         let farewell = async {
-            if there.is_closing() {
-                let _ = poll_fn(|cx| there.poll(cx, &mut a, &mut b)).await;
-            }
-            if back.is_closing() {
-                let _ = poll_fn(|cx| back.poll(cx, &mut b, &mut a)).await;
-            }
+            there.complete(&mut a, &mut b, &failure).await;
+            back.complete(&mut b, &mut a, &failure).await;
         };
         let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    } else {
+        a.finish();
+        b.finish();
     }
     let (mut undelivered, mut trunk_lost) = (0, false);
     if !whole {
-        undelivered = there.left() + back.left() + a.undelivered() + b.undelivered();
+        let held = |end: &dyn End| end.unacknowledged() + end.unread();
+        undelivered = there.left() + back.left() + held(&a) + held(&b);
         trunk_lost = a.is_lost() || b.is_lost();
         a.abort();
         b.abort();
@@ -178,8 +211,17 @@ impl<'a> Flow<'a> {
         (self.rest.len() - self.start) as u64
     }
 
-    fn is_closing(&self) -> bool {
-        self.state == State::Closing
+    /// Delivers what was closed cleanly before the other direction failed so.
+    async fn complete(&mut self, from: &mut impl End, to: &mut impl End, failure: &io::Error) {
+        if self.state == State::Open && !from.had_ended(failure) {
+            return;
+        }
+        if poll_fn(|cx| self.poll(cx, from, to)).await.is_ok() {
+            // A reset overtakes what the kernel has yet to send.
+            while to.unacknowledged() > 0 && !to.is_gone() {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
     }
 
     fn poll(
@@ -189,7 +231,7 @@ impl<'a> Flow<'a> {
         to: &mut impl End,
     ) -> Poll<io::Result<()>> {
         let Poll::Ready(outcome) = self.poll_through(cx, from, to) else {
-            let full = self.left() > 0 || self.is_closing();
+            let full = self.left() > 0 || self.state == State::Closing;
             self.counter.pause(if full { Pause::Writing } else { Pause::Reading });
             return Poll::Pending;
         };

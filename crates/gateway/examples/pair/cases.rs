@@ -1,6 +1,15 @@
 //! What TCP promises, whatever stands between a client and a server: each case holds without
 //! gateways, and must hold with them.
 
+#[path = "cases/apart.rs"]
+mod apart;
+#[path = "cases/deaths.rs"]
+mod deaths;
+#[path = "cases/refusals.rs"]
+mod refusals;
+#[path = "cases/resets.rs"]
+mod resets;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Barrier};
@@ -9,7 +18,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::world::{CLIENT, NO_HOST, NO_NETWORK, PATIENCE, SERVER, SERVERS, World, at};
+use crate::world::{CLIENT, PATIENCE, SERVER, SERVERS, World, at};
 
 /// More than any buffer of a stream's first credit.
 pub const BODY: usize = 1 << 20;
@@ -30,25 +39,38 @@ const fn case(name: &'static str, check: fn(&Scene)) -> Case {
     Case { name, check, long: false }
 }
 
+const fn long(name: &'static str, check: fn(&Scene)) -> Case {
+    Case { name, check, long: true }
+}
+
 /// All promises.
 pub const ALL: &[Case] = &[
     case("bytes arrive in both directions as they were sent", unchanged),
     case("the server sees the client's address and port", seen),
-    case("a port where nobody listens refuses", refused),
-    case("no way to the network: ICMP says so", no_network),
-    case("no way to the host: ICMP says so", no_host),
-    case("a server that is silent is silent", silent),
-    case("a SYN that is sent again makes one connection", repeated),
+    case("a port where nobody listens refuses", refusals::refused),
+    case("no way to the network: ICMP says so", refusals::no_network),
+    case("no way to the host: ICMP says so", refusals::no_host),
+    case("a firewall forbids it: ICMP says so", refusals::forbidden),
+    case("a server that is silent is silent", refusals::silent),
+    case("a SYN that is sent again makes one connection", refusals::repeated),
     case("the client closes its half first", client_closes),
     case("the server closes its half first", server_closes),
     case("both close at once", both_close),
     case("a reset of the client's reaches the server", client_resets),
     case("a reset of the server's reaches the client", server_resets),
+    case("a reset of the server's destroys nothing that it had ended", resets::after_server),
+    case("a reset of the client's destroys nothing that it had ended", resets::after_client),
+    case("a reset in the midst of bytes is no end of them", resets::amid_bytes),
     case("a client's port is used again after the server closed", reused_after_server),
     case("a client's port is used again after a reset", reused_after_reset),
     case("a client's port is used again after the client closed", reused_after_client),
-    Case { name: "an idle connection lives on", check: idle, long: true },
-    Case { name: "more bytes than 32 bits can count", check: large, long: true },
+    case("a connection that was there before the gateways goes on", apart::earlier),
+    case("UDP passes with its addresses and ports", apart::udp),
+    long("an idle connection lives on", idle),
+    long("a client's host that is dead is noticed by the server", deaths::of_client),
+    long("a server's host that is dead is noticed by the client", deaths::of_server),
+    long("more bytes than 32 bits can count, to the server", large_there),
+    long("more bytes than 32 bits can count, to the client", large_back),
 ];
 
 /// A client and a server, and a port of their own.
@@ -59,13 +81,34 @@ pub struct Scene<'a> {
     pub server: SocketAddr,
     /// How long a connection is left idle.
     pub idle: Duration,
+    /// A connection of each family, client and server, that was made before the gateways began.
+    pub earlier: &'a Earlier,
+}
+
+/// See [`Scene::earlier`].
+pub type Earlier = [(TcpStream, TcpStream); 2];
+
+/// Connections that are open before there are gateways.
+pub fn earlier(world: &World) -> Earlier {
+    SERVERS.map(|host| {
+        let to = at(host, FIRST_PORT - 1);
+        let listener = world.on(SERVER, || TcpListener::bind(to).unwrap());
+        let client = world.on(CLIENT, || TcpStream::connect_timeout(&to, PATIENCE).unwrap());
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        (client, accept(&listener).unwrap().0)
+    })
 }
 
 impl<'a> Scene<'a> {
     /// For the case of this number.
-    pub fn new(world: &'a World, number: usize, family: usize, idle: Duration) -> Self {
+    pub fn new(
+        (world, earlier): (&'a World, &'a Earlier),
+        number: usize,
+        family: usize,
+        idle: Duration,
+    ) -> Self {
         let port = FIRST_PORT + u16::try_from(10 * number).unwrap();
-        Self { world, family, server: at(SERVERS[family], port), idle }
+        Self { world, family, server: at(SERVERS[family], port), idle, earlier }
     }
 
     fn listen(&self) -> TcpListener {
@@ -118,10 +161,6 @@ impl<'a> Scene<'a> {
             Ok(stream)
         })
     }
-
-    fn refuses(&self, host: &str, port: u16) -> ErrorKind {
-        self.connect_within(at(host, port), PATIENCE).expect_err("it was accepted").kind()
-    }
 }
 
 /// Unlike the kernel's own, not for ever.
@@ -171,58 +210,6 @@ fn seen(scene: &Scene) {
     let server = scene.serve(|_, from| from);
     let client = scene.connect().unwrap();
     assert_eq!(server.join().unwrap(), client.local_addr().unwrap());
-}
-
-fn refused(scene: &Scene) {
-    assert_eq!(scene.refuses(SERVERS[scene.family], 9), ErrorKind::ConnectionRefused);
-}
-
-fn no_network(scene: &Scene) {
-    assert_eq!(scene.refuses(NO_NETWORK[scene.family], 9), ErrorKind::NetworkUnreachable);
-}
-
-fn no_host(scene: &Scene) {
-    assert_eq!(scene.refuses(NO_HOST[scene.family], 9), ErrorKind::HostUnreachable);
-}
-
-/// The server's host leaves SYNs to a port unanswered until its table `silent{port}` is gone.
-fn silence(scene: &Scene) -> impl Fn() {
-    let table = format!("silent{}{}", scene.server.port(), scene.family);
-    let chain = "{ type filter hook input priority 0; }";
-    let port = scene.server.port();
-    let family = ["ip", "ip6"][scene.family];
-    scene.world.nft(
-        SERVER,
-        &format!(
-            "add table {family} {table}; add chain {family} {table} in {chain}; \
-             add rule {family} {table} in tcp dport {port} drop"
-        ),
-    );
-    move || scene.world.nft(SERVER, &format!("delete table {family} {table}"))
-}
-
-fn silent(scene: &Scene) {
-    let _listener = scene.listen();
-    let _speak = silence(scene);
-    let error = scene.connect_within(scene.server, Duration::from_secs(4)).expect_err("accepted");
-    assert_eq!(error.kind(), ErrorKind::TimedOut);
-}
-
-fn repeated(scene: &Scene) {
-    let listener = scene.listen();
-    let speak = silence(scene);
-    let (client, first) = thread::scope(|scope| {
-        let client = scope.spawn(|| scene.connect().unwrap());
-        // The client has repeated its SYN once or twice.
-        thread::sleep(Duration::from_millis(2500));
-        speak();
-        let first = accept(&listener).expect("no SYN came through").1;
-        (client.join().unwrap(), first)
-    });
-    assert_eq!(first.port(), client.local_addr().unwrap().port());
-    listener.set_nonblocking(true).unwrap();
-    thread::sleep(Duration::from_millis(500));
-    assert!(listener.accept().is_err(), "one connection became two");
 }
 
 fn client_closes(scene: &Scene) {
@@ -373,16 +360,27 @@ fn idle(scene: &Scene) {
 /// Bytes beyond 32 bits.
 const LARGE: u64 = (1 << 32) + 12_345;
 
-fn large(scene: &Scene) {
+fn large_there(scene: &Scene) {
     let server = scene.serve(|mut stream, _| {
         let count = io::copy(&mut stream, &mut io::sink()).unwrap();
         stream.write_all(&count.to_le_bytes()).unwrap();
     });
     let mut client = scene.connect().unwrap();
-    let sent = io::copy(&mut io::repeat(7).take(LARGE), &mut client).unwrap();
-    client.shutdown(Shutdown::Write).unwrap();
+    send_large(&mut client);
     let mut count = [0; 8];
     client.read_exact(&mut count).unwrap();
-    assert_eq!((sent, u64::from_le_bytes(count)), (LARGE, LARGE));
+    assert_eq!(u64::from_le_bytes(count), LARGE);
     server.join().unwrap();
+}
+
+fn large_back(scene: &Scene) {
+    let server = scene.serve(|mut stream, _| send_large(&mut stream));
+    let mut client = scene.connect().unwrap();
+    assert_eq!(io::copy(&mut client, &mut io::sink()).unwrap(), LARGE);
+    server.join().unwrap();
+}
+
+fn send_large(stream: &mut TcpStream) {
+    assert_eq!(io::copy(&mut io::repeat(7).take(LARGE), stream).unwrap(), LARGE);
+    stream.shutdown(Shutdown::Write).unwrap();
 }

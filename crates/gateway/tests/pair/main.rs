@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use gateway::{Bypass, Outcome, Passed, Refusal};
 
-use cases::{ALL, BODY, Scene, read_all};
+use cases::{ALL, BODY, Scene, earlier, read_all};
 use gateways::{Pair, skip};
 use world::{CLIENT, NEAR, PATIENCE, SERVER, SERVERS, World, at};
 
@@ -68,11 +68,12 @@ fn connect(world: &World, to: SocketAddr) -> std::io::Result<TcpStream> {
 #[test]
 fn what_tcp_promises_holds() {
     with_world("what_tcp_promises_holds", |world| {
+        let earlier = earlier(world);
         let _gateways = world.gateways("");
         let short = || ALL.iter().enumerate().filter(|(_, case)| !case.long);
         thread::scope(|scope| {
             let attempt = |number, family| {
-                let scene = Scene::new(world, number, family, Duration::ZERO);
+                let scene = Scene::new((world, &earlier), number, family, Duration::ZERO);
                 let check = ALL[number].check;
                 scope.spawn(move || catch_unwind(AssertUnwindSafe(|| check(&scene))).is_err())
             };
@@ -132,6 +133,7 @@ fn urgent_data_arrives_as_ordinary_data() {
 #[test]
 fn what_a_firewall_forbids_is_told_so() {
     with_world("what_a_firewall_forbids_is_told_so", |world| {
+        let earlier = earlier(world);
         let [near, _far] = world.gateways("");
         let rule = "tcp dport 8900 reject with icmpx type admin-prohibited";
         let chain = "{ type filter hook input priority 0; }";
@@ -143,7 +145,7 @@ fn what_a_firewall_forbids_is_told_so() {
         );
         for (family, own) in ["10.1.0.2", "fd01::2"].into_iter().enumerate() {
             let server = at(SERVERS[family], 8900);
-            let scene = Scene { world, family, server, idle: Duration::ZERO };
+            let scene = Scene { world, family, server, idle: Duration::ZERO, earlier: &earlier };
             let error = scene.connect_from(8901).unwrap_err();
             let known = [ErrorKind::HostUnreachable, ErrorKind::PermissionDenied][family];
             assert_eq!(error.kind(), known, "{error}");

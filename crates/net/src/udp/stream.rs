@@ -56,6 +56,11 @@ impl UdpStream {
         self.handle.lock().connection.unread(self.id)
     }
 
+    /// Whether the other end has finished it: all that is unread is all there will be.
+    pub fn is_finished(&self) -> bool {
+        self.handle.lock().connection.is_finished(self.id)
+    }
+
     /// Whether the connection that carried it is no more.
     pub fn is_lost(&self) -> bool {
         self.handle.lock().closed.is_some()

@@ -64,6 +64,11 @@ impl Connection {
         self.streams.unread(stream)
     }
 
+    /// Whether the other end has finished a stream, read or not, and nobody has given it up.
+    pub fn is_finished(&self, stream: u64) -> bool {
+        self.streams.is_finished(stream)
+    }
+
     /// The application is through with the stream and will not name it again. What was written
     /// and finished before still goes out.
     pub fn release(&mut self, stream: u64) {

@@ -87,6 +87,11 @@ impl RecvHalf {
         self.end == Some(self.arrived)
     }
 
+    /// The sender has said where the stream ends, and nobody has given it up.
+    pub(super) fn is_finished(&self) -> bool {
+        self.end.is_some() && self.reset.is_none() && !self.stopped
+    }
+
     pub(super) fn is_readable(&self) -> bool {
         self.reset.is_some() || self.arrived > self.read || self.is_whole()
     }
@@ -285,11 +290,13 @@ mod tests {
         let mut half = half(10);
         assert_eq!(data(&mut half, 8, b"abc", false), Err(StreamError::CreditExceeded));
         assert_eq!(data(&mut half, 2, b"abc", true), Ok(5));
+        assert!(half.is_finished());
         assert_eq!(data(&mut half, 4, b"ab", false), Err(StreamError::EndMoved));
         assert_eq!(data(&mut half, 0, b"ab", true), Err(StreamError::EndMoved));
         let mut reset = |end| half.on_reset((1, end), 0, &mut Pool::default());
         assert_eq!(reset(9), Err(StreamError::EndMoved));
         assert_eq!(reset(5).unwrap().consumed, 5);
+        assert!(!half.is_finished());
         assert_eq!(read_all(&mut half).1, ReadOutcome::Reset(1));
     }
 
@@ -324,6 +331,6 @@ mod tests {
         assert_eq!(progress, expected);
         assert!(!half.is_done());
         data(&mut half, 12, b"", true).unwrap();
-        assert!(half.is_done());
+        assert!(half.is_done() && !half.is_finished());
     }
 }

@@ -172,6 +172,11 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.recv.unread())
     }
 
+    /// The sender has said where it ends, and nobody has given it up.
+    pub(crate) fn is_finished(&self, id: u64) -> bool {
+        self.table.get(&id).is_some_and(|stream| stream.recv.is_finished())
+    }
+
     /// The application lets go of the stream: it will not ask again.
     pub(crate) fn release(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id) {
