@@ -154,7 +154,7 @@ fn tell(event: &Event, quiet: bool) {
             );
         }
         Event::Trunk(TrunkEvent::Back(peer)) => say!("trunk: {peer} is heard again"),
-        Event::Trunk(TrunkEvent::Down(error)) => tell!("longhaul: trunk: {error}"),
+        Event::Trunk(TrunkEvent::Down(_, error)) => tell!("longhaul: trunk: {error}"),
         Event::Hidden(error) => {
             tell!("longhaul: `longhaul gateway status` will not be answered: {error}");
         }
@@ -183,7 +183,7 @@ fn emit_event(event: &Event, _: bool) {
         Event::Trunk(TrunkEvent::Up(address)) => peer("up", address),
         Event::Trunk(TrunkEvent::Silent(address)) => peer("silent", address),
         Event::Trunk(TrunkEvent::Back(address)) => peer("back", address),
-        Event::Trunk(TrunkEvent::Down(error)) => with(trunk("down"), "why", error),
+        Event::Trunk(TrunkEvent::Down(address, error)) => with(peer("down", address), "why", error),
         Event::StandsBy(address) => {
             with(json!({ "event": "stands_by" }), "virtual_address", address)
         }

@@ -3,15 +3,17 @@
 
 use std::cmp::Reverse;
 use std::future::pending;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use net::udp::{UdpConnection, UdpEndpoint, UdpStream};
-use net::{Credentials, NetError};
+use net::{Credentials, NetError, clock};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use units::Instant;
 
 use crate::config;
 
@@ -22,8 +24,10 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_millis(800);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Before the next attempt to make a trunk.
+/// Before the next attempt to make a trunk. One that lasted no longer was none.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long the address to listen at may still be taken: by the last endpoint, which ends.
+const RELEASE: Duration = Duration::from_secs(2);
 /// How long the last packets may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Connections of hosts that are carried at a time, at either end.
@@ -40,14 +44,15 @@ pub enum TrunkEvent {
     Silent(SocketAddr),
     /// The other gateway is heard again.
     Back(SocketAddr),
-    /// It is gone, with the connections on it.
-    Down(NetError),
+    /// It is gone, with the connections on it, or could not be made; told again when there was one in
+    /// between, or the reason is another.
+    Down(SocketAddr, NetError),
 }
 
 impl TrunkEvent {
     /// Whether new connections do not go by this trunk from now on.
     pub fn is_dead(&self) -> bool {
-        matches!(self, Self::Silent(_) | Self::Down(_))
+        matches!(self, Self::Silent(_) | Self::Down(..))
     }
 }
 
@@ -83,6 +88,8 @@ pub(crate) struct Trunk(Arc<Mutex<Links>>);
 struct Links {
     all: Vec<Link>,
     made: u64,
+    /// Whom this gateway calls, the preferred one first.
+    peers: Vec<SocketAddr>,
     /// What packets leave by, which is to outlast the connections.
     endpoints: Vec<Arc<UdpEndpoint>>,
     /// Told whenever nothing is heard over one of them any more.
@@ -133,6 +140,11 @@ impl Trunk {
     pub(crate) fn best(&self) -> Option<(Link, bool)> {
         let usable = self.usable().map(|link| (link, true));
         usable.or_else(|| self.links().all.last().cloned().map(|link| (link, false)))
+    }
+
+    /// A gateway's place in the order in which they are preferred; the last, if it is not called.
+    pub(crate) fn rank(&self, peer: SocketAddr) -> usize {
+        self.links().peers.iter().position(|it| *it == peer).unwrap_or(usize::MAX)
     }
 
     /// All over which other gateways were heard lately.
@@ -209,11 +221,13 @@ impl Trunk {
         let keeper = Keeper { trunk: self.clone(), streams, events };
         let mut tasks = JoinSet::new();
         if let Some(address) = config.listen {
-            let endpoint = Arc::new(UdpEndpoint::listen(address, credentials.clone(), transport)?);
+            let endpoint = Arc::new(listen(address, credentials, transport).await?);
             self.links().endpoints.push(endpoint.clone());
             tasks.spawn(keeper.clone().accept(endpoint));
         }
-        for (rank, &peer) in config.peers().iter().enumerate() {
+        let peers = config.peers();
+        self.links().peers.clone_from(&peers);
+        for (rank, peer) in peers.into_iter().enumerate() {
             tasks.spawn(keeper.clone().call(rank, peer, credentials.clone(), transport));
         }
         while let Some(ended) = tasks.join_next().await {
@@ -222,6 +236,52 @@ impl Trunk {
             }
         }
         Ok(())
+    }
+}
+
+/// Listens as soon as nobody else does.
+async fn listen(
+    address: SocketAddr,
+    credentials: &Credentials,
+    transport: net::Config,
+) -> Result<UdpEndpoint, NetError> {
+    let until = clock::now() + RELEASE;
+    loop {
+        match UdpEndpoint::listen(address, credentials.clone(), transport) {
+            Err(NetError::Bind { source, .. })
+                if source.kind() == ErrorKind::AddrInUse && clock::now() < until =>
+            {
+                sleep(LOOK).await;
+            }
+            made => return made,
+        }
+    }
+}
+
+/// What was told of a gateway.
+#[derive(Default)]
+struct Told {
+    /// Why there is no trunk to it.
+    down: Option<String>,
+    /// The last one was none: the next is told of once it has lasted.
+    brief: bool,
+}
+
+/// Whether another gateway is heard.
+struct Hearing {
+    received: u64,
+    at: Instant,
+    silent: bool,
+}
+
+impl Hearing {
+    /// So many packets have come by now; whether it is heard, if that has changed.
+    fn look(&mut self, now: Instant, received: u64) -> Option<bool> {
+        if received != self.received {
+            (self.received, self.at) = (received, now);
+        }
+        let was = std::mem::replace(&mut self.silent, now.since(self.at) >= SILENCE);
+        (was != self.silent).then_some(was)
     }
 }
 
@@ -240,10 +300,16 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
         let mut carried = JoinSet::new();
         loop {
             tokio::select! {
-                made = endpoint.accept(), if carried.len() < MAX_CALLERS => {
-                    let keeper = self.clone();
-                    let connection = made?;
-                    carried.spawn(async move { keeper.carry(0, connection).await });
+                made = endpoint.accept() => {
+                    let (keeper, connection) = (self.clone(), made?);
+                    // Whom nobody answers would wait for ever.
+                    if carried.len() == MAX_CALLERS {
+                        connection.close("it has as many trunks as it may");
+                        continue;
+                    }
+                    carried.spawn(async move {
+                        keeper.carry(0, connection, &mut Told::default()).await;
+                    });
                 }
                 Some(_) = carried.join_next() => {}
             }
@@ -258,6 +324,7 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
         credentials: Credentials,
         transport: net::Config,
     ) -> Result<(), NetError> {
+        let mut told = Told::default();
         loop {
             let made = async {
                 let endpoint = UdpEndpoint::client(peer, credentials.clone(), transport)?;
@@ -267,16 +334,15 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
             match made.await {
                 Ok((connection, endpoint)) => {
                     self.trunk.links().endpoints.push(endpoint.clone());
-                    let begun = net::clock::now();
-                    self.carry(rank, connection).await;
+                    self.carry(rank, connection, &mut told).await;
                     self.trunk.links().endpoints.retain(|known| !Arc::ptr_eq(known, &endpoint));
                     // Who is about to end takes connections, and lets them go again.
-                    if net::clock::now().since(begun) < PAUSE {
+                    if told.brief {
                         sleep(PAUSE).await;
                     }
                 }
                 Err(error) => {
-                    (self.events)(TrunkEvent::Down(error));
+                    self.tell_down(peer, error, &mut told);
                     sleep(PAUSE).await;
                 }
             }
@@ -284,38 +350,59 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
     }
 
     /// Until it is lost.
-    async fn carry(&self, rank: usize, connection: UdpConnection) {
+    async fn carry(&self, rank: usize, connection: UdpConnection, told: &mut Told) {
         let peer = connection.address();
         let connection = Arc::new(connection);
         let id = self.trunk.enter(rank, connection.clone());
-        (self.events)(TrunkEvent::Up(peer));
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut heard, mut quiet) = (0, Duration::ZERO);
+        let began = clock::now();
+        let mut hearing = Hearing { received: 0, at: began, silent: false };
+        let mut up = !told.brief;
+        if up {
+            self.tell_up(peer, told);
+        }
         let lost = loop {
+            // With no room here the other end is held back by the streams it has open.
+            let opened = async { (self.streams.reserve().await, connection.accept().await) };
             tokio::select! {
-                opened = connection.accept() => match opened {
-                    // With no room here the other end is held back by the streams it has open.
-                    Ok(stream) => drop(self.streams.send(Opened { link: id, stream }).await),
-                    Err(error) => break error,
+                opened = opened => match opened {
+                    (room, Ok(stream)) => {
+                        let _ = room.map(|room| room.send(Opened { link: id, stream }));
+                    }
+                    (_, Err(error)) => break error,
                 },
                 _ = ticks.tick() => {
-                    let received = connection.stats().received.0;
-                    let was = quiet;
-                    quiet = if received == heard { quiet + LOOK } else { Duration::ZERO };
-                    heard = received;
-                    if was < SILENCE && quiet >= SILENCE {
-                        self.trunk.hear(id, false);
-                        (self.events)(TrunkEvent::Silent(peer));
-                    } else if was >= SILENCE && quiet.is_zero() {
-                        self.trunk.hear(id, true);
-                        (self.events)(TrunkEvent::Back(peer));
+                    let now = clock::now();
+                    if !up && now.since(began) >= PAUSE {
+                        up = true;
+                        self.tell_up(peer, told);
+                    }
+                    if let Some(heard) = hearing.look(now, connection.stats().received.0) {
+                        self.trunk.hear(id, heard);
+                        let event = if heard { TrunkEvent::Back } else { TrunkEvent::Silent };
+                        (self.events)(event(peer));
                     }
                 }
             }
         };
         self.trunk.leave(id);
-        (self.events)(TrunkEvent::Down(lost));
+        told.brief = clock::now().since(began) < PAUSE;
+        self.tell_down(peer, lost, told);
+    }
+
+    fn tell_up(&self, peer: SocketAddr, told: &mut Told) {
+        told.down = None;
+        (self.events)(TrunkEvent::Up(peer));
+    }
+
+    /// Once: a gateway that is away for a day is called a hundred thousand times.
+    fn tell_down(&self, peer: SocketAddr, error: NetError, told: &mut Told) {
+        let text = error.to_string();
+        if told.down.as_ref() != Some(&text) {
+            told.down = Some(text);
+            (self.events)(TrunkEvent::Down(peer, error));
+        }
     }
 }
 
@@ -332,8 +419,10 @@ fn transport(config: &config::Trunk) -> net::Config {
 #[cfg(test)]
 pub(crate) mod tests {
     use net::SharedKey;
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
+    use crate::Config;
 
     /// Both ends of a trunk, and what keeps it.
     pub(crate) async fn ends(
@@ -353,5 +442,117 @@ pub(crate) mod tests {
             trunk.enter(0, Arc::new(connection));
             trunk
         }
+
+        /// One that calls these gateways.
+        pub(crate) fn to(peers: Vec<SocketAddr>) -> Self {
+            let trunk = Self::default();
+            trunk.links().peers = peers;
+            trunk
+        }
+    }
+
+    /// Events as they are told, and who tells them.
+    fn events()
+    -> (impl Fn(TrunkEvent) + Clone + Send + Sync + 'static, mpsc::UnboundedReceiver<TrunkEvent>)
+    {
+        let (tell, told) = mpsc::unbounded_channel();
+        (move |event| drop(tell.send(event)), told)
+    }
+
+    #[tokio::test]
+    async fn whom_it_has_no_room_for_is_told_so() {
+        let key = SharedKey::from_bytes([7; 32]);
+        let config = "[trunk]\nlisten = \"127.0.0.1:0\"\nkey = \"-\"".parse::<Config>().unwrap();
+        let (trunk, credentials) = (Trunk::default(), Credentials::from(&key));
+        let (streams, _opened) = mpsc::channel(1);
+        let (tell, _told) = events();
+        let callers = async {
+            while trunk.links().endpoints.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let address = trunk.links().endpoints[0].address();
+            let near = UdpEndpoint::client(address, &key, net::Config::default()).unwrap();
+            let mut carried = Vec::new();
+            while carried.len() < MAX_CALLERS {
+                carried.push(near.connect(address).await.unwrap());
+                while trunk.links().all.len() < carried.len() {
+                    sleep(LOOK).await;
+                }
+            }
+            let one_more = near.connect(address).await.unwrap();
+            let error = one_more.accept().await.err().unwrap().to_string();
+            assert!(error.contains("as many trunks as it may"), "{error}");
+        };
+        tokio::select! {
+            kept = trunk.keep(&config.trunk, &credentials, streams, tell) => kept.unwrap(),
+            () = callers => {}
+        }
+    }
+
+    #[test]
+    fn who_says_nothing_is_silent_after_a_time_however_rarely_one_looks() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut hearing = Hearing { received: 0, at: at(0), silent: false };
+        let looks = [(750, 0), (780, 1), (1500, 1), (1580, 1), (9000, 1), (9001, 2), (9900, 2)];
+        let heard = looks.map(|(ms, received)| hearing.look(at(ms), received));
+        assert_eq!(heard, [None, None, None, Some(false), None, Some(true), Some(false)]);
+    }
+
+    #[tokio::test]
+    async fn silence_is_seen_while_streams_wait_to_be_served() {
+        let (near, far, endpoints) = ends(net::Config::default()).await;
+        let (streams, _nobody_takes_them) = mpsc::channel(1);
+        let (tell, mut told) = events();
+        let keeper = Keeper { trunk: Trunk::default(), streams, events: tell };
+        let mut opened = Vec::new();
+        for _ in 0..3 {
+            opened.push(near.open().await.unwrap());
+            opened.last_mut().unwrap().write_all(b"x").await.unwrap();
+        }
+        let silent =
+            async { while !matches!(told.recv().await.unwrap(), TrunkEvent::Silent(_)) {} };
+        let mut known = Told::default();
+        tokio::select! {
+            () = keeper.carry(0, far, &mut known) => panic!("the trunk was not lost"),
+            silent = timeout(FAREWELL * 10, silent) => silent.unwrap(),
+        }
+        drop((near, endpoints));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_about_to_be_free_is_waited_for() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let credentials = Credentials::from(&SharedKey::from_bytes([7; 32]));
+        let release = async {
+            sleep(LOOK).await;
+            drop(taken);
+        };
+        let listens = listen(address, &credentials, net::Config::default());
+        let (listens, ()) = tokio::join!(listens, release);
+        assert_eq!(listens.unwrap().address(), address);
+    }
+
+    #[test]
+    fn a_reason_is_told_once_until_there_was_a_trunk() {
+        let (tell, mut told) = events();
+        let (streams, _) = mpsc::channel(1);
+        let keeper = Keeper { trunk: Trunk::default(), streams, events: tell };
+        let (address, mut known) = ("192.0.2.1:7273".parse().unwrap(), Told::default());
+        let wrong = || NetError::WrongKey { address };
+        keeper.tell_down(address, wrong(), &mut known);
+        keeper.tell_down(address, wrong(), &mut known);
+        keeper.tell_down(address, NetError::Closed, &mut known);
+        keeper.tell_down(address, wrong(), &mut known);
+        keeper.tell_up(address, &mut known);
+        keeper.tell_down(address, wrong(), &mut known);
+        let texts: Vec<_> = std::iter::from_fn(|| told.try_recv().ok())
+            .map(|event| match event {
+                TrunkEvent::Down(_, error) => error.to_string(),
+                event => format!("{event:?}"),
+            })
+            .collect();
+        let [wrong, closed] = [wrong(), NetError::Closed].map(|error| error.to_string());
+        assert_eq!(texts, [&*wrong, &closed, &wrong, "Up(192.0.2.1:7273)", &wrong]);
     }
 }

@@ -107,9 +107,9 @@ struct Pages {
     entered: u64,
     totals: Totals,
     trunk: Trunk,
-    /// Why there was none when it was last told, and how many had been turned away when there was
-    /// one.
-    cause: Option<Cause>,
+    /// Why there was none to each of those that are called when it was last told, by their places, and
+    /// to others; and how many had been turned away when there was one.
+    causes: BTreeMap<usize, Cause>,
     turned_away: u64,
     looked: Looked,
     limit: &'static str,
@@ -152,7 +152,7 @@ impl Book {
             entered: 0,
             totals: Totals::default(),
             trunk,
-            cause: None,
+            causes: BTreeMap::new(),
             turned_away: 0,
             looked: Looked::default(),
             limit: "",
@@ -186,7 +186,7 @@ impl Book {
             Event::Far(record) => (Side::Far, record),
             Event::Trunk(event) => return self.pages().note_trunk(event),
             Event::StandsBy(address) => {
-                self.pages().cause = Some(Cause::stands_by(*address));
+                self.pages().causes = [(usize::MAX, Cause::stands_by(*address))].into();
                 return;
             }
             Event::Rootless | Event::Hidden(_) | Event::Full(_) => return,
@@ -273,17 +273,23 @@ impl Pages {
 
     fn note_trunk(&mut self, event: &TrunkEvent) {
         match event {
-            TrunkEvent::Up(_) => (self.cause, self.turned_away) = (None, self.trunk.turned_away()),
-            TrunkEvent::Down(error) => self.cause = Some(Cause::of(error)),
+            TrunkEvent::Up(peer) => {
+                self.turned_away = self.trunk.turned_away();
+                let rank = self.trunk.rank(*peer);
+                self.causes.retain(|of, _| *of != rank && *of != usize::MAX);
+            }
+            TrunkEvent::Down(peer, error) => {
+                self.causes.insert(self.trunk.rank(*peer), Cause::of(error));
+            }
             TrunkEvent::Silent(_) | TrunkEvent::Back(_) => {}
         }
     }
 
-    /// Why there is no trunk, if that is known. Who was turned away since there was one is more
+    /// Why there is no trunk, if that is known: none to the preferred gateway. Who was turned away since there was one is more
     /// likely the reason than how that one ended.
     fn cause(&self) -> Option<Cause> {
         match self.trunk.turned_away().saturating_sub(self.turned_away) {
-            0 => self.cause.clone(),
+            0 => self.causes.values().next().cloned(),
             calls => Some(Cause::strangers(calls)),
         }
     }
@@ -510,9 +516,27 @@ mod tests {
             book.note(&Event::Trunk(event));
             book.pages().status([].into_iter()).trunk.cause
         };
-        let cause = told(TrunkEvent::Down(net::NetError::WrongKey { address })).unwrap();
+        let cause = told(TrunkEvent::Down(address, net::NetError::WrongKey { address })).unwrap();
         assert!(cause.what.contains("key") && cause.mend.contains("key"), "{cause:?}");
         assert_eq!(told(TrunkEvent::Up(address)), None);
+    }
+
+    #[test]
+    fn why_there_is_no_trunk_to_the_preferred_gateway_is_told_before_the_standbys_reasons() {
+        let peers = ["192.0.2.1:7273", "192.0.2.2:7273"].map(|peer| peer.parse().unwrap());
+        let book = Book::new(Trunk::to(peers.to_vec()));
+        let told = |event| {
+            book.note(&Event::Trunk(event));
+            book.pages().status([].into_iter()).trunk.cause.map(|cause| cause.what)
+        };
+        let [wrong, closed] =
+            [net::NetError::WrongKey { address: peers[0] }, net::NetError::Closed];
+        let texts = [&wrong, &closed].map(|error| Some(error.to_string()));
+        assert_eq!(told(TrunkEvent::Down(peers[1], closed)), texts[1]);
+        assert_eq!(told(TrunkEvent::Down(peers[0], wrong)), texts[0]);
+        assert_eq!(told(TrunkEvent::Down(peers[1], net::NetError::Closed)), texts[0]);
+        assert_eq!(told(TrunkEvent::Up(peers[0])), texts[1]);
+        assert_eq!(told(TrunkEvent::Up(peers[1])), None);
     }
 
     #[test]

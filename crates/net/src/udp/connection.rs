@@ -121,6 +121,11 @@ impl UdpConnection {
         Self { handle: Arc::new(Handle { core, shared, address, owner, config, drops_before }) }
     }
 
+    /// Ends it for this reason, of which the other end is told.
+    pub fn close(self, reason: &str) {
+        self.handle.lock().connection.close(clock::now(), 0, reason);
+    }
+
     /// The address of the other end.
     pub fn address(&self) -> SocketAddr {
         self.handle.address
