@@ -13,6 +13,12 @@ pub fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { IPV4 } else { IPV6 }
 }
 
+/// Another port of the same host: an IPv6 address of a link says nothing without its scope.
+pub fn with_port(mut host: SocketAddr, port: u16) -> SocketAddr {
+    host.set_port(port);
+    host
+}
+
 /// One address and its ports: a data connection goes to each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {

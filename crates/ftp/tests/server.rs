@@ -1,139 +1,17 @@
 //! The server over real sockets, for clients that give up in the middle, and for what they leave behind.
 
+mod support;
+
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ftp::client::{Client, Options, Security};
 use ftp::data::Moved;
-use ftp::server::{Config, Event, Limits, Server, Users, What};
-use ftp::session::Settings;
 use ftp::tls::Trust;
-use net::tcp::Policy;
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use support::{PASSWORD, Served};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-const PASSWORD: &str = "secret-word";
-
-/// A server for the user ann of a folder of its own.
-struct Served {
-    folder: TempDir,
-    address: SocketAddr,
-    tls_address: SocketAddr,
-    events: Arc<Mutex<Vec<Event>>>,
-}
-
-impl Served {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let certificates = tempfile::tempdir().unwrap();
-        let (chain, key) = (certificates.path().join("cert"), certificates.path().join("key"));
-        ftp::tls::write_self_signed(&chain, &key, vec!["localhost".into()]).unwrap();
-        let mut users = Users::default();
-        users.set("ann", PASSWORD.as_bytes(), folder.path().to_owned(), true).unwrap();
-        let events = Arc::new(Mutex::new(Vec::new()));
-        let seen = events.clone();
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let config = Config {
-            settings: Settings::default(),
-            anonymous: None,
-            users,
-            read_only: false,
-            policy: Policy::default(),
-            congestion_control: None,
-            passive_ports: None,
-            limits: Limits::default(),
-            tls: Some(ftp::tls::server(&chain, &key).unwrap()),
-            implicit_tls: Some(any),
-            observer: Arc::new(move |event| seen.lock().unwrap().push(event.clone())),
-        };
-        let server = Server::bind(any, config).await.unwrap();
-        let (address, tls_address) = (server.address().unwrap(), server.tls_address().unwrap());
-        tokio::spawn(server.serve(std::future::pending()));
-        Self { folder, address, tls_address: tls_address.unwrap(), events }
-    }
-
-    fn file(&self, name: &str) -> std::path::PathBuf {
-        self.folder.path().join(name)
-    }
-
-    async fn client(&self) -> Talk {
-        let mut talk = Talk(BufReader::new(TcpStream::connect(self.address).await.unwrap()));
-        assert_eq!(talk.reply().await.0, 220);
-        talk
-    }
-
-    async fn ann(&self) -> Talk {
-        let mut talk = self.client().await;
-        talk.ask("USER ann").await;
-        assert_eq!(talk.ask(&format!("PASS {PASSWORD}")).await.0, 230);
-        talk.ask("TYPE I").await;
-        talk
-    }
-
-    fn wrong_passwords(&self) -> usize {
-        let events = self.events.lock().unwrap();
-        events.iter().filter(|event| matches!(event.what, What::WrongPassword(_))).count()
-    }
-}
-
-/// A control connection, by hand.
-struct Talk(BufReader<TcpStream>);
-
-impl Talk {
-    async fn say(&mut self, lines: &str) {
-        self.0.get_mut().write_all(lines.as_bytes()).await.unwrap();
-    }
-
-    /// The last line of the next reply.
-    async fn reply(&mut self) -> (u16, Vec<u8>) {
-        loop {
-            let mut line = Vec::new();
-            assert!(self.0.read_until(b'\n', &mut line).await.unwrap() > 0, "the server has gone");
-            let code = std::str::from_utf8(&line[..3]).ok().and_then(|code| code.parse().ok());
-            if let Some(code) = code.filter(|_| line[3] == b' ') {
-                return (code, line.trim_ascii_end().to_vec());
-            }
-        }
-    }
-
-    async fn ask(&mut self, line: &str) -> (u16, Vec<u8>) {
-        self.say(&format!("{line}\r\n")).await;
-        self.reply().await
-    }
-
-    async fn data(&mut self) -> TcpStream {
-        let (_, text) = self.ask("EPSV").await;
-        let text = String::from_utf8(text).unwrap();
-        let port: u16 = text.split('|').nth(3).unwrap().parse().unwrap();
-        TcpStream::connect(("127.0.0.1", port)).await.unwrap()
-    }
-
-    /// What comes with a command.
-    async fn get(&mut self, command: &str) -> Vec<u8> {
-        let mut channel = self.data().await;
-        assert_eq!(self.ask(command).await.0, 150, "{command}");
-        let mut data = Vec::new();
-        channel.read_to_end(&mut data).await.unwrap();
-        assert_eq!(self.reply().await.0, 226, "{command}");
-        data
-    }
-
-    /// Sends data with a command, and gives the closing reply.
-    async fn put(&mut self, command: &str, data: &[u8]) -> u16 {
-        let mut channel = self.data().await;
-        let (code, _) = self.ask(command).await;
-        if code != 150 {
-            return code;
-        }
-        channel.write_all(data).await.unwrap();
-        drop(channel);
-        self.reply().await.0
-    }
-}
 
 #[tokio::test]
 async fn a_stale_part_does_not_get_into_the_file_that_is_there() {

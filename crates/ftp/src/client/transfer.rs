@@ -11,7 +11,9 @@ use tokio_rustls::TlsConnector;
 
 use super::control::Control;
 use super::{CONNECT_PATIENCE, Client, ClientError, Stop, Tls, informed, refused, with_path};
-use crate::address::{Ends, read_epsv_reply, read_pasv_reply, write_eprt, write_mprt, write_port};
+use crate::address::{
+    Ends, read_epsv_reply, read_pasv_reply, with_port, write_eprt, write_mprt, write_port,
+};
 use crate::data::{Channel, DataError, Moved, Sink, drain, receive, send, set_reset, tune};
 use crate::session::{Encoding, Framing};
 
@@ -139,7 +141,7 @@ impl Client {
     }
 
     fn to(&self, ports: &[u16]) -> Pending {
-        Pending::To(ports.iter().map(|&port| SocketAddr::new(self.peer.ip(), port)).collect())
+        Pending::To(ports.iter().map(|&port| with_port(self.peer, port)).collect())
     }
 
     /// Whatever address the server names, data comes from the host that is spoken with.
@@ -162,7 +164,7 @@ impl Client {
     async fn listen(&mut self, wanted: usize) -> Result<Option<Pending>, ClientError> {
         let mut listeners = Vec::new();
         for _ in 0..wanted {
-            let listener = TcpListener::bind(SocketAddr::new(self.local.ip(), 0)).await;
+            let listener = TcpListener::bind(with_port(self.local, 0)).await;
             listeners.push(listener.map_err(ClientError::NoData)?);
         }
         let port = |listener: &TcpListener| Ok(listener.local_addr()?.port());

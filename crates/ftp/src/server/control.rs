@@ -28,8 +28,8 @@ pub const TLS_PATIENCE: Duration = Duration::from_secs(20);
 struct Client {
     shared: Arc<Shared>,
     /// This end of the control connection, and the other.
-    local: IpAddr,
-    peer: IpAddr,
+    local: SocketAddr,
+    peer: SocketAddr,
     login: Option<Login>,
     ports: Option<Ports>,
     prepared: Option<Prepared>,
@@ -84,7 +84,7 @@ pub async fn serve(
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
-    let ip = |address: SocketAddr| address.ip().to_canonical();
+    let (local, peer) = (canonical(local), canonical(peer));
     let mut control: Channel = Box::new(stream);
     if begins_secure {
         match secure(&shared, control).await {
@@ -93,15 +93,8 @@ pub async fn serve(
         }
     }
     let settings = shared.config.settings.clone();
-    let session = Session::new(settings, ip(peer), begins_secure, net::clock::now());
-    let client = Client {
-        shared,
-        local: ip(local),
-        peer: ip(peer),
-        login: None,
-        ports: None,
-        prepared: None,
-    };
+    let session = Session::new(settings, peer.ip(), begins_secure, net::clock::now());
+    let client = Client { shared, local, peer, login: None, ports: None, prepared: None };
     let (reader, writer) = tokio::io::split(control);
     let mut talk = Talk { client, session, reader, writer, job: None };
     let cut = talk.run(ended).await.is_none();
@@ -109,6 +102,14 @@ pub async fn serve(
     let moved = job.as_ref().is_some_and(|job| matches!(job.stop, Stop::Moving(_)));
     stop(job).await;
     cut && moved
+}
+
+/// In IPv4 where it is one of those.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(four) => SocketAddr::new(four.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 async fn secure(shared: &Shared, channel: Channel) -> Option<Channel> {
@@ -221,7 +222,7 @@ async fn work(job: &mut Option<Job>) -> Done {
 impl Client {
     fn event(&self, what: What) -> Event {
         let user = self.login.as_ref().map(|login| login.user.name.clone());
-        Event { peer: self.peer, user, what }
+        Event { peer: self.peer.ip(), user, what }
     }
 
     /// Takes over what a job brought.
@@ -240,7 +241,7 @@ impl Client {
     fn begin(&mut self, task: Task) -> Job {
         match task {
             Task::LogIn { name, password } => {
-                let work = log_in(self.shared.clone(), self.peer, name, password);
+                let work = log_in(self.shared.clone(), self.peer.ip(), name, password);
                 Job { work: Box::pin(work), stop: Stop::Waiting }
             }
             Task::Listen { connections } => {
@@ -260,7 +261,7 @@ impl Client {
                 let event = self.event(What::LoggedIn);
                 let work = super::transfer::run(
                     self.shared.clone(),
-                    self.local,
+                    (self.local, self.peer),
                     event,
                     self.prepared.take(),
                     self.ports.take(),

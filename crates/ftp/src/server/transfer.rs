@@ -16,7 +16,7 @@ use transfer::RelPath;
 use super::control::TLS_PATIENCE;
 use super::store::{From, Store, failure, write_list};
 use super::{Event, Shared, What};
-use crate::address::Ends;
+use crate::address::{Ends, with_port};
 use crate::data::{Channel, DataError, Moved, receive, send, tune};
 use crate::landing::Landing;
 use crate::names::show;
@@ -40,9 +40,9 @@ pub struct Ports {
 
 impl Ports {
     /// Listens at a port of the range, or at any.
-    pub fn listen(local: IpAddr, range: Option<RangeInclusive<u16>>) -> Result<Self, Failure> {
+    pub fn listen(local: SocketAddr, range: Option<RangeInclusive<u16>>) -> Result<Self, Failure> {
         let listen = |port| {
-            let address = SocketAddr::new(local, port);
+            let address = with_port(local, port);
             let socket = if local.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
@@ -160,7 +160,7 @@ fn now() -> i64 {
 /// Moves what was prepared, until it has arrived or is told to stop; tells the observer.
 pub async fn run(
     shared: Arc<Shared>,
-    local: IpAddr,
+    ends: (SocketAddr, SocketAddr),
     event: Event,
     prepared: Option<Prepared>,
     ports: Option<Ports>,
@@ -179,7 +179,7 @@ pub async fn run(
         Prepared::Landing { path, .. } => Some((true, path.clone())),
         Prepared::Text(_) => None,
     };
-    let channels = connect(&shared, local, event.peer, ports, &data);
+    let channels = connect(&shared, ends, ports, &data);
     let how = (&data, shared.config.policy);
     let result = carry(prepared, channels, how, &moved, stopped).await;
     if let Some((received, path)) = told {
@@ -262,18 +262,17 @@ fn why(error: DataError) -> Failure {
     }
 }
 
-/// Makes the data connections, and TLS on them.
+/// Makes the data connections, and TLS on them, between the same hosts as the control connection.
 async fn connect(
     shared: &Shared,
-    local: IpAddr,
-    peer: IpAddr,
+    (local, peer): (SocketAddr, SocketAddr),
     ports: Option<Ports>,
     data: &Data,
 ) -> Result<Vec<Channel>, Failure> {
     let making = async {
         match (&data.way, ports) {
-            (Way::Active(ends), _) => dial(local, ends).await,
-            (Way::Passive(connections), Some(ports)) => ports.accept(peer, *connections).await,
+            (Way::Active(ends), _) => dial(local, peer, ends).await,
+            (Way::Passive(connections), Some(ports)) => ports.accept(peer.ip(), *connections).await,
             (Way::Passive(_), None) => Err(io::ErrorKind::NotConnected.into()),
         }
     };
@@ -300,12 +299,18 @@ async fn connect(
 }
 
 /// Connects to the client's ports, all at once.
-async fn dial(local: IpAddr, ends: &[SocketAddr]) -> io::Result<Vec<TcpStream>> {
+async fn dial(
+    local: SocketAddr,
+    peer: SocketAddr,
+    ends: &[SocketAddr],
+) -> io::Result<Vec<TcpStream>> {
     let mut dials = JoinSet::new();
-    for &end in ends {
+    for end in ends {
+        // Its own address, as the session has seen to.
+        let end = with_port(peer, end.port());
         dials.spawn(async move {
             let socket = if end.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            socket.bind(SocketAddr::new(local, 0))?;
+            socket.bind(with_port(local, 0))?;
             socket.connect(end).await
         });
     }
