@@ -53,6 +53,8 @@ struct Kept {
     directory: Arc<OwnedFd>,
     part: OsString,
     file: File,
+    /// Something was written to it, which may not be there yet.
+    written: bool,
 }
 
 /// What has to have the name still when this takes it: anything else is what somebody else was told is
@@ -258,10 +260,13 @@ impl Landing {
         // A disk that takes no more still holds what it took.
         let _ = self.file.flush().await;
         let file = self.file.into_std().await;
-        let (place, name) = (self.place, self.name);
+        let (mut place, name) = (self.place, self.name);
         // What cannot be kept is gone; the next transfer starts at its beginning.
         let _ = blocking(move || {
             if file.metadata()?.len() == 0 {
+                if let Place::Kept(kept) = &mut place {
+                    kept.written = false;
+                }
                 return Ok(());
             }
             if let Some(seconds) = modified {
@@ -297,13 +302,13 @@ impl Place {
 impl Kept {
     fn new(directory: Arc<OwnedFd>, name: &OsStr, file: &impl AsFd) -> io::Result<Self> {
         let file = file.as_fd().try_clone_to_owned()?.into();
-        Ok(Self { directory, part: partial_name(name), file })
+        Ok(Self { directory, part: partial_name(name), file, written: false })
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+        if !self.written && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             // It may have its final name by now. One that cannot be removed is of an empty file.
             let _ = remove(&self.directory, &self.part, &self.file);
         }
@@ -333,6 +338,9 @@ impl Sink for Landing {
             self.lasts = false;
             // Where it cannot, it lasts as long as this process.
             let _ = self.stand();
+        }
+        if let Place::Kept(kept) = &mut self.place {
+            kept.written |= !bytes.is_empty();
         }
         self.file.write_all(bytes).await
     }

@@ -21,21 +21,21 @@ fn content() -> Vec<u8> {
 }
 
 /// A server of one file, of which it gives the first client half, and which tells of every byte that
-/// clients go on from.
-async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
+/// clients go on from, if it lets them.
+async fn server(restarts: bool) -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         for most in [HALF, SIZE] {
             let (stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(serve(stream, most, tell.clone()));
+            tokio::spawn(serve(stream, most, restarts, tell.clone()));
         }
     });
     (address, told)
 }
 
-async fn serve(stream: TcpStream, most: usize, tell: mpsc::UnboundedSender<usize>) {
+async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::UnboundedSender<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (reader, mut writer) = stream.into_split();
@@ -50,6 +50,7 @@ async fn serve(stream: TcpStream, most: usize, tell: mpsc::UnboundedSender<usize
             "EPSV" => format!("229 (|||{port}|)"),
             "SIZE" => format!("213 {SIZE}"),
             "MDTM" => "213 20200102030405".to_owned(),
+            "REST" if !restarts => "502 not here".to_owned(),
             "REST" => {
                 from = argument.parse().unwrap();
                 "350 from there".to_owned()
@@ -107,7 +108,7 @@ async fn get_half(client: Client, folder: &TempDir) {
 #[tokio::test]
 async fn a_killed_download_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server().await;
+    let (address, mut told) = server(true).await;
     get_half(client(address).await, &folder).await;
     assert_eq!(told.recv().await, Some(0));
     get(client(address).await, folder.path(), Moved::default()).await;
@@ -117,11 +118,25 @@ async fn a_killed_download_is_resumed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+#[tokio::test]
+async fn what_was_kept_is_in_nobodys_way_where_nothing_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut told) = server(false).await;
+    get_half(client(address).await, &folder).await;
+    assert_eq!(told.recv().await, Some(0));
+    let moved = Moved::default();
+    get(client(address).await, folder.path(), moved.clone()).await;
+    assert_eq!(told.recv().await, Some(0));
+    assert_eq!(moved.bytes(), SIZE as u64);
+    assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 /// Its bytes are not the server's.
 #[tokio::test]
 async fn a_killed_download_of_lines_is_not_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server().await;
+    let (address, mut told) = server(true).await;
     let mut first = client(address).await;
     first.set_ascii(true);
     let path = folder.path().to_owned();

@@ -75,6 +75,12 @@ impl ClientError {
         }
     }
 
+    /// Whether the server merely does not begin in the middle of a file.
+    pub(super) fn is_refused_restart(&self) -> bool {
+        let restarts = |command: &str| command.starts_with("REST ");
+        matches!(self, Self::Refused { command, .. } if restarts(command)) && self.is_refusal()
+    }
+
     /// Whether a connection was lost, or the server is not there for now: the same may succeed later.
     pub fn is_loss(&self) -> bool {
         match self {

@@ -173,7 +173,7 @@ impl Client {
 
     /// Gets a file into a directory here, under a temporary name until it is whole. What was cut is
     /// kept, and resumed by the next call: always when `resume` says so, else when the server's file
-    /// has not changed since.
+    /// has not changed since. A server that cannot do that sends all of it again.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -199,11 +199,26 @@ impl Client {
         };
         let kept =
             kept.filter(|(bytes, _)| same && !self.ascii && size.is_none_or(|size| *bytes <= size));
-        let landing = match kept {
-            Some((bytes, _)) => Landing::kept(directory, name, bytes),
-            None => Landing::fresh(directory, name),
-        };
-        let mut landing = landing.map_err(ClientError::Here)?;
+        let before = moved.bytes();
+        if let Some((bytes, _)) = kept {
+            let directory = directory.try_clone().map_err(ClientError::Here)?;
+            let landing = Landing::kept(directory, name, bytes).map_err(ClientError::Here)?;
+            match self.get_into(landing, path, (size, modified), moved).await {
+                Err(error) if error.is_refused_restart() => moved.fall_back_to(before),
+                got => return got,
+            }
+        }
+        let landing = Landing::fresh(directory, name).map_err(ClientError::Here)?;
+        self.get_into(landing, path, (size, modified), moved).await
+    }
+
+    async fn get_into(
+        &mut self,
+        mut landing: Landing,
+        path: &[u8],
+        (size, modified): (Option<u64>, Option<i64>),
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
         // Nothing goes on in lines that were translated.
         if !self.ascii {
             landing = landing.lasting(modified);
