@@ -3,10 +3,11 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{DirEntry, File};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, mkdirat};
 use rustix::io::Errno;
@@ -42,6 +43,30 @@ impl Copied {
 
     fn note(&mut self, kind: NoteKind, path: &[u8], reason: &str) {
         self.notes.push(Note::new(kind, path, reason));
+    }
+
+    fn unread(&mut self, here: &Path, error: &io::Error) {
+        self.note(NoteKind::Failed, here.as_os_str().as_bytes(), &error.to_string());
+    }
+
+    /// What is in a directory here, and the paths that it gets there; a note where it cannot be read to
+    /// its end.
+    fn listed(
+        &mut self,
+        here: &Path,
+        there: &[u8],
+        entries: impl Iterator<Item = io::Result<DirEntry>>,
+    ) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut paths = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => {
+                    paths.push((entry.path(), joined(there, entry.file_name().as_bytes())));
+                }
+                Err(error) => self.unread(here, &error),
+            }
+        }
+        paths
     }
 
     /// One file more, or a note; an error when nothing more can come over this connection.
@@ -254,7 +279,7 @@ impl Client {
             let kind = match metadata {
                 Ok(metadata) => metadata.file_type(),
                 Err(error) => {
-                    copied.note(NoteKind::Failed, here.as_os_str().as_bytes(), &error.to_string());
+                    copied.unread(&here, &error);
                     continue;
                 }
             };
@@ -265,18 +290,8 @@ impl Client {
                 }
                 copied.counts.directories += 1;
                 match std::fs::read_dir(&here) {
-                    Ok(entries) => {
-                        ahead.extend(entries.flatten().map(|entry| {
-                            (entry.path(), joined(&there, entry.file_name().as_bytes()))
-                        }))
-                    }
-                    Err(error) => {
-                        copied.note(
-                            NoteKind::Failed,
-                            here.as_os_str().as_bytes(),
-                            &error.to_string(),
-                        );
-                    }
+                    Ok(entries) => ahead.extend(copied.listed(&here, &there, entries)),
+                    Err(error) => copied.unread(&here, &error),
                 }
             } else if kind.is_file() {
                 let source = here.as_os_str().as_bytes();
@@ -305,7 +320,7 @@ fn landing_path(directory: &RelPath, entry: &Entry) -> Option<RelPath> {
     directory.join(name.as_bytes()).ok().filter(|_| is_one)
 }
 
-fn make_directory(tree: &mut Tree, path: &RelPath) -> std::io::Result<()> {
+fn make_directory(tree: &mut Tree, path: &RelPath) -> io::Result<()> {
     let Some((parent, name)) = path.split() else { return Ok(()) };
     let parent = tree.directory(parent)?;
     match mkdirat(&parent, OsStr::new(name), Mode::from_raw_mode(0o777)) {
@@ -338,6 +353,19 @@ mod tests {
             assert_eq!(path(bad), None, "{bad}");
         }
         assert_eq!(path("b..c"), Some(b"a/b..c".to_vec()));
+    }
+
+    /// As of a network file system that fails halfway.
+    #[test]
+    fn a_directory_that_is_not_read_to_its_end_has_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "").unwrap();
+        let cut = std::iter::once(Err(io::ErrorKind::StaleNetworkFileHandle.into()));
+        let entries = std::fs::read_dir(folder.path()).unwrap().chain(cut);
+        let mut copied = Copied::default();
+        let listed = copied.listed(folder.path(), b"there", entries);
+        assert_eq!(listed, [(folder.path().join("a"), b"there/a".to_vec())]);
+        assert_eq!(copied.notes.failed(), 1);
     }
 
     #[test]
