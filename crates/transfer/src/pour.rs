@@ -1,8 +1,9 @@
 //! A receiving side that is no disk: one file's bytes go on as they come, to a pipe or a terminal.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::error::TransferError;
@@ -11,8 +12,12 @@ use crate::notes::Notes;
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
+use crate::reading::takes;
 use crate::summary::{Counts, Kept, Summary};
 use crate::wire::{Decoder, HOLE_MAX, Item, Message, WireError};
+
+/// So many bytes a pipe takes at once if it takes any, and most else does. A disk takes all.
+const PIECE: usize = 4 << 10;
 
 /// Zeros are written in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -27,6 +32,7 @@ pub(crate) fn run(
 ) -> Result<Summary, TransferError> {
     let mut pourer = Pourer {
         output,
+        replies: replies.clone(),
         progress,
         current: None,
         counts: Counts::default(),
@@ -50,6 +56,8 @@ pub(crate) fn run(
 
 struct Pourer {
     output: File,
+    /// Closed when nobody waits for the end any more.
+    replies: mpsc::Sender<Message>,
     progress: Progress,
     /// The hash of the file that is coming, and how long it is to be.
     current: Option<(Hasher, Option<u64>)>,
@@ -130,7 +138,20 @@ impl Pourer {
         }
         self.written += data.len() as u64;
         self.progress.set_bytes(self.written);
-        let written = self.output.write_all(data);
-        written.map_err(|error| TransferError::Near(format!("standard output: {error}")))
+        for piece in data.chunks(PIECE) {
+            self.write(piece)
+                .map_err(|error| TransferError::Near(format!("standard output: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody takes what is written, as long as that is wanted.
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        while !takes(&self.output)? {
+            if self.replies.is_closed() {
+                return Err(Errno::CANCELED.into());
+            }
+        }
+        self.output.write_all(piece)
     }
 }

@@ -1,6 +1,6 @@
 //! Where the bytes of a source file are, and where it has none.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::meta::Meta;
 use crate::wire::HOLE_MAX;
 
-/// How often it is asked whether a stream that gives nothing is still wanted.
+/// How often it is asked whether a stream that gives or takes nothing is still wanted.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// What comes next in a file.
@@ -55,9 +55,17 @@ impl Layout {
 
 /// Waits until a stream has bytes or has ended; whether it has, after a while.
 pub(crate) fn is_ready(stream: &OwnedFd, patient: bool) -> Result<bool, Errno> {
-    let wait = if patient { GLANCE } else { Duration::ZERO };
+    polled(stream, PollFlags::IN, if patient { GLANCE } else { Duration::ZERO })
+}
+
+/// Waits until a stream takes bytes or nobody reads it any more; whether that is so, after a while.
+pub(crate) fn takes(stream: impl AsFd) -> Result<bool, Errno> {
+    polled(stream, PollFlags::OUT, GLANCE)
+}
+
+fn polled(stream: impl AsFd, what: PollFlags, wait: Duration) -> Result<bool, Errno> {
     let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
-    match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&wait)) {
+    match poll(&mut [PollFd::new(&stream, what)], Some(&wait)) {
         Err(Errno::INTR) => Ok(false),
         ready => Ok(ready? > 0),
     }

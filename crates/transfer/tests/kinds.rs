@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
+use std::time::Duration;
 
 use common::{Dice, Folding, get_from, look, put_to, skip};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
@@ -348,6 +349,39 @@ async fn text_is_packed_on_its_way_from_a_pipe_and_into_one() {
     assert!(reading.join().unwrap().unwrap() == text);
     let (_, sent) = counting.await.unwrap();
     assert!(sent < text.len() as u64 / 10 * 9, "{sent} of {}", text.len());
+}
+
+#[test]
+fn who_no_longer_wants_it_waits_for_no_reader_of_a_pipe() {
+    let [root, ..] = folders();
+    fs::write(root.path().join("file"), vec![7; 1 << 20]).unwrap();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    // As much as it holds.
+    writer.write_all(&[0; 64 << 10]).unwrap();
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let (allowed, options, progress) = <(ServeOptions, Options, Progress)>::default();
+            let (near, far) = duplex(10_000);
+            let getting = get_stream(near, Path::new("file"), writer.into(), &options, &progress);
+            let stalled = async {
+                while progress.sample().bytes == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                both = async { tokio::join!(getting, serve(far, root.path(), &allowed)) } => {
+                    panic!("nobody has read it: {both:?}")
+                }
+                () = stalled => {}
+            }
+        });
+        // It waits for its threads.
+        drop(runtime);
+        ended.send(()).unwrap();
+    });
+    has_ended.recv_timeout(Duration::from_secs(20)).unwrap();
 }
 
 #[tokio::test]
