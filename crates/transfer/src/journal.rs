@@ -147,7 +147,6 @@ pub(crate) struct Journal {
     is_begun: bool,
     /// Its name outlasts the machine's end.
     is_named: bool,
-}
     /// So does what is in it.
     is_synced: bool,
 }
@@ -157,6 +156,7 @@ pub(crate) struct Unsynced {
     pub file: Arc<File>,
     /// The directory that names it, if that is still to be synced.
     pub named_in: Option<Arc<OwnedFd>>,
+}
 
 impl Journal {
     /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
@@ -234,7 +234,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes what was added outlast the machine's end, and the journal's name with it.
     /// What is left to be synced; who asks sees to it.
     pub fn unsynced(&mut self) -> Option<Unsynced> {
         let file = self.file.clone().filter(|_| !self.is_synced)?;
@@ -243,10 +242,11 @@ impl Journal {
         Some(Unsynced { file, named_in: (!is_named).then(|| self.directory.clone()) })
     }
 
+    /// Makes what was added outlast the machine's end, and the journal's name with it.
     pub fn sync(&mut self) -> io::Result<()> {
         fdatasync(self.file.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
-        self.sync_name();
         self.is_synced = true;
+        self.sync_name();
         Ok(())
     }
 

@@ -150,8 +150,8 @@ async fn small_files_that_were_on_the_disk_do_not_go_again() {
     let told = sitting(&tree, &disk, 20 << 20).await.unwrap_err();
     assert!(told > 1000, "{told}");
     assert!(disk.unmount() && disk.mount());
-    let names = fs::read_dir(disk.mounted.path()).unwrap().map(|entry| entry.unwrap().path());
-    let journal = names.filter(|path| path.extension().is_some_and(|is| is == "journal")).next();
+    let mut names = fs::read_dir(disk.mounted.path()).unwrap().map(|entry| entry.unwrap().path());
+    let journal = names.find(|path| path.extension().is_some_and(|is| is == "journal"));
     let claimed = journal_records(&fs::read(journal.expect("a journal")).unwrap()).len() as u64;
     // What it told of the last ones had not come to the disk.
     assert!(claimed + 2 * BATCH >= told, "{claimed} of {told}");
