@@ -1,6 +1,7 @@
 //! `longhaul serve`: a directory for all who are let in.
 
 mod handover;
+mod turns;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +32,7 @@ use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 use handover::{Ticket, Tickets};
+use turns::{Turns, Who};
 
 /// How long clients may take to be told that the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -54,6 +56,9 @@ struct Service {
     address: SocketAddr,
     /// Requests under way.
     active: AtomicUsize,
+    /// Whose turn it is with them, and with copies to other servers.
+    requests: Turns,
+    pushes: Turns,
     /// Memory that they share.
     budget: Budget,
 }
@@ -71,6 +76,11 @@ struct Client {
 }
 
 impl Client {
+    /// Whose requests count with its own.
+    fn who(&self) -> Who {
+        self.key.map_or(Who::Address(self.address), Who::Key)
+    }
+
     /// With one more rate for what is sent to it.
     fn sent_by(mut self, pacer: &Pacer) -> Self {
         self.pacers.writing.push(pacer.clone());
@@ -116,7 +126,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let (credentials, authorized) = doors(&options, &tickets)?;
     let qlog = Qlog::to(options.logs.qlog.as_deref())?;
     // Dropped at the end, the runtime waits until temporary files are removed.
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(turns::threads(options.max_connections))
+        .build()
+        .context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let congestion_control = options.tcp_cc.clone();
@@ -148,6 +162,8 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             qlog,
             address,
             active: AtomicUsize::new(0),
+            requests: Turns::default(),
+            pushes: Turns::default(),
             budget: Budget::default(),
         });
         // Counted before the transfers are dropped, as they are when one of these is ready.
@@ -398,8 +414,9 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: &mut S,
     figures: impl Fn(&S) -> Figures,
 ) {
-    let start = net::clock::now();
     let _active = Active::new(&service.active);
+    let _turn = service.requests.take(client.who()).await;
+    let start = net::clock::now();
     let root = service.root_of(client);
     let only = client.ticket.as_ref().map(|ticket| ticket.destination.clone());
     let Client { address: client, grant, pacers, .. } = client;

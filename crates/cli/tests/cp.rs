@@ -7,11 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use net::udp::UdpEndpoint;
 use net::{Credentials, Identity};
 use rustix::process::Signal;
 use support::{Home, fingerprint, plant, text};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use transfer::wire::{Compare, Message, RawBytes, Terms, append_message, hello};
 
 fn both_ways(carrier: &[&str]) {
     let home = Home::new();
@@ -331,6 +335,41 @@ async fn a_key_taken_from_the_list_counts_from_the_next_request_of_its_connectio
     fs::write(host.path("home/authorized_keys"), "").unwrap();
     copy("three").await.unwrap_err();
     assert!(guest.path("two").exists() && !guest.path("three").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_keeps_all_its_requests_waiting_keeps_no_other_waiting() {
+    let (host, guest, mute) = (Home::new(), Home::new(), Home::new());
+    let keys = [&guest, &mute].map(|home| text(&home.succeed(&["fingerprint"]).stdout));
+    fs::write(host.path("home/authorized_keys"), keys.concat()).unwrap();
+    let server = host.serve(&[]);
+    fs::write(host.path("root/file"), "content").unwrap();
+    let identity = |home: &Home| fs::read_to_string(home.path("home/identity")).unwrap();
+    let [near, far] = [&mute, &host].map(|home| identity(home).trim().parse::<Identity>().unwrap());
+    let credentials = Credentials::client(near, far.public());
+    let address = server.address().parse().unwrap();
+    let endpoint = UdpEndpoint::client(address, credentials, Default::default()).unwrap();
+    let connection = endpoint.connect(address).await.unwrap();
+    // Each is to be told what stands here before it sends, and never is.
+    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+    let mut get = hello().to_vec();
+    append_message(&Message::Get { source: RawBytes(b"file".to_vec()), terms }, &mut get);
+    let (mut streams, mut is_answered) = (Vec::new(), true);
+    while is_answered && streams.len() < 1000 {
+        let mut stream = connection.open().await.unwrap();
+        stream.write_all(&get).await.unwrap();
+        let hello = &mut [0; 32];
+        is_answered = timeout(Duration::from_secs(1), stream.read_exact(hello)).await.is_ok();
+        streams.push(stream);
+    }
+    assert!(streams.len() > 8, "an honest client has several");
+    let url = server.url("file");
+    tokio::task::spawn_blocking(move || {
+        guest.succeed(&["cp", "--accept-new", &url, "got"]);
+        assert_eq!(fs::read(guest.path("got")).unwrap(), b"content");
+    })
+    .await
+    .unwrap();
 }
 
 #[test]

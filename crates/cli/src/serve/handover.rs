@@ -135,6 +135,7 @@ fn owner(client: &Client) -> anyhow::Result<PublicKey> {
 /// Copies to another server for the client, and tells how it goes.
 pub async fn push(service: &Service, client: &Client, stream: impl AsyncRead + AsyncWrite + Send) {
     let _active = Active::new(&service.active);
+    let _turn = service.pushes.take(client.who()).await;
     let (reading, mut writing) = tokio::io::split(stream);
     let mut reading = BufReader::new(reading);
     let push = match asked(service, client, &mut reading, &mut writing).await {
