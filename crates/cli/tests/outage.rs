@@ -3,12 +3,13 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::namespace::Events;
+use support::namespace::{Events, Net};
 use support::{Home, bytes, finish, skip, start, text, wait_for_bytes};
 
 /// UDP counts as blocked after 8 s of silence, and a way is given up that does not open in 10 s.
@@ -48,6 +49,39 @@ fn a_blackout_is_waited_out() {
     let carriers = events.carriers_to_the_end();
     assert!(carriers.len() > 1, "the outage was too short for this test: {carriers:?}");
     assert!(child.wait().unwrap().success());
+    assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
+}
+
+#[test]
+fn a_nat_that_gives_another_port_in_the_middle_is_not_noticed() {
+    const SIZE: usize = 15_000_000;
+    let test = "a_nat_that_gives_another_port_in_the_middle_is_not_noticed";
+    let Some(net) = Net::new(test) else { return };
+    if !net.runs(&["/usr/sbin/conntrack", "-F"]) {
+        return skip(test, "it needs conntrack");
+    }
+    let home = Home::new();
+    home.file("file", SIZE);
+    let server = net.serve(&home);
+    let (_, port) = server.address().rsplit_once(':').unwrap();
+    let translate = |ports| {
+        net.nft("flush chain inet t nat");
+        net.nft(&format!("add rule inet t nat udp dport {port} snat ip to 127.0.0.2:{ports}"));
+    };
+    net.nft("add chain inet t nat { type nat hook postrouting priority 100; }");
+    translate("4000-4099");
+    let copy = ["cp", "--json", "--transport", "udp", "file", &server.url("")];
+    let mut child = start(&mut net.inside(&home.longhaul(&copy)));
+    let mut events = Events::of(&mut child);
+    events.wait_for_bytes();
+    translate("5000-5099");
+    // From now on, who comes from the old port is not our client.
+    net.nft("add rule inet t in udp sport 4000-4099 drop");
+    assert!(net.runs(&["/usr/sbin/conntrack", "-F"]));
+    assert_eq!(events.carriers_to_the_end(), ["udp"], "it was not begun again");
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success() && said.is_empty(), "{said}");
     assert!(fs::read(home.path("root/file")).unwrap() == bytes(SIZE));
 }
 

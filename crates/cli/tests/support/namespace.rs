@@ -40,10 +40,14 @@ impl Net {
     }
 
     pub fn nft(&self, rule: &str) {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.0.id()));
-        command.args(["/usr/sbin/nft", rule]);
-        assert!(command.status().unwrap().success(), "{rule}");
+        assert!(self.runs(&["/usr/sbin/nft", rule]), "{rule}");
+    }
+
+    /// Whether a command succeeds inside.
+    pub fn runs(&self, words: &[&str]) -> bool {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        self.inside(&command).output().is_ok_and(|done| done.status.success())
     }
 
     /// No packet passes, until [`Net::clear`].
