@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Home, Server, bytes, finish, send, skip, start, text};
+use support::{Home, Server, bytes, fingerprint, finish, plant, send, skip, start, text};
 
 const CARRIERS: [&[&str]; 2] = [&["--transport", "udp"], &["--transport", "tcp", "--streams", "3"]];
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -239,16 +239,21 @@ fn web_server(home: &Home) -> Option<(Child, u16)> {
         .args(["-m", "http.server", "--bind", "127.0.0.1", &port.to_string()])
         .arg("-d")
         .arg(root);
-    for command in [&mut nginx, &mut python] {
-        if let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            for _ in 0..200 {
-                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                    return Some((child, port));
-                }
-                thread::sleep(Duration::from_millis(50));
-            }
+    let commands = [&mut nginx, &mut python];
+    commands.into_iter().find_map(|command| listening(command, port)).map(|child| (child, port))
+}
+
+/// Starts a server that is to listen at this port, and waits until it does.
+fn listening(command: &mut Command, port: u16) -> Option<Child> {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+    for _ in 0..200 {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Some(child);
         }
+        thread::sleep(Duration::from_millis(50));
     }
+    child.kill().unwrap();
+    child.wait().unwrap();
     None
 }
 
@@ -278,4 +283,45 @@ fn curl_gets_from_a_web_server() {
     }
     web.kill().unwrap();
     web.wait().unwrap();
+}
+
+#[test]
+fn rsync_copies_to_a_daemon_and_back() {
+    let home = Home::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let there = home.folder("there");
+    let settings = format!(
+        "use chroot = no\nmunge symlinks = no\n[files]\npath = {}\nread only = no\nuid = root\ngid = root\n",
+        there.display()
+    );
+    std::fs::write(home.path("rsyncd.conf"), settings).unwrap();
+    let mut daemon = Command::new("rsync");
+    daemon.args(["--daemon", "--no-detach", "--address=127.0.0.1", &format!("--port={port}")]);
+    daemon.arg(format!("--config={}", home.path("rsyncd.conf").display()));
+    let Some(mut daemon) = listening(&mut daemon, port) else {
+        return skip("rsync through forward", "rsync is missing");
+    };
+    plant(&home.folder("tree"));
+    // What is a second old at most counts for rsync as if it had the right time.
+    let old = ["tree", "-exec", "touch", "-hd", "2001-02-03 04:05:06.7", "{}", "+"];
+    assert!(Command::new("find").args(old).current_dir(home.path("")).status().unwrap().success());
+    let target = format!("127.0.0.1:{port}");
+    let server = home.serve(&["--forward", &target]);
+    for (carrier, name) in CARRIERS.into_iter().zip(["udp", "tcp"]) {
+        let forward = Forward::start(&home, carrier, &server.url(&target));
+        let far = format!("rsync://{}/files/{name}/", forward.address);
+        let back = format!("back-{name}/");
+        for (from, to) in [("tree/", &far[..]), (&far, &back)] {
+            let mut rsync = Command::new("rsync");
+            rsync.args(["-a", "--timeout=60", from, to]).current_dir(home.path(""));
+            let output = finish(start(&mut rsync));
+            assert!(output.status.success(), "{}", text(&output.stderr));
+        }
+        let tree = fingerprint(&home.path("tree"));
+        for copy in [there.join(name), home.path(&back)] {
+            assert!(fingerprint(&copy) == tree, "{name}");
+        }
+    }
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
 }
