@@ -14,6 +14,10 @@ const BETA: f64 = 2.0;
 /// Where the round-trip time is small, what hosts add to it must not count as a queue.
 const LEAST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(15)];
 
+/// Round trips from one addition to the next: a connection takes some to open its window, and who looks earlier
+/// adds more than there is room for.
+const PATIENCE: u32 = 3;
+
 /// Halves the count when the round-trip time exceeds beta, adds one when it is below alpha, and then
 /// waits until that has had its effect.
 #[derive(Debug)]
@@ -48,7 +52,7 @@ impl Controller for RttBounded {
             self.next = sample.now + sample.rtt * 2;
         } else if sample.rtt < alpha && !sample.idle && sample.connections >= *count {
             *count = sample.connections + 1;
-            self.next = sample.now + sample.rtt;
+            self.next = sample.now + sample.rtt * PATIENCE;
         }
         *count
     }
