@@ -164,6 +164,11 @@ fn tell(event: &Event, quiet: bool) {
                  raise the limit (LimitNOFILE in the unit, `ulimit -n`)"
             );
         }
+        Event::Overrun(passed) => {
+            tell!(
+                "longhaul: {passed} connections went direct: they came too fast for this gateway"
+            );
+        }
         Event::Near(_) | Event::Far(_) | Event::Rootless if quiet => {}
         Event::StandsBy(address) => say!("stands by: another gateway has {address}"),
         Event::Rootless => say!(
@@ -190,6 +195,7 @@ fn emit_event(event: &Event, _: bool) {
         Event::Rootless => json!({ "event": "rootless" }),
         Event::Hidden(error) => with(json!({ "event": "hidden" }), "why", error),
         Event::Full(error) => with(json!({ "event": "full" }), "why", error),
+        Event::Overrun(passed) => json!({ "event": "overrun", "passed": passed }),
         Event::Near(record) => connection("near", record),
         Event::Far(record) => connection("far", record),
     };

@@ -142,6 +142,10 @@ impl Interceptor {
             tokio::select! {
                 held = self.queue.next() => {
                     for packet in held? {
+                        let passed = self.queue.passed_before(packet.id());
+                        if passed > 0 {
+                            report(Event::Overrun(passed));
+                        }
                         self.arrived(&packet, &report)?;
                     }
                 }

@@ -111,6 +111,8 @@ pub enum Event {
     Hidden(io::Error),
     /// The kernel has no file left for another connection: those that come go direct until it has.
     Full(io::Error),
+    /// So many SYNs came faster than they were looked at, and went direct.
+    Overrun(u32),
 }
 
 /// The rules that a gateway would put in force, as nftables reads them.

@@ -10,6 +10,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 /// Packets that the kernel holds at most; those beyond pass, as if there were no queue.
 const MAX_HELD: u32 = 16_384;
@@ -19,6 +20,9 @@ const FAIL_OPEN: u32 = 1;
 const COPIED: u32 = 128;
 /// Room for some hundred messages at a time.
 const BUFFER: usize = 64 << 10;
+/// What the socket holds, of which the kernel makes twice as much, and takes about a kilobyte for a packet:
+/// a burst of [`MAX_HELD`]. Packets for which there is no room pass too.
+const WAITING: usize = 8 << 20;
 
 const SUBSYSTEM: u16 = 3 << 8;
 const PACKET: u16 = SUBSYSTEM;
@@ -45,6 +49,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Queue {
     socket: TokioSocket,
     number: u16,
+    /// The kernel's number of the last packet.
+    last: u32,
 }
 
 impl Queue {
@@ -54,12 +60,14 @@ impl Queue {
     /// What the kernel said; `PermissionDenied` when somebody else has the queue, or without the
     /// right to administer the network.
     pub(crate) async fn open(number: u16) -> io::Result<Self> {
-        let mut queue = Self { socket: TokioSocket::new(NETLINK_NETFILTER)?, number };
+        let mut queue = Self { socket: TokioSocket::new(NETLINK_NETFILTER)?, number, last: 0 };
         let socket = queue.socket.socket_mut();
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Packets for which there was no room are gone; to hear of it helps nobody.
+        // Packets for which there was no room are gone: their numbers are missing.
         socket.set_no_enobufs(true)?;
+        // Who may not has a smaller one.
+        let _ = set_socket_recv_buffer_size_force(&*socket, WAITING);
         let bind = vec![1, 0, 0, 0];
         let mut copy = COPIED.to_be_bytes().to_vec();
         copy.push(2);
@@ -79,6 +87,12 @@ impl Queue {
     /// The next packets that wait.
     pub(crate) async fn next(&self) -> io::Result<Vec<Held>> {
         Ok(held(&self.receive().await?))
+    }
+
+    /// How many have passed between the packet before this one and this one, as if there were no queue,
+    /// because they came faster than they were read. Those beyond [`MAX_HELD`] nobody counts.
+    pub(crate) fn passed_before(&mut self, HeldId(id): HeldId) -> u32 {
+        between(std::mem::replace(&mut self.last, id), id)
     }
 
     /// Says what becomes of a packet.
@@ -129,6 +143,14 @@ pub(crate) struct HeldId(u32);
 impl Held {
     pub(crate) fn id(&self) -> HeldId {
         HeldId(self.id)
+    }
+}
+
+/// How many numbers, which go round, are between two.
+fn between(last: u32, id: u32) -> u32 {
+    match id.wrapping_sub(last) {
+        step @ 1..=0x7fff_ffff => step - 1,
+        _ => 0,
     }
 }
 
@@ -206,5 +228,31 @@ impl NetlinkDeserializable for Message {
 impl From<Message> for NetlinkPayload<Message> {
     fn from(message: Message) -> Self {
         Self::InnerMessage(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_burst_finds_room() {
+        let open = Queue::open(61_073).await;
+        let queue = match open {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return eprintln!("SKIPPED: a_burst_finds_room: no right to have a queue");
+            }
+            open => open.unwrap(),
+        };
+        let room = queue.socket.socket_ref().get_rx_buf_sz().unwrap();
+        assert!(room >= 2 * WAITING, "{room}");
+    }
+
+    #[test]
+    fn packets_whose_numbers_are_missing_have_passed() {
+        for (last, id, passed) in [(0, 1, 0), (1, 2, 0), (2, 9, 6), (9, 9, 0), (9, 8, 0)] {
+            assert_eq!(between(last, id), passed, "{last} {id}");
+        }
+        assert_eq!((between(u32::MAX, 0), between(u32::MAX - 1, 2)), (0, 3));
     }
 }

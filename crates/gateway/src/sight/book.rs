@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use net::clock;
+use net::udp::StreamMeter;
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 use units::{Bytes, Instant, Rate};
@@ -29,10 +30,12 @@ const MISSED: usize = 50;
 const SLICE: usize = 1024;
 
 /// What passed, from the first end of a splice to the second, and back.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) there: Counter,
     pub(crate) back: Counter,
+    /// Of the end that is the trunk's.
+    pub(crate) meter: OnceLock<StreamMeter>,
 }
 
 impl Counters {
@@ -187,6 +190,10 @@ impl Book {
             Event::Trunk(event) => return self.pages().note_trunk(event),
             Event::StandsBy(address) => {
                 self.pages().causes = [(usize::MAX, Cause::stands_by(*address))].into();
+                return;
+            }
+            Event::Overrun(passed) => {
+                self.pages().totals.bypassed_unseen += u64::from(*passed);
                 return;
             }
             Event::Rootless | Event::Hidden(_) | Event::Full(_) => return,
@@ -372,7 +379,7 @@ impl Open {
     /// What its two directions wait for. The first end of a splice is where the connection comes
     /// from: the client here, or the trunk.
     fn waits(&self) -> (Waits, Waits) {
-        let Counters { there, back } = &*self.counters;
+        let Counters { there, back, .. } = &*self.counters;
         let near = self.side == Side::Near;
         let waits = |it: &Counter, from_host: bool| match (it.is(Pause::Writing), from_host) {
             _ if it.is(Pause::Ended) => Waits::Nothing,
@@ -397,6 +404,7 @@ impl Open {
             seconds: now.since(self.since).as_secs_f64(),
             there,
             back,
+            scheduled: self.counters.meter.get().map_or(0, StreamMeter::sent),
             rate_there: bits(last.0, before.0),
             rate_back: bits(last.1, before.1),
             waits_there,

@@ -42,6 +42,7 @@ pub(super) fn text(status: &Status) -> String {
         ("bypassed_no_trunk", totals.bypassed_no_trunk),
         ("bypassed_no_room", totals.bypassed_no_room),
         ("bypassed_by_far", totals.bypassed_by_far),
+        ("bypassed_unseen", totals.bypassed_unseen),
     ] {
         let _ = writeln!(text, "{name}{{outcome=\"{outcome}\"}} {count}");
     }

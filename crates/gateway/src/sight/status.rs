@@ -162,6 +162,9 @@ pub struct Connection {
     pub there: u64,
     /// See `there`.
     pub back: u64,
+    /// Bytes that this gateway has sent of it over the trunk, those sent again counted once; with the
+    /// few that the gateways themselves say.
+    pub scheduled: u64,
     /// Bits a second from the client to the server in the last second, and back.
     pub rate_there: f64,
     /// See `rate_there`.
@@ -190,12 +193,22 @@ pub struct Totals {
     pub bypassed_no_room: u64,
     /// Because the far gateway could not connect, for reasons of its own.
     pub bypassed_by_far: u64,
+    /// Because they came faster than they were looked at.
+    pub bypassed_unseen: u64,
     /// Bytes from clients to servers, of connections that are carried now and of those that were.
     pub there: u64,
     /// And back.
     pub back: u64,
     /// Bytes that came here and are not known to have gone on when their connection was cut off.
     pub undelivered: u64,
+}
+
+impl Totals {
+    /// All that went past the gateways, for whatever reason.
+    pub fn bypassed(&self) -> u64 {
+        let known = self.bypassed_no_trunk + self.bypassed_no_room + self.bypassed_by_far;
+        known + self.bypassed_unseen
+    }
 }
 
 impl fmt::Display for TrunkState {
@@ -276,6 +289,7 @@ impl fmt::Display for Status {
             (totals.bypassed_no_trunk, "went direct: there was no trunk"),
             (totals.bypassed_no_room, "went direct: there was no room"),
             (totals.bypassed_by_far, "went direct: the far gateway could not connect"),
+            (totals.bypassed_unseen, "went direct: they came too fast for this gateway"),
         ] {
             if count > 0 {
                 writeln!(f, "  {count} {what}")?;
