@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use support::{Home, bytes, finish, names, skip, start, text};
 
@@ -24,6 +25,8 @@ struct FtpServer {
     port: String,
     /// Of clients that begin with TLS.
     tls_port: Option<String>,
+    /// What it says, line by line.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl FtpServer {
@@ -50,8 +53,31 @@ impl FtpServer {
         };
         let plain = port("FTP on ");
         let tls_port = options.contains(&"--ftp-tls").then(|| port("FTP under TLS on "));
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, home, host, port: plain, tls_port }
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = said.clone();
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Self { child, home, host, port: plain, tls_port, said }
+    }
+
+    /// How many connections a transfer of this file had, as the server says once it has ended. It is told of
+    /// once.
+    fn connections(&self, file: &str) -> usize {
+        let file = format!("{file:?}: ");
+        for _ in 0..500 {
+            let mut said = self.said.lock().unwrap();
+            if let Some(at) = said.iter().position(|line| line.contains(&file)) {
+                let line = said.remove(at);
+                // "2 of 4", or "4" where all carried something.
+                let (_, over) = line.rsplit_once(" over ").unwrap();
+                let over = over.split([',', ';']).next().unwrap();
+                return over.rsplit(' ').next().unwrap().parse().unwrap();
+            }
+            drop(said);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("nothing was said of {file}");
     }
 
     /// Without brackets.
@@ -390,22 +416,29 @@ fn longhaul_itself_stripes_and_resumes() {
         };
         let accept = ["--ftp-accept-new", "--ftp-streams", "5"];
         longhaul(&[&["cp", &url("big"), "got"], &accept[..]].concat());
+        assert_eq!(server.connections("/big"), 5);
         let said = longhaul(&["cp", "--json", "file", "tree", &url("put/")]);
         assert!(said.contains("\"streams\":4"), "{said}");
+        // It says what it may use; the server, what there was.
+        assert_eq!(server.connections("/put/file"), 4);
+        assert_eq!(server.connections("/put/tree/deep/leaf"), 1, "it is small");
         server.half_put("resumed");
         let before = fs::metadata(server.home.path("root/.resumed.longhaul.part")).unwrap();
         let inode = std::os::unix::fs::MetadataExt::ino(&before);
         longhaul(&["cp", "file", &url("resumed")]);
         server.is_there("root/resumed", &bytes(SIZE));
+        assert_eq!(server.connections("/resumed"), 4);
         let after = fs::metadata(server.home.path("root/resumed")).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::ino(&after), inode, "the part was gone on with");
         fs::write(server.home.path("root/.other.longhaul.part"), b"something else").unwrap();
         longhaul(&["cp", "file", &url("other")]);
         server.is_there("root/other", &bytes(SIZE));
         longhaul(&["cp", &url("put"), "back"]);
+        assert_eq!(server.connections("/put/file"), 4);
         longhaul(&["cp", "--ftp-active", &url("big"), "active"]);
-        let said = longhaul(&["cp", "--json", "--ftp-active", "file", &url("striped")]);
-        assert!(said.contains("\"streams\":4"), "{said}");
+        assert_eq!(server.connections("/big"), 4);
+        longhaul(&["cp", "--ftp-active", "file", &url("striped")]);
+        assert_eq!(server.connections("/striped"), 4);
         server.is_there("root/striped", &bytes(SIZE));
         for name in ["got", "active", "root/put/file", "back/file"] {
             server.is_there(name, &bytes(SIZE));
@@ -464,6 +497,44 @@ fn commands_that_other_clients_have() {
     server.is_there("one", b"1");
     server.is_there("root/one", b"1\n");
     assert!(!server.home.path("root/two").exists());
+}
+
+/// Ports for data, and how many sessions there may be.
+#[test]
+fn what_the_options_of_the_server_allow() {
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (30_000..32_000).find(is_free).unwrap();
+    let ports = format!("{port}-{port}");
+    let limits = ["--ftp-sessions", "4", "--ftp-per-address", "3", "--ftp-per-user", "2"];
+    let server = FtpServer::start("127.0.0.1", &[&["--ftp-passive", &ports], &limits[..]].concat());
+    let connect = || {
+        let port: u16 = server.port.parse().unwrap();
+        BufReader::new(std::net::TcpStream::connect((server.host, port)).unwrap())
+    };
+    let ask = |control: &mut BufReader<std::net::TcpStream>, lines: &str| -> Vec<String> {
+        control.get_mut().write_all(lines.as_bytes()).unwrap();
+        let replies = lines.matches('\n').count().max(1);
+        (0..replies).map(|_| control.lines().next().unwrap().unwrap()).collect()
+    };
+    let login = format!("USER ann\r\nPASS {PASSWORD}\r\n");
+    let (mut one, mut two, mut three) = (connect(), connect(), connect());
+    for control in [&mut one, &mut two] {
+        assert!(ask(control, "")[0].starts_with("220 "));
+        assert!(ask(control, &login)[1].starts_with("230 "));
+    }
+    let said = ask(&mut one, "EPSV\r\n");
+    assert!(said[0].ends_with(&format!("(|||{port}|)")), "{said:?}");
+    let said = ask(&mut two, "EPSV\r\n");
+    assert!(said[0].starts_with("425 "), "that port is taken: {said:?}");
+    assert!(ask(&mut three, "")[0].starts_with("220 "));
+    assert!(ask(&mut connect(), "")[0].starts_with("421 "), "three from one address");
+    assert!(ask(&mut three, &login)[1].starts_with("421 "), "two of one user");
+
+    for bad in [["--ftp-passive", "7-"], ["--ftp-passive", "9-8"], ["--ftp-per-user", "0"]] {
+        let serve = ["serve", "--root", "root", "--ftp", "127.0.0.1:0"];
+        let said = server.home.fail(2, &[&serve[..], &bad].concat());
+        assert!(said.contains(bad[0]), "{said}");
+    }
 }
 
 /// Nothing failed: what a mirror leaves out on purpose is only told.

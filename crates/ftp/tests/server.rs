@@ -221,6 +221,58 @@ async fn what_a_link_leads_to_is_resumed_and_appended_to() {
 }
 
 #[tokio::test]
+async fn no_link_leads_out_of_the_root() {
+    use std::os::unix::fs::symlink;
+
+    let (server, outside) = (Served::new().await, tempfile::tempdir().unwrap());
+    fs::write(outside.path().join("secret"), b"secret").unwrap();
+    fs::create_dir(outside.path().join("empty")).unwrap();
+    fs::write(server.file("mine"), b"mine").unwrap();
+    let above = Path::new("..").join(outside.path().file_name().unwrap());
+    for (name, target) in [("absolute", outside.path()), ("relative", &above)] {
+        symlink(target, server.file(name)).unwrap();
+        symlink(target.join("secret"), server.file(&format!("{name}-file"))).unwrap();
+    }
+    assert!(server.file("relative/secret").exists(), "it does lead there");
+    let mut talk = server.ann().await;
+    for link in ["absolute", "relative"] {
+        for refused in [
+            "CWD @",
+            "CWD @/empty",
+            "MKD @/made",
+            "RMD @/empty",
+            "DELE @/secret",
+            "RNFR @/secret",
+            "SIZE @/secret",
+            "SIZE @-file",
+            "MLST @/secret",
+            "XSHA256 @-file",
+            "MFMT 20200102030405 @-file",
+            "SITE CHMOD 777 @-file",
+        ] {
+            let command = refused.replace('@', link);
+            assert_eq!(talk.ask(&command).await.0, 550, "{command}");
+        }
+        assert_eq!(talk.ask("RNFR mine").await.0, 350);
+        assert_eq!(talk.ask(&format!("RNTO {link}/moved")).await.0, 550);
+        for refused in ["STOR @/new", "STOU @/new", "APPE @/new", "RETR @/secret", "LIST @"] {
+            let command = refused.replace('@', link);
+            assert_eq!(talk.put(&command, b"new").await, 550, "{command}");
+        }
+        assert_eq!(talk.put(&format!("APPE {link}-file"), b"new").await, 550);
+        assert_eq!(talk.ask("REST 2").await.0, 350);
+        assert_eq!(talk.put(&format!("STOR {link}-file"), b"new").await, 550);
+        // A link itself is the user's, and may be replaced.
+        assert_eq!(talk.put(&format!("STOR {link}-file"), b"new").await, 226);
+        assert!(server.file(&format!("{link}-file")).symlink_metadata().unwrap().is_file());
+        assert_eq!(talk.ask(&format!("DELE {link}")).await.0, 250);
+    }
+    assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
+    assert!(outside.path().join("empty").is_dir());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 2);
+}
+
+#[tokio::test]
 async fn nlst_gives_names_that_can_be_sent_back() {
     let server = Served::new().await;
     fs::create_dir_all(server.file("a/b")).unwrap();

@@ -48,6 +48,18 @@ pub struct FtpServe {
     #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
     pub streams: u16,
+    /// The most FTP sessions at a time; further clients are told to come back
+    #[arg(id = "ftp_sessions", long = "ftp-sessions", value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub sessions: u16,
+    /// The most of them from one address; all of an IPv6 /64 count as one
+    #[arg(id = "ftp_per_address", long = "ftp-per-address", value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub per_address: u16,
+    /// The most of them of one named user
+    #[arg(id = "ftp_per_user", long = "ftp-per-user", value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub per_user: u16,
     #[command(flatten)]
     pub sender: Sender,
 }

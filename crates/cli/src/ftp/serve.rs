@@ -43,7 +43,11 @@ pub async fn listen(serve: &Serve, root: &Path) -> anyhow::Result<Option<Server>
         policy: options.sender.policy,
         congestion_control: serve.tcp_cc.clone(),
         passive_ports: options.passive.clone(),
-        limits: Limits::default(),
+        limits: Limits {
+            sessions: options.sessions.into(),
+            per_address: options.per_address.into(),
+            per_user: options.per_user.into(),
+        },
         tls: Some(certificate(options)?),
         implicit_tls: options.tls,
         observer: Arc::new(move |event| {
