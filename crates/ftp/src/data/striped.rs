@@ -65,7 +65,7 @@ pub async fn send<R: AsyncRead + Send + Unpin>(
     let sockets: Option<Vec<_>> = channels.iter().map(socket).collect();
     // Where the kernel tells nothing of them, all are used.
     let Some(sockets) = sockets else {
-        return spread(source, channels, &watch::Sender::new(ALL), moved).await;
+        return spread(source, channels, &watch::Sender::new(ALL), moved, 0).await;
     };
     let mut choice = Choice::new(policy, sockets);
     let used = watch::Sender::new(choice.decide(net::clock::now()));
@@ -77,7 +77,7 @@ pub async fn send<R: AsyncRead + Send + Unpin>(
         }
     };
     let done = tokio::select! {
-        done = spread(source, channels, &used, moved) => done,
+        done = spread(source, channels, &used, moved, 0) => done,
         never = choosing => never,
     };
     moved.learn(choice.learnt());
@@ -90,15 +90,18 @@ pub(super) fn change(used: &watch::Sender<usize>, count: usize) {
 }
 
 /// Sends everything over the first of the channels, as many of them as `used` says from time to time,
-/// and closes all.
+/// and closes all. So many whole records count as sent before: none, but to show what is far ahead.
 pub(super) async fn spread<R: AsyncRead + Send + Unpin>(
     source: R,
     channels: &mut [Channel],
     used: &watch::Sender<usize>,
     moved: &Moved,
+    before: u64,
 ) -> Result<(), DataError> {
     let source = BufReader::with_capacity(PIECE, source);
-    let scatter = tokio::sync::Mutex::new(Scatter { source, records: 0, bytes: 0, ended: false });
+    let bytes = before * RECORD_LEN as u64;
+    let scatter = Scatter { source, records: before, bytes, ended: false };
+    let scatter = tokio::sync::Mutex::new(scatter);
     let lanes = channels.iter_mut().enumerate();
     all(lanes.map(|(at, channel)| send_lane((at, channel), &scatter, used, moved))).await
 }
@@ -160,7 +163,9 @@ async fn all<F: Future<Output = Result<(), DataError>>>(
 
 /// What the connections and the writer share.
 struct Shared {
+    /// Knows the records from this one on, which is its first.
     gather: Gather,
+    first: u64,
     /// The next record to be written; numbers are unwrapped around it.
     base: u64,
     /// Records that came, and one more than the highest of them.
@@ -184,6 +189,11 @@ impl Shared {
         Poll::Pending
     }
 
+    /// Whether a record can be taken now.
+    fn has_room(&self, number: u64) -> bool {
+        number - self.first < self.gather.limit()
+    }
+
     /// Takes a record, which must be the first of its number and before the end.
     fn accept(&mut self, number: u64, payload: Bytes) -> Result<(), DataError> {
         if self.size.is_some_and(|size| number >= records(size)) {
@@ -191,7 +201,7 @@ impl Shared {
         }
         (self.came, self.highest) = (self.came + 1, self.highest.max(number + 1));
         self.wake();
-        match self.gather.accept(number, payload) {
+        match self.gather.accept(number - self.first, payload) {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(DataError::Malformed),
         }
@@ -219,13 +229,24 @@ pub async fn receive(
     sink: &mut impl Sink,
     moved: &Moved,
 ) -> Result<(), DataError> {
+    receive_from(0, channels, sink, moved).await
+}
+
+/// The same where so many whole records came before, as [`spread`] sends it.
+pub(super) async fn receive_from(
+    first: u64,
+    channels: Vec<Channel>,
+    sink: &mut impl Sink,
+    moved: &Moved,
+) -> Result<(), DataError> {
     // The window of `Gather` is counted in records of its own largest size.
     let window = units::Bytes(WINDOW_RECORDS * MAX_PAYLOAD as u64);
     let shared = Mutex::new(Shared {
         gather: Gather::new(window),
-        base: 0,
-        came: 0,
-        highest: 0,
+        first,
+        base: first,
+        came: first,
+        highest: first,
         size: None,
         open: channels.len(),
         waiting: Vec::new(),
@@ -248,7 +269,8 @@ async fn read_lane(
     shared: &Mutex<Shared>,
     moved: &Moved,
 ) -> Result<(), DataError> {
-    let mut least = 0;
+    let first = lock(shared).first;
+    let mut least = first;
     loop {
         let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
         let filled = fill(&mut channel, &mut record).await?;
@@ -262,16 +284,16 @@ async fn read_lane(
         if filled < record.len() {
             return Err(DataError::Cut);
         }
-        let first = *record.first_chunk().expect("a record begins with its number");
-        let number = unwrap(first, lock(shared).base).filter(|&number| number >= least);
+        let sent = *record.first_chunk().expect("a record begins with its number");
+        let number = unwrap(sent, lock(shared).base).filter(|&number| number >= least);
         let number = number.ok_or(DataError::Malformed)?;
-        if least == 0 {
+        if least == first {
             moved.add_connection();
         }
         least = number + 1;
         poll_fn(|context| {
             let mut shared = lock(shared);
-            if number < shared.gather.limit() { Poll::Ready(()) } else { shared.wait(context) }
+            if shared.has_room(number) { Poll::Ready(()) } else { shared.wait(context) }
         })
         .await;
         lock(shared).accept(number, Bytes::from(record).slice(NUMBER_LEN..))?;
@@ -298,7 +320,7 @@ async fn write_in_order(
     moved: &Moved,
 ) -> Result<(), DataError> {
     let mut piece = vec![0; PIECE];
-    let (mut held, mut written) = (0, 0);
+    let (mut held, mut written) = (0, lock(shared).first * RECORD_LEN as u64);
     loop {
         let (filled, size, ended) = poll_fn(|context| {
             let mut shared = lock(shared);

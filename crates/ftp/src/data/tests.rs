@@ -106,6 +106,11 @@ async fn what_flows_slowly_does_not_stand_still() {
 /// Sends over six connections, of which it uses as many as told from one moment to the next; what
 /// arrives, and over how many.
 async fn carry_over(counts: &[usize], data: &[u8]) -> (Vec<u8>, usize) {
+    carry_after(0, counts, data).await
+}
+
+/// The same behind so many records.
+async fn carry_after(before: u64, counts: &[usize], data: &[u8]) -> (Vec<u8>, usize) {
     let (mut near, far) = pairs(6);
     let (sent, came) = (Moved::default(), Moved::default());
     let used = watch::Sender::new(counts[0]);
@@ -118,8 +123,8 @@ async fn carry_over(counts: &[usize], data: &[u8]) -> (Vec<u8>, usize) {
     let mut sink = Vec::new();
     let carrying = async {
         tokio::join!(
-            striped::spread(data, &mut near, &used, &sent),
-            receive(far, &mut sink, encoding(Framing::Striped, false), &came)
+            striped::spread(data, &mut near, &used, &sent, before),
+            striped::receive_from(before, far, &mut sink, &came)
         )
     };
     tokio::select! {
@@ -151,6 +156,19 @@ async fn others_carry_nothing_and_come_in_when_they_are_wanted() {
     assert_eq!(carry_over(&[1], &data).await, (data.clone(), 1));
     assert_eq!(carry_over(&[3], &data).await, (data.clone(), 3));
     assert_eq!(carry_over(&[1, 6], &data).await, (data.clone(), 6));
+}
+
+/// As in a file of 32 TiB, and in one of 96.
+#[tokio::test]
+async fn record_numbers_begin_anew() {
+    let wrap = 1 << 32;
+    for before in [wrap - 1, wrap - 60, 3 * wrap - 17] {
+        for size in [1, 100 * RECORD_LEN, 1_000_001] {
+            let data = bytes(size);
+            assert!(carry_after(before, &[6], &data).await.0 == data, "{before} {size}");
+            assert!(carry_after(before, &[1, 5, 2], &data).await.0 == data, "{before} {size}");
+        }
+    }
 }
 
 /// Receives what was recorded of a sender, cut short by so many bytes.
@@ -279,7 +297,7 @@ async fn a_record_goes_out_though_nothing_follows_it() {
     let (used, moved) = (watch::Sender::new(2), Moved::default());
     let mut record = vec![0; NUMBER_LEN + RECORD_LEN];
     tokio::select! {
-        sent = striped::spread(source, &mut near, &used, &moved) => panic!("{sent:?}"),
+        sent = striped::spread(source, &mut near, &used, &moved, 0) => panic!("{sent:?}"),
         read = far.read_exact(&mut record) => assert_eq!(read.unwrap(), record.len()),
         () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the record is held back"),
     }
