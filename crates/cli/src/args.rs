@@ -190,7 +190,7 @@ Examples:
 
 The file hosts.toml in LONGHAUL_HOME holds what is to be said of a host each time:
   [lab]                                           # as in lh://lab/data and lab:data
-  address = \"lab.example.org:7300\"               # where lh://lab/ leads to
+  address = \"lab.example.org:7300\"               # where lh://lab/ leads to, for probe and forward too
   options = [\"--transport=tcp\", \"--exclude=*.o\"] # of every cp and sync with it; what is typed wins
 
 Exit codes:

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [lab]                                  # as in lh://lab/data and lab:data
-//! address = "lab.example.org:7300"       # where lh://lab/ leads to
+//! address = "lab.example.org:7300"       # where lh://lab/ leads to, for probe and forward too
 //! options = ["--transport=tcp", "--rate-limit=100mbit"]   # of every cp and sync with it
 //! ```
 
@@ -42,8 +42,8 @@ pub fn parse() -> anyhow::Result<(Cli, ArgMatches)> {
     let words = Vec::from_iter(std::env::args_os());
     let mut given = Cli::command().get_matches_from(&words);
     let mut cli = Cli::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
-    let named = Vec::from_iter(locations(&mut cli).iter().filter_map(|place| host(place)));
-    if named.is_empty() {
+    let named = Vec::from_iter(locations(&mut cli.command).iter().filter_map(|place| host(place)));
+    if named.is_empty() && servers(&mut cli.command).is_empty() {
         return Ok((cli, given));
     }
     let hosts = Hosts::load()?;
@@ -52,8 +52,8 @@ pub fn parse() -> anyhow::Result<(Cli, ArgMatches)> {
     if !options.is_empty() {
         (cli, given) = again(words, &options)?;
     }
-    for place in locations(&mut cli) {
-        hosts.resolve(place)?;
+    for server in servers(&mut cli.command) {
+        hosts.resolve(server)?;
     }
     Ok((cli, given))
 }
@@ -77,7 +77,7 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
     let of_file = words[..behind].iter().cloned().chain(options.iter().map(OsString::from));
     let (_, of_file) = read(&Vec::from_iter(of_file.chain(places))).map_err(why)?;
     let (_, of_file) = of_file.subcommand().context("no command is given")?;
-    let places = locations(&mut cli);
+    let places = locations(&mut cli.command);
     let is_of_servers = places.iter().all(|place| matches!(place, Location::Remote(_)));
     let idle = idle(&places);
     let kept = options_of(name, of_file, |cp, option| {
@@ -133,11 +133,27 @@ pub fn options_of(
     words
 }
 
-fn locations(cli: &mut Cli) -> Vec<&mut Location> {
-    match &mut cli.command {
+fn locations(command: &mut Command) -> Vec<&mut Location> {
+    match command {
         Command::Cp(cp) => cp.sources.iter_mut().chain([&mut cp.destination]).collect(),
         Command::Sync(sync) => vec![&mut sync.source, &mut sync.destination],
         _ => Vec::new(),
+    }
+}
+
+/// The servers of a command, by whose names they may be known here.
+fn servers(command: &mut Command) -> Vec<&mut Server> {
+    match command {
+        Command::Probe(probe) => vec![&mut probe.server],
+        Command::Forward(forward) => vec![&mut forward.remote.server],
+        command => {
+            let places = locations(command).into_iter();
+            let server = |place| match place {
+                &mut Location::Remote(Remote { ref mut server, .. }) => Some(server),
+                _ => None,
+            };
+            places.filter_map(server).collect()
+        }
     }
 }
 
@@ -168,8 +184,7 @@ impl Hosts {
     }
 
     /// Puts a server's address in the place of its name. A port on the command line wins.
-    fn resolve(&self, place: &mut Location) -> anyhow::Result<()> {
-        let Location::Remote(Remote { server, .. }) = place else { return Ok(()) };
+    fn resolve(&self, server: &mut Server) -> anyhow::Result<()> {
         let Some(address) = self.0.get(&server.host).and_then(|host| host.address.as_ref()) else {
             return Ok(());
         };
@@ -183,6 +198,8 @@ impl Hosts {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     const FILE: &str = "[lab]\naddress = \"lab.example.org:7300\"\n\
@@ -196,15 +213,19 @@ mod tests {
     fn a_name_stands_for_an_address() {
         let hosts = Hosts::read(FILE).unwrap();
         for (typed, meant) in [
-            ("lh://lab/x", "lh://lab.example.org:7300/x"),
-            ("lh://lab:80/x", "lh://lab.example.org:80/x"),
-            ("lh://other/x", "lh://other/x"),
-            ("lab:x", "lab:x"),
+            ("cp lh://lab/x .", "lab.example.org:7300"),
+            ("sync . lh://lab:80/x", "lab.example.org:80"),
+            ("cp lh://other/x .", "other"),
+            ("probe lab", "lab.example.org:7300"),
+            ("forward 80 lh://lab/web:80", "lab.example.org:7300"),
         ] {
-            let mut place: Location = typed.parse().unwrap();
-            hosts.resolve(&mut place).unwrap();
-            assert_eq!(place.to_string(), meant);
+            let mut cli = Cli::try_parse_from(words(&format!("longhaul {typed}"))).unwrap();
+            let [server] = &mut servers(&mut cli.command)[..] else { panic!("{typed}") };
+            hosts.resolve(server).unwrap();
+            assert_eq!(**server, meant.parse().unwrap(), "{typed}");
         }
+        let mut over_ssh = Cli::try_parse_from(words("longhaul cp lab:x .")).unwrap();
+        assert!(servers(&mut over_ssh.command).is_empty(), "ssh has a file of its own");
         assert!(Hosts::read("[lab]\nadress = \"x\"\n").is_err(), "a slip of the pen is told");
     }
 

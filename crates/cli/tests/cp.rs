@@ -173,6 +173,7 @@ fn hosts_are_called_as_the_user_likes() {
     let said = text(&home.succeed(&["cp", "--transport=udp", "file", "lh://lab/two"]).stderr);
     assert!(said.contains("over UDP"), "{said}");
     home.succeed(&["sync", "lh://lab/one", "three"]);
+    home.succeed(&["probe", "--seconds=1", "lab"]);
     fs::write(home.path("home/hosts.toml"), "[lab]\noptions = [\"--no-such\"]").unwrap();
     let said = home.fail(1, &["cp", "file", "lh://lab/one"]);
     assert!(said.contains("hosts.toml") && said.contains("--no-such"), "{said}");
