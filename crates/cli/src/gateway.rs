@@ -4,12 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use gateway::install::{self, Left, Plan};
 use gateway::{Config, Event, Outcome, Record, TrunkEvent};
-use net::{Credentials, PublicKey};
+use net::Credentials;
 use serde_json::{Value, json};
 
 use crate::args::{ConfigFile, Gateway, GatewayAction, KeyFile};
@@ -229,17 +228,8 @@ fn connection(side: &str, record: &Record) -> Value {
 /// What the two gateways prove themselves with: a key that both share, or one of each's own.
 fn credentials(config: &Config) -> anyhow::Result<Credentials> {
     let key = KeyFile { path: config.trunk.key.clone() };
-    let identity = match keys::load(&key)? {
-        Own::Shared(key) => return Ok(key.into()),
-        Own::Identity(identity) => identity,
-    };
-    let text = config.trunk.peer_key.as_deref().unwrap_or_default();
-    let word = text.split_whitespace().next().unwrap_or_default();
-    let peer: PublicKey = word
-        .parse()
-        .context("trunk.peer_key: write what `longhaul fingerprint` prints on the other gateway")?;
-    Ok(match config.trunk.peer {
-        Some(_) => Credentials::client(identity, peer),
-        None => Credentials::server(identity, Arc::new(move |key| *key == peer)),
+    Ok(match keys::load(&key)? {
+        Own::Shared(key) => key.into(),
+        Own::Identity(identity) => config.trunk.credentials(identity),
     })
 }

@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use net::{Credentials, Identity, PublicKey};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use units::Rate;
@@ -71,8 +73,10 @@ pub struct Trunk {
     /// A file with a key that both share (`longhaul keygen --shared FILE`).
     pub key: Option<PathBuf>,
     /// The other gateway's public key, as `longhaul fingerprint` prints it there; this side proves
-    /// itself by its own identity.
-    pub peer_key: Option<String>,
+    /// itself by its own identity. Where several call, the keys of all that may; of several that are
+    /// called, one that all have, or each one's.
+    #[serde(default, deserialize_with = "public_keys")]
+    pub peer_key: Vec<PublicKey>,
     /// The rate that everything together keeps to; without it the path's is found.
     #[serde(default, deserialize_with = "rate")]
     pub rate: Option<Rate>,
@@ -86,6 +90,44 @@ impl Trunk {
     pub(crate) fn peers(&self) -> Vec<SocketAddr> {
         self.peer.iter().chain(&self.standby).copied().collect()
     }
+
+    /// What a gateway of this identity proves itself with, and whom it believes.
+    pub fn credentials(&self, identity: Identity) -> Credentials {
+        match (self.peer, self.peer_key.first()) {
+            (Some(_), Some(key)) => Credentials::client(identity, *key),
+            _ => {
+                let keys = self.peer_key.clone();
+                Credentials::server(identity, Arc::new(move |key| keys.contains(key)))
+            }
+        }
+    }
+
+    /// The same to call this peer.
+    pub(crate) fn credentials_for(&self, peer: SocketAddr, own: &Credentials) -> Credentials {
+        let rank = self.peers().iter().position(|it| *it == peer);
+        match (own, rank.and_then(|rank| self.peer_key.get(rank))) {
+            (Credentials::Static { identity, .. }, Some(key)) => {
+                Credentials::client(identity.clone(), *key)
+            }
+            _ => own.clone(),
+        }
+    }
+}
+
+/// One, or a list of them.
+fn public_keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Spelling {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match Spelling::deserialize(from)? {
+        Spelling::One(text) => vec![text],
+        Spelling::Many(texts) => texts,
+    };
+    let key = |text: &String| text.split_whitespace().next().unwrap_or_default().parse();
+    texts.iter().map(key).collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
@@ -382,8 +424,13 @@ impl Config {
         if self.keepalive > MAX_KEEPALIVE {
             return Some("keepalive: at most 32767, some nine hours");
         }
-        if trunk.key.is_some() == trunk.peer_key.is_some() {
+        if trunk.key.is_some() != trunk.peer_key.is_empty() {
             return Some("trunk: name either `key`, a file both share, or `peer_key`");
+        }
+        if trunk.peer.is_some() && ![0, 1, trunk.peers().len()].contains(&trunk.peer_key.len()) {
+            return Some(
+                "trunk.peer_key: name one key, or as many as gateways: of `peer` and each of `standby`",
+            );
         }
         if let Some(proxy) = &self.proxy {
             let mut seen = BTreeSet::new();
@@ -525,6 +572,7 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_told() {
+        let key = format!("\"x25519:{}\"", "0".repeat(64));
         for (text, told) in [
             ("[trunk]\nkey = \"k\"", "name `peer`"),
             ("[trunk]\npeer = \"192.0.2.1:1\"", "either `key`"),
@@ -532,6 +580,9 @@ mod tests {
             (&format!("{LEAST}[intercept]\ninterfaces = []"), "name those towards"),
             (&format!("{LEAST}[intercept]\ninterfaces = [\"a\\\" x\"]"), "no name"),
             (&format!("{LEAST}colour = 1"), "unknown field"),
+            (&LEAST.replace("key = \"k\"", "peer_key = []"), "either `key`"),
+            (&LEAST.replace("key = \"k\"", "peer_key = [\"k\"]"), "longhaul fingerprint"),
+            (&LEAST.replace("key = \"k\"", &format!("peer_key = [{key}, {key}]")), "as many as"),
             (&format!("keepalive = 0\n{LEAST}"), "nonzero"),
             (&format!("keepalive = 32768\n{LEAST}"), "at most 32767"),
             (&format!("{LEAST}[proxy]"), "or a [[proxy.forward]]"),

@@ -228,7 +228,8 @@ impl Trunk {
         let peers = config.peers();
         self.links().peers.clone_from(&peers);
         for (rank, peer) in peers.into_iter().enumerate() {
-            tasks.spawn(keeper.clone().call(rank, peer, credentials.clone(), transport));
+            let credentials = config.credentials_for(peer, credentials);
+            tasks.spawn(keeper.clone().call(rank, peer, credentials, transport));
         }
         while let Some(ended) = tasks.join_next().await {
             if let Ok(Err(error)) = ended {
@@ -418,7 +419,7 @@ fn transport(config: &config::Trunk) -> net::Config {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use net::SharedKey;
+    use net::{Identity, SharedKey};
     use tokio::io::AsyncWriteExt;
 
     use super::*;
@@ -448,6 +449,40 @@ pub(crate) mod tests {
             let trunk = Self::default();
             trunk.links().peers = peers;
             trunk
+        }
+    }
+
+    #[tokio::test]
+    async fn several_gateways_may_have_identities_of_their_own() {
+        let [one, two, first, second, stranger] =
+            [1, 2, 3, 4, 5].map(|byte| Identity::from_bytes([byte; 32]));
+        let read = |text: String| format!("[trunk]\n{text}").parse::<Config>().unwrap().trunk;
+        let called = [&first, &second].map(|identity| {
+            let (key, other) = (one.public(), two.public());
+            let config = read(format!(
+                "listen = \"127.0.0.1:0\"\npeer_key = [\"{key}\", \"{other} of the second\"]"
+            ));
+            let credentials = config.credentials(identity.clone());
+            UdpEndpoint::listen(config.listen.unwrap(), credentials, net::Config::default())
+                .unwrap()
+        });
+        let [peer, standby] = [&called[0], &called[1]].map(UdpEndpoint::address);
+        let (key, other) = (first.public(), second.public());
+        let config = read(format!(
+            "peer = \"{peer}\"\nstandby = [\"{standby}\"]\npeer_key = [\"{key}\", \"{other}\"]"
+        ));
+        for (identity, let_in) in [(one, true), (two, true), (stranger, false)] {
+            let own = config.credentials(identity);
+            for peer in config.peers() {
+                let credentials = config.credentials_for(peer, &own);
+                let near = UdpEndpoint::client(peer, credentials, net::Config::default()).unwrap();
+                let made = near.connect(peer).await.map(drop);
+                match made {
+                    Ok(()) => assert!(let_in, "a stranger was let in"),
+                    Err(NetError::NotAllowed { .. }) => assert!(!let_in),
+                    Err(error) => panic!("{error}"),
+                }
+            }
         }
     }
 

@@ -177,7 +177,8 @@ async fn call(
 ) -> Result<(UdpEndpoint, UdpConnection), Cause> {
     let settings = net::Config { rate_limit: config.trunk.rate, ..net::Config::default() };
     let attempt = async {
-        let endpoint = UdpEndpoint::client(peer, credentials.clone(), settings)?;
+        let credentials = config.trunk.credentials_for(peer, credentials);
+        let endpoint = UdpEndpoint::client(peer, credentials, settings)?;
         let connection = endpoint.connect(peer).await?;
         Ok::<_, NetError>((endpoint, connection))
     };
