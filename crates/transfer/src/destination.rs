@@ -24,6 +24,8 @@ pub(crate) struct Destination {
     place: Place,
     path: PathBuf,
     must_be_directory: bool,
+    /// More than one thing may come.
+    takes_several: bool,
     /// Which transfer a journal is kept of.
     pub id: Option<TransferId>,
     /// What stands there may be told, and removed.
@@ -44,7 +46,7 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// As the user typed it: a closing slash says that it is a directory.
+    /// As the user typed it: a closing slash says that it is a directory, and so does who sends several things.
     pub fn new(place: Place, path: &Path, into_directory: bool) -> Self {
         let is_empty = path.as_os_str().is_empty();
         let path = if is_empty { Path::new(".") } else { path };
@@ -53,6 +55,7 @@ impl Destination {
             place,
             path: path.to_owned(),
             must_be_directory,
+            takes_several: into_directory,
             id: None,
             tells: false,
             removes: false,
@@ -117,7 +120,7 @@ impl Destination {
 
     /// Whether no more than one thing can come.
     pub fn takes_one(&self) -> bool {
-        self.expected.is_some() || !self.must_be_directory
+        self.expected.is_some() || !self.takes_several
     }
 
     /// Whether there is nothing yet, nor a place for it.

@@ -19,7 +19,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, futimens};
+use rustix::fs::{openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::hash::State;
@@ -258,8 +259,12 @@ impl Journal {
     /// Of no use any more.
     pub fn remove(&self) {
         if self.is_ours() && self.file.is_some() {
+            let before = Meta::of(&self.directory);
             // One that cannot be removed says only what is true.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
+            // The directory may have been given its time already.
+            let _ =
+                before.and_then(|before| futimens(&self.directory, &before.modified.timestamps()));
         }
     }
 }

@@ -29,6 +29,24 @@ impl Modified {
     }
 }
 
+/// To so many nanoseconds some file systems cut times: NTFS and SMB, UDF, exFAT, ext4 with small inodes, FAT.
+const GRAINS: [i64; 5] = [100, 1_000, 10_000_000, SECOND, 2 * SECOND];
+const SECOND: i64 = 1_000_000_000;
+
+impl Modified {
+    /// What becomes of it on one file system or another, itself first.
+    pub(crate) fn as_kept(self) -> impl Iterator<Item = Self> {
+        let mut last = None;
+        let all = std::iter::once(self).chain(GRAINS.map(|grain| self.cut(grain)));
+        all.filter(move |&time| last.replace(time) != Some(time))
+    }
+
+    fn cut(self, grain: i64) -> Self {
+        let nanos = self.nanos - self.nanos % grain.min(SECOND) as u32;
+        Self { seconds: self.seconds - self.seconds.rem_euclid((grain / SECOND).max(1)), nanos }
+    }
+}
+
 /// Names one state of one source file at one path.
 pub type Tag = [u8; 16];
 
@@ -129,5 +147,23 @@ impl From<Statx> for Meta {
             blocks: stat.stx_blocks,
             changed: Modified { seconds: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_known_as_any_file_system_keeps_it() {
+        let kept = |seconds, nanos| {
+            let all = Modified { seconds, nanos }.as_kept();
+            Vec::from_iter(all.map(|time| (time.seconds, time.nanos)))
+        };
+        let odd = [123_456_789, 123_456_700, 123_456_000, 120_000_000, 0].map(|nanos| (7, nanos));
+        assert_eq!(kept(7, 123_456_789), [&odd[..], &[(6, 0)]].concat());
+        assert_eq!(kept(-1, 500_000_000), [(-1, 500_000_000), (-1, 0), (-2, 0)]);
+        assert_eq!(kept(8, 0), [(8, 0)]);
+        assert_eq!(kept(i64::MIN, 1).len(), 2);
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, futimens, openat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, fchmod, futimens, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::budget::{Budget, Share};
@@ -19,7 +19,7 @@ use crate::filter::Filter;
 use crate::meta::{Meta, Shared};
 use crate::notes::NoteKind;
 use crate::relpath::{RawBytes, RelPath};
-use crate::tree::{DIRECTORY, Tree};
+use crate::tree::{DIRECTORY, Tree, open_up};
 use crate::walk::{Found, Source, Visitor};
 
 /// Bytes of memory for the names of one directory.
@@ -165,7 +165,7 @@ impl Removal {
     }
 
     /// Removes all that was found, but for what the filter excludes below it; gives how many names
-    /// went. Directories keep their times.
+    /// went. Directories keep their times and permissions.
     pub fn carry_out(self, target: &mut Target, filter: Option<&Filter>, report: &Report) -> u64 {
         let mut removed = 0;
         let extra = self.extra.into_iter().map(|path| (target.sent(&path), path));
@@ -176,9 +176,14 @@ impl Removal {
             let tree = &mut target.tree;
             let opened = tree.directory(parent).and_then(|parent| Ok((Meta::of(&parent)?, parent)));
             let Ok((before, parent)) = opened else { continue };
+            // As the source has it, its owner may change nothing in it. Why that stays so is told below.
+            let was_shut = open_up(&parent).unwrap_or(false);
             match remove(tree, &parent, &path, (filter, sent)) {
                 Ok(names) => removed += names,
                 Err(error) => report.note(&path, &format!("it cannot be removed: {error}")),
+            }
+            if was_shut {
+                let _ = fchmod(&parent, Mode::from_raw_mode(before.mode));
             }
             // A time that cannot be set is no reason to fail.
             let _ = futimens(&parent, &before.modified.timestamps());
@@ -247,10 +252,14 @@ fn remove(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    for path in directories.iter().rev() {
+    for (path, shut) in directories.iter().rev() {
         let (parent, name) = path.split().ok_or(Errno::INVAL)?;
         match unlinkat(tree.directory(parent)?, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) if filter.is_some() => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) if filter.is_some() => {
+                if let Some(mode) = *shut {
+                    fchmod(tree.directory(path.as_bytes())?, mode)?;
+                }
+            }
             done => {
                 done?;
                 removed += 1;
@@ -263,15 +272,19 @@ fn remove(
 /// Removes all but directories, which it remembers.
 struct Remover<'a> {
     tree: &'a mut Tree,
-    directories: Vec<RelPath>,
+    /// And with which permissions, where its owner might change nothing in it.
+    directories: Vec<(RelPath, Option<Mode>)>,
     removed: u64,
     failure: Option<io::Error>,
 }
 
 impl Visitor for Remover<'_> {
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
-        if let Found::Directory(..) = found {
-            self.directories.push(path.clone());
+        if let Found::Directory(meta, directory) = found {
+            // Why it stays so is told when what is in it cannot be removed.
+            let was_shut = open_up(directory).unwrap_or(false);
+            let shut = was_shut.then(|| Mode::from_raw_mode(meta.mode));
+            self.directories.push((path.clone(), shut));
             return ControlFlow::Continue(());
         }
         let removed = path.split().ok_or(Errno::INVAL.into()).and_then(|(parent, name)| {

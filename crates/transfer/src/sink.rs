@@ -137,6 +137,8 @@ struct Sink<'a> {
     parts: Vec<Part>,
     /// The transfer, if there was an earlier sitting.
     goes_on: Option<TransferId>,
+    /// The destination is to be as the source's top is.
+    mirrors: bool,
     /// The directories above the last entry.
     above: Vec<Header>,
     /// The directories of this transfer.
@@ -173,6 +175,7 @@ impl<'a> Sink<'a> {
             arriving: None,
             parts: Vec::new(),
             goes_on: None,
+            mirrors: false,
             above: Vec::new(),
             entered: Entered::default(),
             lost: None,

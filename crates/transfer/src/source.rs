@@ -1,6 +1,5 @@
 //! The sending side's disk: reads and hashes ahead of the network, and writes the frames.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +12,7 @@ use rustix::io::{Errno, pread, read};
 use crate::attributes::{Attributes, extended};
 use crate::error::explain;
 use crate::hash::{Hasher, State};
-use crate::meta::{Meta, Modified, Shared, Tag};
+use crate::meta::{Meta, Modified, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::pack::Packer;
 use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
@@ -27,9 +26,6 @@ use crate::wire::{
     AHEAD, DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
 };
 
-/// Files with several names that are remembered; of others each name is sent as a file of its own.
-const SHARED_MAX: usize = 1 << 20;
-
 /// Bytes in front of a name in a message, at most.
 const NAME_HEAD: usize = 2;
 
@@ -39,6 +35,9 @@ const CHANGED: &str = "it changed while it was being read: copy it again when no
 const STREAM_MODE: u32 = 0o644;
 
 mod difference;
+mod linked;
+
+use linked::Linked;
 
 const _: () = assert!(BLOCK_ROOM <= DATA_MAX, "a block may be one data frame");
 
@@ -68,8 +67,7 @@ struct Sender<'a> {
     told_totals: bool,
     notes: Notes,
     kept: Kept,
-    /// Where files with several names went, and what they were then.
-    shared: HashMap<Shared, (Meta, RelPath)>,
+    linked: Linked,
     /// Sources of which was asked what stands there.
     compared: usize,
     /// Names of the directory being walked that are still to be told, and their bytes.
@@ -91,7 +89,7 @@ impl<'a> Sender<'a> {
             told_totals: false,
             notes: Notes::default(),
             kept: Kept::default(),
-            shared: HashMap::new(),
+            linked: Linked::new(&sources.budget),
             compared: 0,
             names: (Vec::new(), 0),
             // Without memory for it, bytes go plain.
@@ -164,11 +162,7 @@ impl<'a> Sender<'a> {
         open: &dyn Fn() -> std::io::Result<OwnedFd>,
         meta: &Meta,
     ) -> ControlFlow<()> {
-        let shared = meta.shared();
-        // One that has changed since is another, and so is one that came into being in its place.
-        if let Some((then, to)) = shared.and_then(|shared| self.shared.get(&shared))
-            && then.is_as(meta)
-        {
+        if let Some(to) = self.linked.find(meta) {
             let (path, to) = (path.clone(), to.clone());
             if let Some(manifest) = &self.sources.manifest {
                 manifest.add_name(&path, &to);
@@ -190,8 +184,8 @@ impl<'a> Sender<'a> {
                 }
             }
         };
-        if let (true, Some(shared)) = (is_there && self.shared.len() < SHARED_MAX, shared) {
-            self.shared.insert(shared, (*meta, path.clone()));
+        if is_there {
+            self.linked.add(meta, path);
         }
         ControlFlow::Continue(())
     }

@@ -12,7 +12,7 @@ use crate::meta::Meta;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::RelPath;
-use crate::standing::{Compare, Standing};
+use crate::standing::{Compare, Likeness, Standing};
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::Terms;
 
@@ -33,26 +33,31 @@ pub(crate) struct Sources {
     pub had: Had,
     /// Of large files that stand there otherwise.
     pub versions: Versions,
+    /// Memory for these, and for names that files share.
+    pub budget: Budget,
     /// Is told the hashes of all files.
     pub manifest: Option<Manifest>,
 }
 
 impl Sources {
     pub fn new(place: Place, list: Vec<Source>, terms: Terms, progress: Progress) -> Self {
-        let (had, versions) = <(Had, Versions)>::default();
+        let (had, versions, budget) = <(Had, Versions, Budget)>::default();
         let (totals, ended) = (OnceLock::new(), AtomicBool::new(false));
-        Self { place, list, terms, progress, totals, ended, had, versions, manifest: None }
+        let manifest = None;
+        Self { place, list, terms, progress, totals, ended, had, versions, budget, manifest }
     }
 
-    /// With no more memory than this for what the receiver tells.
+    /// With no more memory than this for what the receiver tells, and for names.
     pub fn within(self, budget: &Budget) -> Self {
-        Self { had: Had::new(budget), versions: Versions::new(budget), ..self }
+        let (had, versions) = (Had::new(budget), Versions::new(budget));
+        Self { had, versions, budget: budget.clone(), ..self }
     }
 
     /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for
     /// large files that stand there otherwise.
     pub fn count(&self) {
-        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, least: 0, told: 0 };
+        let foreseen = HashSet::new();
+        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, least: 0, told: 0, foreseen };
         for source in &self.list {
             if source.walk(&self.place, &mut ahead).is_break() {
                 return;
@@ -68,14 +73,32 @@ impl Sources {
 
     /// Whether there is a version of this file there that is worth a delta, and it is not equal.
     pub fn has_version(&self, path: &RelPath, meta: &Meta) -> bool {
-        let Terms { compare: Some(by), owner, rehearses: false, .. } = self.terms else {
+        let Terms { compare: Some(by), rehearses: false, .. } = self.terms else {
             return false;
         };
-        let is_equal = || {
-            let ours = Standing::file(path, meta, None, owner);
-            by == Compare::Time && self.had.stands(&ours).is_some()
-        };
+        let is_equal = || by == Compare::Time && self.stands(path, meta, None).is_some();
         meta.size >= DELTA_MIN && self.had.stands(&Standing::version(path)).is_some() && !is_equal()
+    }
+
+    /// Whether such a file stands there; `contents` are its hash, where that is what counts.
+    pub fn stands(
+        &self,
+        path: &RelPath,
+        meta: &Meta,
+        contents: Option<&[u8; blake3::OUT_LEN]>,
+    ) -> Option<Likeness> {
+        let mut likeness = None;
+        for modified in meta.modified.as_kept() {
+            let mut kept = *meta;
+            kept.modified = modified;
+            let ours = Standing::file(path, &kept, contents, self.terms.owner);
+            let there = self.had.stands(&ours).and_then(|there| ours.likeness(there));
+            if there == Some(Likeness::Equal) {
+                return there;
+            }
+            likeness = likeness.or(there);
+        }
+        likeness
     }
 
     pub fn end(&self) {

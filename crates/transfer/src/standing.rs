@@ -19,6 +19,9 @@ use crate::relpath::RelPath;
 use crate::walk::{Found, Visitor};
 use crate::wire::Message;
 
+/// What says of the rest that the file has other names too: what is mended there is mended for all of them.
+const SHARED: u32 = 1;
+
 /// What is told in one message.
 const MANY: usize = 512;
 
@@ -42,8 +45,16 @@ pub type Key = [u8; 12];
 pub struct Standing {
     /// What has to be equal.
     pub key: Key,
-    /// A hash of what can be mended without sending it again.
+    /// A hash of what can be mended without sending it again; its lowest bit says that the file has several names.
     pub rest: u32,
+}
+
+/// How a file that stands there is to one of the sender's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Likeness {
+    Equal,
+    /// But for what can be mended.
+    Close,
 }
 
 fn key(hasher: &blake3::Hasher) -> Key {
@@ -77,7 +88,18 @@ impl Standing {
             rest.update(&meta.owner.0.to_le_bytes()).update(&meta.owner.1.to_le_bytes());
         }
         let rest = u32::from_le_bytes(*rest.finalize().as_bytes().first_chunk().expect("longer"));
-        Self { key: key(&hasher), rest }
+        let shared = if meta.shared().is_some() { SHARED } else { 0 };
+        Self { key: key(&hasher), rest: rest & !SHARED | shared }
+    }
+
+    /// What stands there, as it tells of its rest. One of several names may not stand for the same file here, and
+    /// is not to be mended: sent again, it becomes a file of its own.
+    pub(crate) fn likeness(&self, there: u32) -> Option<Likeness> {
+        match there {
+            _ if (there ^ self.rest) & !SHARED == 0 => Some(Likeness::Equal),
+            _ if there & SHARED == 0 => Some(Likeness::Close),
+            _ => None,
+        }
     }
 
     /// A symbolic link.

@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, fchmod, openat};
 
+use crate::meta::Meta;
 use crate::relpath::names;
 
 /// How directories are opened: a link in place of one is refused.
@@ -45,6 +46,16 @@ impl Tree {
         self.last = Some((path.to_vec(), directory.clone()));
         Ok(directory)
     }
+}
+
+/// Lets a directory's owner list it and change what is in it; whether that was not so.
+pub(crate) fn open_up(directory: impl AsFd) -> io::Result<bool> {
+    let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
+    if mode.contains(Mode::RWXU) {
+        return Ok(false);
+    }
+    fchmod(&directory, mode | Mode::RWXU)?;
+    Ok(true)
 }
 
 /// Opens a path name by name, each of them no link; the flags are those of the last.

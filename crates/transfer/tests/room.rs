@@ -42,12 +42,12 @@ async fn what_was_there_before_the_disk_was_full_is_counted_on_both_sides() {
 #[tokio::test]
 async fn a_sync_that_can_never_find_room_is_not_begun_and_its_rehearsal_is() {
     let name = "a_sync_that_can_never_find_room_is_not_begun_and_its_rehearsal_is";
-    let Some(disk) = Mounted::memory(4 << 20) else {
+    let Some(disk) = Mounted::memory(24 << 20) else {
         return skip(name, "only root may mount a small file system");
     };
     let source = TempDir::new().unwrap();
     fs::write(source.path().join("a"), "a").unwrap();
-    fs::write(source.path().join("large"), Dice::new(1).bytes(40 << 20)).unwrap();
+    fs::write(source.path().join("large"), Dice::new(1).bytes(60 << 20)).unwrap();
     let sync = async |rehearses: bool| {
         let (near, far) = duplex(10_000);
         let terms = Terms { compare: Some(Compare::Time), rehearses, ..Terms::default() };
@@ -64,6 +64,35 @@ async fn a_sync_that_can_never_find_room_is_not_begun_and_its_rehearsal_is() {
     fs::write(source.path().join("large"), Dice::new(1).bytes(3 << 20)).unwrap();
     assert_eq!(sync(false).await.unwrap().counts.files, 2);
     assert_eq!(sync(false).await.unwrap().kept.files, 2);
+}
+
+#[tokio::test]
+async fn what_can_never_find_room_beside_others_is_not_begun() {
+    let name = "what_can_never_find_room_beside_others_is_not_begun";
+    let Some(disk) = Mounted::memory(24 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let data = disk.disk().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("old"), "old").unwrap();
+    let source = TempDir::new().unwrap();
+    let tree = source.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("large"), Dice::new(1).bytes(60 << 20)).unwrap();
+    for remote in ["data", "data/"] {
+        let (near, far) = duplex(10_000);
+        let near = put_to(near, far, std::slice::from_ref(&tree), &disk.disk(), remote).await.0;
+        let text = near.unwrap_err().to_string();
+        assert!(text.contains("No space left for all of it"), "{remote}: {text}");
+        // It may have come so far.
+        let _ = fs::remove_dir_all(data.join("tree"));
+    }
+    // It may give way.
+    fs::create_dir(data.join("tree")).unwrap();
+    let (near, far) = duplex(10_000);
+    let near = put_to(near, far, &[tree], &disk.disk(), "data/").await.0;
+    let text = near.unwrap_err().to_string();
+    assert!(!text.contains("for all of it"), "{text}");
 }
 
 #[tokio::test]

@@ -6,13 +6,15 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
-use common::{Dice, look, shared};
+use common::{Dice, Mounted, look, shared, skip};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use tokio::io::duplex;
 use transfer::wire::{AHEAD, Compare, Terms};
-use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, get, put, serve};
+use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, TransferId, get, put, serve};
 
 fn terms() -> Terms {
     Terms { compare: Some(Compare::Time), ..Terms::default() }
@@ -25,8 +27,16 @@ fn removing() -> Terms {
 /// Makes `there` the same as `here`, one way or the other; tells also how many bytes went to the
 /// receiver, and how many came back.
 async fn sync(here: &Path, there: &Path, terms: Terms, is_put: bool) -> (Summary, u64, u64) {
+    sync_by(here, there, &Options { terms, ..Options::default() }, is_put).await
+}
+
+async fn sync_by(
+    here: &Path,
+    there: &Path,
+    options: &Options,
+    is_put: bool,
+) -> (Summary, u64, u64) {
     let (allowed, progress) = <(ServeOptions, Progress)>::default();
-    let options = Options { terms, ..Options::default() };
     let (near, mut near_end) = duplex(100_000);
     let (mut far_end, far) = duplex(100_000);
     let counting = tokio::spawn(async move {
@@ -36,18 +46,39 @@ async fn sync(here: &Path, there: &Path, terms: Terms, is_put: bool) -> (Summary
         let sources = [here.to_owned()];
         let root = there.parent().unwrap();
         let remote = Path::new(there.file_name().unwrap());
-        let putting = put(near, &sources, remote, &options, &progress);
+        let putting = put(near, &sources, remote, options, &progress);
         tokio::join!(putting, serve(far, root, &allowed))
     } else {
         let root = here.parent().unwrap();
         let remote = Path::new(here.file_name().unwrap());
-        let getting = get(near, remote, there, &options, &progress);
+        let getting = get(near, remote, there, options, &progress);
         tokio::join!(getting, serve(far, root, &allowed))
     };
     let (near, far) = (shared(near.unwrap()), shared(far.unwrap().summary));
     assert_eq!(near, far);
     let (to_far, to_near) = counting.await.unwrap();
     if is_put { (near, to_far, to_near) } else { (near, to_near, to_far) }
+}
+
+/// As `sync`, with the rights of an ordinary user: root as everybody else, in this thread and those that it starts.
+fn sync_as_anybody(here: &Path, there: &Path, terms: Terms) -> Summary {
+    let (here, there) = (here.to_owned(), there.to_owned());
+    let syncing = std::thread::spawn(move || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, sets).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(sync(&here, &there, terms, true)).0
+    });
+    syncing.join().unwrap()
+}
+
+fn permit(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
 }
 
 /// What is below a path; its own time does not count.
@@ -294,6 +325,136 @@ async fn names_of_one_file_that_are_so_there_too_are_no_difference() {
             fs::File::open(there.join("other")).unwrap().set_modified(time).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn names_of_one_file_there_become_files_of_their_own_as_they_are_here() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            fs::write(here.join(name), "bytes").unwrap();
+            fs::File::open(here.join(name)).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        }
+        permit(&here.join("a"), 0o600);
+        permit(&here.join("b"), 0o644);
+        fs::hard_link(here.join("a"), here.join("a2")).unwrap();
+        sync(&here, &there, terms(), is_put).await;
+        for name in ["a", "a2", "c", "d"] {
+            fs::remove_file(there.join(name)).unwrap();
+            fs::hard_link(there.join("b"), there.join(name)).unwrap();
+        }
+        let (summary, ..) = sync(&here, &there, terms(), is_put).await;
+        assert_eq!(below(&here), below(&there));
+        assert_eq!(summary.kept.files, 3, "b, c and d are as they were");
+        let inode = |name: &str| fs::metadata(there.join(name)).unwrap().ino();
+        assert_eq!((inode("a") == inode("b"), inode("a") == inode("a2")), (false, true));
+        let (summary, ..) = sync(&here, &there, terms(), is_put).await;
+        assert_eq!(summary.kept.files, 4, "and that is the end of it");
+    }
+}
+
+#[tokio::test]
+async fn the_top_is_made_the_same_each_time() {
+    for is_put in [true, false] {
+        let (_folder, here, there) = folders();
+        fs::write(here.join("file"), "one").unwrap();
+        sync(&here, &there, terms(), is_put).await;
+        fs::write(here.join("file"), "and another").unwrap();
+        permit(&here, 0o711);
+        age(&here);
+        // With a journal too, which is in that very directory.
+        let id = Some(TransferId::of([&b"mirror"[..]]));
+        let options = Options { id, terms: terms(), ..Options::default() };
+        sync_by(&here, &there, &options, is_put).await;
+        assert_eq!(look(&here), look(&there));
+    }
+    // A copy changes nothing of what was there.
+    let (_folder, here, there) = folders();
+    fs::create_dir(&there).unwrap();
+    permit(&there, 0o711);
+    sync(&here.join("."), &there, Terms::default(), true).await;
+    assert_eq!(mode(&there), 0o711);
+}
+
+#[tokio::test]
+async fn below_directories_that_nobody_may_write_in_all_is_made_the_same() {
+    let (_folder, here, there) = folders();
+    fs::create_dir_all(here.join("kept/deep")).unwrap();
+    fs::create_dir_all(here.join("goes/deep")).unwrap();
+    fs::create_dir_all(here.join("stays/deep")).unwrap();
+    for name in ["kept/deep/extra", "goes/deep/file", "stays/deep/x.tmp", "stays/deep/file"] {
+        fs::write(here.join(name), name).unwrap();
+    }
+    let shut = ["kept/deep", "kept", "goes/deep", "goes", "stays/deep", "stays", ""];
+    let permit_all = |mode| {
+        for top in [&here, &there] {
+            let all = shut.map(|name| top.join(name));
+            all.iter().filter(|path| path.exists()).for_each(|path| permit(path, mode));
+        }
+    };
+    permit_all(0o555);
+    sync_as_anybody(&here, &there, removing());
+    assert_eq!(look(&here), look(&there));
+    permit_all(0o755);
+    fs::remove_file(here.join("kept/deep/extra")).unwrap();
+    fs::remove_dir_all(here.join("goes")).unwrap();
+    fs::remove_dir_all(here.join("stays")).unwrap();
+    permit_all(0o555);
+    let terms = Terms { patterns: vec!["*.tmp".into()], ..removing() };
+    let summary = sync_as_anybody(&here, &there, terms);
+    let modes = shut.map(|name| there.join(name)).map(|path| path.exists().then(|| mode(&path)));
+    permit_all(0o755);
+    assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 5), "{summary:?}");
+    let shut = Some(0o555);
+    assert_eq!(modes, [shut, shut, None, None, shut, shut, shut]);
+    assert!(there.join("stays/deep/x.tmp").exists());
+}
+
+#[tokio::test]
+async fn what_its_owner_may_not_read_is_mended_all_the_same() {
+    let (_folder, here, there) = folders();
+    for name in ["sealed", "blind"] {
+        fs::write(here.join(name), name).unwrap();
+    }
+    sync(&here, &there, terms(), true).await;
+    permit(&there.join("sealed"), 0);
+    permit(&there.join("blind"), 0o200);
+    let summary = sync_as_anybody(&here, &there, terms());
+    assert_eq!((summary.notes.failed(), summary.kept.files), (0, 2), "{summary:?}");
+    assert_eq!(below(&here), below(&there));
+}
+
+#[tokio::test]
+async fn where_times_are_coarse_equal_files_are_equal() {
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-I", "128"]);
+    let Some(mounted) =
+        Mounted::new(8 << 20, &mut make, Command::new("mount").args(["-o", "loop"]))
+    else {
+        return skip("coarse", "a file system in a file needs root, loop devices and mkfs.ext4");
+    };
+    let (_folder, here, _) = folders();
+    let there = mounted.disk().join("copy");
+    for name in ["a", "b"] {
+        fs::write(here.join(name), name).unwrap();
+    }
+    for path in [here.join("a"), here.join("b"), here.clone()] {
+        let file = fs::File::open(path).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_nanos(1_999_999_999)).unwrap();
+    }
+    sync(&here, &there, terms(), true).await;
+    assert_eq!(fs::metadata(there.join("a")).unwrap().mtime_nsec(), 0, "it is a coarse one");
+    let (summary, ..) = sync(&here, &there, terms(), true).await;
+    assert_eq!(summary.kept.files, 2);
+    let by_content = Terms { compare: Some(Compare::Content), rehearses: true, ..terms() };
+    let (summary, ..) = sync(&here, &there, by_content, true).await;
+    assert_eq!(summary.notes.iter().count(), 0, "{summary:?}");
+    age(&here.join("a"));
+    permit(&here.join("b"), 0o600);
+    let (summary, ..) = sync(&here, &there, terms(), true).await;
+    assert_eq!((summary.kept.files, mode(&there.join("b"))), (1, 0o600));
+    assert_eq!(fs::metadata(there.join("a")).unwrap().mtime(), 0);
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use crate::address::Location;
 /// which is made if it is missing. Files of equal size and time of modification are not sent; of a
 /// large file that has changed, only the pieces that its version there does not have. Done again, it
 /// does nothing.
+///
+/// Times are equal also where one is the other as a coarser file system keeps it. Permissions that alone have
+/// changed are set; extended attributes that alone have changed are not noticed.
 #[derive(Args)]
 #[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = SYNC_LONG_HELP)]
 pub struct Sync {

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fchmod, mkdirat, openat, symlinkat, utimensat};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, mkdirat, openat, symlinkat, utimensat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::Sink;
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
@@ -19,13 +20,12 @@ use crate::meta::{Meta, of_copies};
 use crate::notes::NoteKind;
 use crate::relpath::RelPath;
 use crate::temp::Temp;
-use crate::tree::DIRECTORY;
+use crate::tree::{DIRECTORY, open_up};
 
 impl Sink<'_> {
     pub(super) fn directory(&mut self, header: Header) -> io::Result<()> {
         let Some((parent, name)) = header.path.split() else {
-            // The destination itself: it was there, and stays as it is.
-            return Ok(());
+            return self.destination_itself(header);
         };
         let parent = self.tree().directory(parent)?;
         let mut made = mkdirat(&parent, name, Mode::RWXU);
@@ -43,14 +43,21 @@ impl Sink<'_> {
                 // While it is being filled, its owner must be able to write in it.
                 let directory = openat(&parent, name, DIRECTORY, Mode::empty())?;
                 self.sweep(&directory);
-                let mode = Mode::from_raw_mode(Meta::of(&directory)?.mode);
-                if !mode.contains(Mode::RWXU) {
-                    fchmod(&directory, mode | Mode::RWXU)?;
-                }
+                open_up(&directory)?;
             }
             Err(error) => return Err(error.into()),
         }
         self.above.push(header);
+        Ok(())
+    }
+
+    /// The destination itself, which was there: it stays as it is, but in a mirror, if it is this user's.
+    fn destination_itself(&mut self, header: Header) -> io::Result<()> {
+        let (user, top) = (geteuid(), self.tree().top().clone());
+        if self.mirrors && (user.is_root() || Meta::of(&top)?.owner.0 == user.as_raw()) {
+            open_up(&top)?;
+            self.above.push(header);
+        }
         Ok(())
     }
 

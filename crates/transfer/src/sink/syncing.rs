@@ -1,12 +1,13 @@
 //! What the receiver does for a sender that compares: tells what stands there, mends it, removes it, or
 //! only says what would be done.
 
+use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, openat};
+use rustix::fs::{FileType, Mode, OFlags, chmod, open, openat};
 use rustix::io::Errno;
 
 use super::Sink;
@@ -54,6 +55,7 @@ impl Sink<'_> {
         by: Compare,
         owner: bool,
     ) -> Result<(), TransferError> {
+        self.mirrors |= path.as_bytes().is_empty();
         let found = self.find(path)?;
         let mut teller = Teller::new(&self.report.replies, by, owner);
         // What cannot be read is not there: it is sent, and why it cannot stand is told then.
@@ -141,7 +143,10 @@ impl Sink<'_> {
     pub(super) fn mend(&mut self, header: Header) -> io::Result<()> {
         let parent = self.parent(&header.path)?;
         let (_, name) = header.path.split().ok_or(Errno::INVAL)?;
-        let file = openat(&parent, name, FILE, Mode::empty())?;
+        let file = match openat(&parent, name, FILE, Mode::empty()) {
+            Err(Errno::ACCESS) => open_unreadable(&parent, name)?,
+            opened => opened?,
+        };
         if Meta::of(&file)?.kind != FileType::RegularFile {
             return Err(io::Error::other("it is no regular file any more: run the command again"));
         }
@@ -236,4 +241,18 @@ impl Sink<'_> {
         self.report.tell(NoteKind::Would, &header.path, what);
         Ok(())
     }
+}
+
+/// Opens a file of this user's that even its owner may not read, which is about to be given other permissions.
+fn open_unreadable(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = openat(directory, name, flags, Mode::empty())?;
+    let meta = Meta::of(&there)?;
+    if meta.kind != FileType::RegularFile {
+        return Err(Errno::ACCESS.into());
+    }
+    // By the handle, for the name may lead elsewhere by now.
+    let path = format!("/proc/self/fd/{}", there.as_raw_fd());
+    chmod(&path, Mode::from_raw_mode(meta.mode) | Mode::RUSR)?;
+    Ok(open(&path, FILE.difference(OFlags::NOFOLLOW), Mode::empty())?)
 }

@@ -14,7 +14,7 @@ use crate::meta::{Meta, Tag, of_copies};
 use crate::pipe::BLOCK;
 use crate::reading::{Layout, Next};
 use crate::relpath::RelPath;
-use crate::standing::{Compare, Standing, contents};
+use crate::standing::{Compare, Likeness, contents};
 use crate::wire::{Message, Terms, data_head};
 
 /// Bytes of a piece that go in one frame.
@@ -44,11 +44,10 @@ impl Sender<'_> {
                 }
             }
         };
-        let ours = Standing::file(path, meta, hash.as_ref(), owner);
-        let Some(rest) = self.sources.had.stands(&ours) else {
+        let Some(likeness) = self.sources.stands(path, meta, hash.as_ref()) else {
             return ControlFlow::Continue(false);
         };
-        if rest != ours.rest {
+        if likeness == Likeness::Close {
             let attributes = Attributes::plain(meta, owner);
             self.message(&Message::Mend { path: path.clone(), attributes })?;
         }

@@ -36,7 +36,7 @@ const FEATURES: u64 = 0;
 pub type Versions = units::Versions<u16>;
 
 /// What this release speaks.
-pub const SPOKEN: Versions = Versions { oldest: 6, newest: 6 };
+pub const SPOKEN: Versions = Versions { oldest: 7, newest: 7 };
 
 /// What is said to a side, once it has said what it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
