@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::clock;
-use net::udp::UdpStream;
+use net::udp::{StreamMeter, UdpStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -54,6 +54,11 @@ pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
     /// Whether nothing more arrives that was written to it.
     fn is_gone(&self) -> bool {
         self.is_lost()
+    }
+
+    /// What counts the bytes that the trunk sends of it, if it leads there.
+    fn meter(&self) -> Option<StreamMeter> {
+        None
     }
 
     /// Whether it led over a trunk that is no more.
@@ -122,6 +127,10 @@ impl End for UdpStream {
         UdpStream::unread(self)
     }
 
+    fn meter(&self) -> Option<StreamMeter> {
+        Some(UdpStream::meter(self))
+    }
+
     fn is_lost(&self) -> bool {
         UdpStream::is_lost(self)
     }
@@ -149,6 +158,9 @@ pub struct Passed {
 pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters) -> Passed {
     a.cut_when_dropped();
     b.cut_when_dropped();
+    if let Some(meter) = a.meter().or_else(|| b.meter()) {
+        counters.meter.get_or_init(|| meter);
+    }
     let since = clock::now();
     let (mut there, mut back) = (Flow::new(&counters.there), Flow::new(&counters.back));
     let outcome = poll_fn(|cx| {

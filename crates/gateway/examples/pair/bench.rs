@@ -1,5 +1,6 @@
 //! What gateways are worth on a long fat path: rates, fairness, isolation, and what they cost.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,14 +8,18 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use emulator::{Host, Lab, LabOptions};
+use gateway::Status;
 use path::{DropCause, PathConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use units::Instant;
 
 use crate::conformance::named;
 use crate::contender::{Contender, Running};
 use crate::failures;
-use crate::load::{Many, Senders, Servers, WEIGHTS, open_many};
-use crate::world::{CLIENT, SERVER, World, missing};
+use crate::figures::{Figures, Goal};
+use crate::load::{Senders, Servers, WEIGHTS, open_many};
+use crate::rates::{Look, Rates};
+use crate::world::{CLIENT, NEAR, SERVER, World, missing};
 use crate::{no_world, page};
 
 /// Clock ticks a second in /proc (the kernel's USER_HZ).
@@ -22,15 +27,17 @@ const TICKS: f64 = 100.0;
 /// Open files that are not ends of connections.
 const SPARE_FILES: usize = 500;
 /// What is measured with each gateway.
-const WORKLOADS: [&str; 6] = ["one", "eight", "weights", "stalled", "crowd", "new"];
+const WORKLOADS: [&str; 7] = ["one", "eight", "weights", "stalled", "crowd", "new", "download"];
 /// Readers that do not read, and the time that their buffers are given to fill.
 const FILL: Duration = Duration::from_secs(6);
 /// Their number.
 const STALLED: usize = 100;
 /// Connections whose shares are compared.
 const CROWD: usize = 1000;
-/// The last of several starts so late.
-const LATE: Duration = Duration::from_secs(2);
+/// The most of which it is looked what was scheduled.
+const FEW: usize = 8;
+/// Time between two looks at what has just ended.
+const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// What is measured, over which path.
 #[derive(clap::Args)]
@@ -45,11 +52,11 @@ pub struct Options {
     path: Way,
     /// New connections a second, for five seconds that stay open.
     #[arg(long, default_value_t = 2000)]
-    new: usize,
+    pub new: usize,
     /// Seconds for which as many come and go beside them.
     #[arg(long, default_value_t = 60)]
     churn: usize,
-    /// Only these: one, eight, weights, stalled, crowd, new, failures, page.
+    /// Only these: one, eight, weights, stalled, crowd, new, download, failures, page.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -121,22 +128,8 @@ impl Options {
     }
 
     /// Bits of payload a second that TCP could carry at most, of what is not lost.
-    fn limit(&self) -> f64 {
+    pub fn limit(&self) -> f64 {
         self.path.rate as f64 * 1e6 * 1448.0 / 1500.0 * (1.0 - self.path.loss / 100.0)
-    }
-}
-
-/// What ours must reach, at the path that is the default.
-pub struct Goal {
-    pub what: &'static str,
-    pub holds: bool,
-}
-
-impl Goal {
-    /// Says whether it was reached.
-    pub fn tell(&self) -> bool {
-        println!("  {}: {}", self.what, if self.holds { "reached" } else { "MISSED" });
-        self.holds
     }
 }
 
@@ -168,7 +161,7 @@ pub fn run(program: &Path, options: &Options) -> io::Result<bool> {
         if name == "longhaul" {
             reached &= figures.goals(options).iter().fold(true, |all, goal| goal.tell() & all);
         }
-        costs.push((name.as_str(), figures.eight.map(|eight| eight.cpu.iter().sum::<f64>())));
+        costs.push((name.as_str(), figures.eight.map(|eight| eight.cpu().iter().sum::<f64>())));
     }
     let cost = |name| costs.iter().find(|(it, _)| *it == name).and_then(|(_, cost)| *cost);
     if let (Some(ours), Some(theirs)) = (cost("longhaul"), cost("sing-box")) {
@@ -199,59 +192,6 @@ fn seconds_of(per_second: usize) -> usize {
     (files.saturating_sub(SPARE_FILES) / 2 / per_second.max(1)).min(5)
 }
 
-/// Some connections that send at once.
-struct Rates {
-    /// Of all together, bits a second: over all the time, and over its second half.
-    whole: f64,
-    late: f64,
-    /// Bytes of each in the second half.
-    bytes: Vec<u64>,
-    /// Seconds of processor time, the far gateway's and the near one's, for a Gbit in that half.
-    cpu: Vec<f64>,
-    /// The share of the packets towards the server that found the path's queue full, from the start.
-    dropped: f64,
-}
-
-impl Rates {
-    /// The largest deviation from the mean.
-    fn deviation(&self) -> f64 {
-        let mean = self.bytes.iter().sum::<u64>() as f64 / self.bytes.len() as f64;
-        let far = |&bytes: &u64| (bytes as f64 / mean - 1.0).abs();
-        self.bytes.iter().map(far).fold(0.0, f64::max)
-    }
-
-    /// The largest deviation from what is due by [`WEIGHTS`].
-    fn unweighted(&self) -> f64 {
-        let all: u32 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
-        let unit = self.bytes.iter().sum::<u64>() as f64 / f64::from(all);
-        let due =
-            self.bytes.iter().zip(WEIGHTS).map(|(&bytes, (_, weight))| {
-                (bytes as f64 / (unit * f64::from(weight)) - 1.0).abs()
-            });
-        due.fold(0.0, f64::max)
-    }
-
-    /// Jain's index of fairness.
-    fn jain(&self) -> f64 {
-        let sum: f64 = self.bytes.iter().map(|&bytes| bytes as f64).sum();
-        let squares: f64 = self.bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
-        sum * sum / (squares * self.bytes.len() as f64)
-    }
-}
-
-#[derive(Default)]
-struct Figures {
-    one: Option<Rates>,
-    eight: Option<Rates>,
-    weights: Option<Rates>,
-    stalled: Option<Rates>,
-    crowd: Option<Rates>,
-    /// With the gateways' memory while all were open, in MiB.
-    many: Option<([Many; 2], Vec<f64>)>,
-    /// The most memory that each gateway ever had, in MiB.
-    memory: Vec<f64>,
-}
-
 /// The bed of one contender: a path, hosts, gateways.
 struct Bed<'a> {
     lab: &'a Lab,
@@ -259,20 +199,39 @@ struct Bed<'a> {
     running: Running,
     servers: Servers,
     options: &'a Options,
+    way: Way,
 }
 
 fn measure(contender: &Contender, options: &Options) -> io::Result<Figures> {
-    let (lab, world) = options.path.start()?;
-    let running = contender.start(&world)?;
-    let servers = Servers::start(&world);
-    let mut bed = Bed { lab: &lab, world, running, servers, options };
-    let figures = bed.figures();
-    println!("{}", lab.verdict());
+    let mut figures = Figures::default();
+    let up = WORKLOADS.iter().any(|what| *what != "download" && options.wants(what));
+    if up {
+        figures = on_bed(contender, options, options.path, |bed| bed.figures())?;
+    }
+    if options.wants("download") {
+        let way = Way { loses_answers: true, ..options.path };
+        figures.download = Some(on_bed(contender, options, way, |bed| bed.receive(1))?);
+    }
     Ok(figures)
 }
 
+/// What is measured on a new bed.
+fn on_bed<T>(
+    contender: &Contender,
+    options: &Options,
+    way: Way,
+    measure: impl FnOnce(&Bed<'_>) -> T,
+) -> io::Result<T> {
+    let (lab, world) = way.start()?;
+    let running = contender.start(&world)?;
+    let servers = Servers::start(&world);
+    let measured = measure(&Bed { lab: &lab, world, running, servers, options, way });
+    println!("{}", lab.verdict());
+    Ok(measured)
+}
+
 impl Bed<'_> {
-    fn figures(&mut self) -> Figures {
+    fn figures(&self) -> Figures {
         let wants = |what| self.options.wants(what);
         let mut figures = Figures {
             one: wants("one").then(|| self.send(1)),
@@ -286,14 +245,21 @@ impl Bed<'_> {
         if wants("new") {
             let look = || self.memory("VmRSS");
             let seconds = (seconds_of(self.options.new), self.options.churn);
-            figures.many = Some(open_many(&self.world, self.options.new, seconds, look));
+            let tally = self.tally();
+            let (many, memory) = open_many(&self.world, self.options.new, seconds, look);
+            let made = many.iter().map(|many| many.made).sum();
+            figures.many = Some((many, memory, tally.map(|tally| self.carried(tally, made))));
         }
         figures.memory = self.memory("VmHWM");
         figures
     }
 
     fn send(&self, connections: usize) -> Rates {
-        self.rates(connections, || Senders::start(&self.world, connections, LATE))
+        self.rates(connections, || Senders::start(&self.world, connections))
+    }
+
+    fn receive(&self, connections: usize) -> Rates {
+        self.rates(connections, || self.servers.send(&self.world, connections))
     }
 
     fn beside_stalled(&self) -> Rates {
@@ -302,38 +268,77 @@ impl Bed<'_> {
         self.send(8)
     }
 
-    /// Packets that went towards the server, and those of them that found the path's queue full.
+    /// Packets that went towards the receivers, and those of them that found the path's queue full.
     fn queued(&self) -> (u64, u64) {
-        let counters = self.lab.stats().forward.counters;
-        (counters.offered.packets, counters.dropped(DropCause::Queue).packets)
+        let stats = self.lab.stats();
+        let lane = if self.way.loses_answers { stats.back } else { stats.forward };
+        (lane.counters.offered.packets, lane.counters.dropped(DropCause::Queue).packets)
     }
 
     fn rates(&self, connections: usize, start: impl FnOnce() -> Senders) -> Rates {
-        let seconds = Duration::from_secs(self.options.seconds);
         self.servers.reset();
         let (offered, dropped) = self.queued();
+        let tally = self.tally();
         let senders = start();
-        let start = net::clock::now();
-        sleep(seconds / 2);
-        let (first, cpu) = (self.servers.counts(connections), self.cpu());
-        let middle = net::clock::now();
-        sleep(seconds / 2);
-        let (last, cpu_end) = (self.servers.counts(connections), self.cpu());
-        let end = net::clock::now();
+        let begun = net::clock::now();
+        let looks = (0..=self.options.seconds).map(|second| {
+            sleep(Duration::from_secs(second).saturating_sub(net::clock::now().since(begun)));
+            self.look(connections, begun)
+        });
+        let looks = looks.collect();
         let (offered_end, dropped_end) = self.queued();
         drop(senders);
         // What is under way arrives before the next are measured.
-        sleep(Duration::from_millis(2 * self.options.path.rtt + 500));
-        let bytes: Vec<_> = last.iter().zip(&first).map(|(last, first)| last - first).collect();
-        let rate = |bytes: u64, time: Duration| bytes as f64 * 8.0 / time.as_secs_f64();
-        let gbit = bytes.iter().sum::<u64>() as f64 * 8e-9;
+        sleep(Duration::from_millis(2 * self.way.rtt + 500));
         Rates {
-            whole: rate(last.iter().sum(), end.since(start)),
-            late: rate(bytes.iter().sum(), end.since(middle)),
+            looks,
             dropped: (dropped_end - dropped) as f64 / (offered_end - offered).max(1) as f64,
-            cpu: cpu_end.iter().zip(&cpu).map(|(end, start)| (end - start) / gbit).collect(),
-            bytes,
+            carried: tally.map(|tally| self.carried(tally, connections)),
         }
+    }
+
+    fn look(&self, connections: usize, begun: Instant) -> Look {
+        let at = net::clock::now();
+        let few = connections <= FEW && !self.way.loses_answers;
+        Look {
+            at,
+            delivered: self.servers.counts(connections),
+            scheduled: if few { self.scheduled(at.since(begun)) } else { Vec::new() },
+            cpu: self.cpu(),
+        }
+    }
+
+    /// What the near gateway says, if it is ours.
+    fn status(&self) -> Option<Status> {
+        self.world.on(NEAR, gateway::status).ok()
+    }
+
+    /// Bytes that the near gateway has scheduled of each connection that is counted and hardly older.
+    fn scheduled(&self, age: Duration) -> Vec<u64> {
+        let counted = |it: &gateway::Connection| {
+            let port = it.server.rsplit(':').next().and_then(|port| port.parse().ok());
+            it.seconds <= age.as_secs_f64() + 1.0
+                && WEIGHTS.iter().any(|(known, _)| Some(*known) == port)
+        };
+        let connections = self.status().unwrap_or_default().connections;
+        let by_client = connections.into_iter().filter(counted).map(|it| (it.client, it.scheduled));
+        by_client.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// Connections that the near gateway has carried so far, and those that went past it.
+    fn tally(&self) -> Option<(u64, u64)> {
+        let Status { totals, open, .. } = self.status()?;
+        Some((totals.carried + totals.reset + open, totals.bypassed()))
+    }
+
+    /// Whether since then so many were carried, and none went past.
+    fn carried(&self, (carried, bypassed): (u64, u64), connections: usize) -> bool {
+        let wanted = Some((carried + connections as u64, bypassed));
+        // One that ends in this moment is in neither count.
+        (0..50).any(|_| {
+            sleep(BRIEFLY);
+            self.tally() == wanted
+        })
     }
 
     /// Seconds of processor time of each gateway so far: fields 14 and 15 of /proc/PID/stat.
@@ -356,84 +361,5 @@ impl Bed<'_> {
             kib.unwrap_or_default() / 1024.0
         };
         self.running.pids().iter().map(of).collect()
-    }
-}
-
-fn list(figures: &[f64]) -> String {
-    figures.iter().map(|figure| format!("{figure:.2}")).collect::<Vec<_>>().join(" + ")
-}
-
-impl Figures {
-    fn print(&self, options: &Options) {
-        let limit = options.limit();
-        let rates = [
-            ("one connection", &self.one),
-            ("eight", &self.eight),
-            ("three with weights 1, 2, 4", &self.weights),
-            ("eight beside 100 stalled readers", &self.stalled),
-            ("1,000", &self.crowd),
-        ];
-        for (name, rates) in rates {
-            let Some(rates) = rates else { continue };
-            println!(
-                "  {name}: {:.0} Mbit/s ({:.1}% of the limit), from the start {:.0}; \
-                 deviation {:.1}%, Jain {:.3}; {:.2}% dropped by the queue; \
-                 s of CPU a Gbit, far + near: {}",
-                rates.late / 1e6,
-                rates.late / limit * 100.0,
-                rates.whole / 1e6,
-                rates.deviation() * 100.0,
-                rates.jain(),
-                rates.dropped * 100.0,
-                list(&rates.cpu),
-            );
-        }
-        if let Some((many, memory)) = &self.many {
-            for (what, many) in ["that stay open", "that come and go"].into_iter().zip(many) {
-                println!(
-                    "  {} a second {what}: {} made, failed {:?}, the slowest {:.1} s",
-                    options.new,
-                    many.made,
-                    many.failed,
-                    many.slowest.as_secs_f64(),
-                );
-            }
-            println!("  MiB while open: {}", list(memory));
-        }
-        println!("  most memory ever, MiB: {}", list(&self.memory));
-    }
-
-    fn goals(&self, options: &Options) -> Vec<Goal> {
-        let limit = options.limit();
-        let mut goals = Vec::new();
-        let mut goal = |what, holds| goals.push(Goal { what, holds });
-        if let Some(one) = &self.one {
-            goal("one connection at least 88%", one.late >= 0.88 * limit);
-        }
-        if let Some(eight) = &self.eight {
-            goal("eight at least 93%", eight.late >= 0.93 * limit);
-            goal("eight within 3% of their mean, the late one too", eight.deviation() <= 0.03);
-        }
-        for rates in [&self.one, &self.eight].into_iter().flatten() {
-            goal("less than 0.5% dropped by the queue", rates.dropped < 0.005);
-        }
-        if let Some(weights) = &self.weights {
-            goal("weights within 5%", weights.unweighted() <= 0.05);
-        }
-        if let (Some(eight), Some(stalled)) = (&self.eight, &self.stalled) {
-            goal("stalled readers cost others less than 2%", stalled.late >= 0.98 * eight.late);
-        }
-        if let Some(crowd) = &self.crowd {
-            goal("1,000: Jain at least 0.95", crowd.jain() >= 0.95);
-        }
-        if let Some((many, memory)) = &self.many {
-            goal("every new connection was made", many.iter().all(|many| many.failed.is_empty()));
-            goal("10,000 were open", many[0].made >= 10_000);
-            goal(
-                "all of them open in less than 1 GiB",
-                memory.iter().all(|memory| *memory < 1024.0),
-            );
-        }
-        goals
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use crate::load::WEIGHTS;
-use crate::world::{FAR, NEAR, SERVER, World};
+use crate::world::{FAR, NEAR, SECOND, SERVER, VIRTUAL, World};
 
 /// A pair of gateways, by what a shell does to start each.
 pub struct Contender {
@@ -24,8 +24,8 @@ pub struct Contender {
     pub ready: Option<&'static str>,
     /// The gateways' congestion control, where it is the kernel's.
     pub congestion_control: &'static str,
-    /// A command for a second far gateway, beside the server.
-    beside: Option<String>,
+    /// A host with a gateway that stands by, and its command.
+    beside: Option<(usize, String)>,
     /// Files that they want, by name and content.
     files: Vec<(&'static str, String)>,
 }
@@ -115,7 +115,17 @@ impl Contender {
         let deliver = "[deliver]\nto = [\"10.2.0.0/24\"]\nfrom_client = false\n";
         let second = format!("[trunk]\nlisten = {STANDBY}\nkey = \"key\"\n{deliver}");
         pair.files.push(("second.toml", second));
-        pair.beside = Some(format!("exec {} gateway run -c $FILES/second.toml", program.display()));
+        let run = format!("exec {} gateway run -c $FILES/second.toml", program.display());
+        pair.beside = Some((SERVER, run));
+        pair
+    }
+
+    /// Two of this project's beside the client, of which one has the address that they share.
+    pub fn longhaul_two_near(program: &Path) -> Self {
+        let mut pair = Self::longhaul(program);
+        let shared = format!("[trunk]\nvirtual_address = \"{VIRTUAL}\"\n");
+        pair.files[0].1 = pair.files[0].1.replacen("[trunk]\n", &shared, 1);
+        pair.beside = pair.commands.as_ref().map(|[near, _]| (SECOND, near.clone()));
         pair
     }
 
@@ -148,20 +158,22 @@ impl Contender {
         for gateway in [NEAR, FAR] {
             world.congestion_control(gateway, self.congestion_control);
         }
-        // The far ones first, for they are called.
+        // Those first that are called, or stand by.
         let mut start = |host, command: &String| {
             running.processes.push(Process::start(world, host, command, &folder)?);
             Ok::<_, io::Error>(())
         };
         start(FAR, far)?;
-        self.beside.iter().try_for_each(|command| start(SERVER, command))?;
+        self.beside.iter().try_for_each(|(host, command)| start(*host, command))?;
         thread::sleep(Duration::from_millis(300));
         start(NEAR, near)?;
-        let trunks = running.processes.len() - 1;
+        // The near one calls all that are beside the server.
+        let trunks = 1 + self.beside.iter().filter(|(host, _)| *host == SERVER).count();
         match (self.ready, running.processes.last_mut()) {
             (Some(word), Some(near)) => near.wait_for(word, trunks)?,
             _ => thread::sleep(SETTLE),
         }
+        running.processes.iter_mut().for_each(Process::ignore);
         running.processes.iter_mut().try_for_each(Process::check)?;
         Ok(running)
     }
@@ -257,7 +269,7 @@ impl Process {
 
     /// Waits until it has said a word so many times.
     fn wait_for(&mut self, word: &str, times: usize) -> io::Result<()> {
-        let mut output = self.output.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let output = self.output.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         let (mut line, mut said) = (String::new(), 0);
         while said < times {
             line.clear();
@@ -266,9 +278,13 @@ impl Process {
             }
             said += usize::from(line.contains(word));
         }
-        // What it says later is not to block it.
-        thread::spawn(move || io::copy(&mut output, &mut io::sink()));
         Ok(())
+    }
+
+    /// What it says from now on is nothing to anybody, and must not block it.
+    fn ignore(&mut self) {
+        let output = self.output.take();
+        let _ = output.map(|mut it| thread::spawn(move || io::copy(&mut it, &mut io::sink())));
     }
 
     fn kill(&mut self) {

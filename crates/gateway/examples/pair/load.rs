@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -16,12 +15,16 @@ use tokio::time::{interval, sleep, timeout};
 
 use crate::world::{CLIENT, SERVER, SERVERS, World, at};
 
-/// Ports of the server: it counts what it reads, never reads, or sends back what it gets.
+/// Ports of the server: it counts what it reads, never reads, sends back what it gets, or sends without
+/// end.
 const COUNTS: u16 = 9001;
 /// Those where it counts, by the weights that our gateway gives them.
 pub const WEIGHTS: [(u16, u32); 3] = [(COUNTS, 1), (9004, 2), (9005, 4)];
 const STALLS: u16 = 9002;
 pub const ECHOES: u16 = 9003;
+const SENDS: u16 = 9006;
+/// The last of several connections starts so late.
+pub const LATE: Duration = Duration::from_secs(2);
 /// The most connections that are counted.
 const MOST: usize = 4096;
 /// Connections that wait at the server.
@@ -51,11 +54,18 @@ impl Servers {
                     () = counting(WEIGHTS[2].0) => {}
                     () = serve(STALLS, stall) => {}
                     () = serve(ECHOES, echo) => {}
+                    () = serve(SENDS, send) => {}
                     () = until(&stopped) => {}
                 }
             });
         });
         Self { counts, stop, thread: Some(thread) }
+    }
+
+    /// Connections of the client to which the server sends, and whose bytes are counted here too.
+    pub fn send(&self, world: &World, connections: usize) -> Senders {
+        let counts = self.counts.clone();
+        Senders::start_each(world, connections, move |number| receive(number, counts.clone()))
     }
 
     /// Bytes that have arrived by the first so many connections since they were last reset.
@@ -104,7 +114,10 @@ where
 
 async fn count(mut stream: TcpStream, counts: Arc<Vec<AtomicU64>>) -> io::Result<()> {
     let number = stream.read_u32_le().await? as usize;
-    let count = counts.get(number).ok_or(io::ErrorKind::InvalidData)?;
+    add_up(stream, counts.get(number).ok_or(io::ErrorKind::InvalidData)?).await
+}
+
+async fn add_up(mut stream: TcpStream, count: &AtomicU64) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match stream.read(&mut buffer).await? {
@@ -132,38 +145,39 @@ pub struct Senders {
 
 impl Senders {
     /// So many, of which the last starts late.
-    pub fn start(world: &World, connections: usize, late: Duration) -> Self {
-        let delay = move |number| match connections > 1 && number + 1 == connections {
-            true => late,
-            false => Duration::ZERO,
-        };
-        Self::to(world, |_| COUNTS, connections, delay)
+    pub fn start(world: &World, connections: usize) -> Self {
+        Self::start_each(world, connections, move |number| async move {
+            if connections > 1 && number + 1 == connections {
+                sleep(LATE).await;
+            }
+            send_to(COUNTS, number).await
+        })
     }
 
     /// One to each port of [`WEIGHTS`].
     pub fn weighted(world: &World) -> Self {
-        Self::to(world, |number| WEIGHTS[number].0, WEIGHTS.len(), |_| Duration::ZERO)
+        Self::start_each(world, WEIGHTS.len(), |number| send_to(WEIGHTS[number].0, number))
     }
 
     /// So many to readers that do not read.
     pub fn stalled(world: &World, connections: usize) -> Self {
-        Self::to(world, |_| STALLS, connections, |_| Duration::ZERO)
+        Self::start_each(world, connections, |number| send_to(STALLS, number))
     }
 
-    fn to(
+    fn start_each<F>(
         world: &World,
-        port: impl Fn(usize) -> u16 + Send + 'static,
         connections: usize,
-        delay: impl Fn(usize) -> Duration + Send + 'static,
-    ) -> Self {
+        each: impl Fn(usize) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = world.start(CLIENT, move || {
             in_runtime(async {
                 let mut tasks = JoinSet::new();
-                for number in 0..connections {
-                    tasks.spawn(send(at(SERVERS[0], port(number)), number as u32, delay(number)));
-                }
+                (0..connections).for_each(|number| drop(tasks.spawn(each(number))));
                 until(&stopped).await;
             });
         });
@@ -178,10 +192,22 @@ impl Drop for Senders {
     }
 }
 
-async fn send(to: SocketAddr, number: u32, delay: Duration) -> io::Result<()> {
-    sleep(delay).await;
-    let mut stream = TcpStream::connect(to).await?;
-    stream.write_u32_le(number).await?;
+/// A connection of the client that says its number.
+async fn introduce(port: u16, number: usize) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(at(SERVERS[0], port)).await?;
+    stream.write_u32_le(number as u32).await?;
+    Ok(stream)
+}
+
+async fn send_to(port: u16, number: usize) -> io::Result<()> {
+    send(introduce(port, number).await?).await
+}
+
+async fn receive(number: usize, counts: Arc<Vec<AtomicU64>>) -> io::Result<()> {
+    add_up(introduce(SENDS, number).await?, &counts[number]).await
+}
+
+async fn send(mut stream: TcpStream) -> io::Result<()> {
     let chunk = vec![0; 64 << 10];
     loop {
         stream.write_all(&chunk).await?;

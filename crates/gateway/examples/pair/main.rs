@@ -7,8 +7,10 @@ mod cases;
 mod conformance;
 mod contender;
 mod failures;
+mod figures;
 mod load;
 mod page;
+mod rates;
 mod world;
 
 use std::path::PathBuf;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::bench::{Goal, Way, median};
+use crate::bench::{Way, median};
 use crate::contender::{Contender, Process, find};
+use crate::figures::Goal;
 use crate::world::{CLIENT, SERVER, World};
 
 /// Objects of the large page, and of the small one, and their sizes.

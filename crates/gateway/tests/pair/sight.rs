@@ -52,6 +52,8 @@ fn status_page_and_metrics_show_what_is_carried() {
         let connection = &seen.connections[0];
         assert_eq!((&connection.client, &connection.server), (&own.to_string(), &to.to_string()));
         assert_eq!((connection.there, connection.back), (5, 13));
+        // With what was asked of the far gateway.
+        assert!((5 + 1..100).contains(&connection.scheduled), "{}", connection.scheduled);
         assert!(seen.to_string().contains(&own.to_string()), "{seen}");
         let metrics = get(world, "/metrics");
         for metric in ["connections 1", "bytes_there_total 5", "bytes_back_total 13"] {

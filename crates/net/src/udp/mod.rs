@@ -30,7 +30,7 @@ use transport::{Config, Endpoint, Refusals};
 
 pub use ask::ask;
 pub use connection::UdpConnection;
-pub use stream::UdpStream;
+pub use stream::{StreamMeter, UdpStream};
 pub use tracer::Tracer;
 
 use self::core::Core;

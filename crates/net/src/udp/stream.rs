@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -46,6 +46,11 @@ impl UdpStream {
         self.handle.lock().connection.set_priority(self.id, priority);
     }
 
+    /// What tells how much of it was sent, wherever the stream itself is.
+    pub fn meter(&self) -> StreamMeter {
+        StreamMeter { handle: Arc::downgrade(&self.handle), id: self.id }
+    }
+
     /// Bytes that were written and are not known to have arrived.
     pub fn undelivered(&self) -> u64 {
         self.handle.lock().connection.undelivered(self.id)
@@ -84,6 +89,19 @@ impl UdpStream {
 
     fn lost(&self, inner: &Inner) -> io::Error {
         self.handle.error(inner).into()
+    }
+}
+
+/// Counts what is sent of a stream.
+pub struct StreamMeter {
+    handle: Weak<Handle>,
+    id: u64,
+}
+
+impl StreamMeter {
+    /// Bytes that were sent, those that were sent again counted once; 0 when the stream is no more.
+    pub fn sent(&self) -> u64 {
+        self.handle.upgrade().map_or(0, |handle| handle.lock().connection.sent(self.id))
     }
 }
 

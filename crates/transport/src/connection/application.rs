@@ -59,6 +59,11 @@ impl Connection {
         self.streams.undelivered(stream)
     }
 
+    /// Bytes of a stream that were sent, those that were sent again counted once.
+    pub fn sent(&self, stream: u64) -> u64 {
+        self.streams.sent(stream)
+    }
+
     /// Bytes of a stream that have arrived and were not read.
     pub fn unread(&self, stream: u64) -> u64 {
         self.streams.unread(stream)

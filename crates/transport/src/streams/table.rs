@@ -167,6 +167,11 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.send.held())
     }
 
+    /// Bytes that were sent, those that were sent again counted once.
+    pub(crate) fn sent(&self, id: u64) -> u64 {
+        self.table.get(&id).map_or(0, |stream| stream.send.sent())
+    }
+
     /// Bytes that have arrived and were not read.
     pub(crate) fn unread(&self, id: u64) -> u64 {
         self.table.get(&id).map_or(0, |stream| stream.recv.unread())
