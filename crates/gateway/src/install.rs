@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::doctor::{Setting, dotted, settings};
+use crate::reuse;
 use crate::rules;
 use crate::sight::{self, AskError};
 
@@ -86,11 +87,16 @@ impl Plan {
         };
         for (name, _) in &self.settings {
             let known = text.lines().any(|line| line.split(' ').next() == Some(name));
-            if !known && let Ok(value) = fs::read_to_string(proc(name)) {
+            // A gateway that was killed has left its own value there.
+            let killed = (name == reuse::NAME).then(reuse::before).flatten();
+            let value = || killed.or_else(|| fs::read_to_string(proc(name)).ok());
+            if !known && let Some(value) = value() {
                 let _ = writeln!(text, "{name} {}", value.trim());
             }
         }
-        write(file, &text)
+        write(file, &text)?;
+        reuse::forget();
+        Ok(())
     }
 }
 
@@ -172,10 +178,13 @@ pub fn uninstall(root: &Path) -> Result<Left, InstallError> {
         }
     }
     match sight::ask() {
-        Err(AskError::NotRunning) => rules::remove(),
-        _ => return Ok(Left::Running),
+        Err(AskError::NotRunning) => {
+            rules::remove();
+            reuse::forget();
+            Ok(Left::Nothing)
+        }
+        _ => Ok(Left::Running),
     }
-    Ok(Left::Nothing)
 }
 
 fn proc(name: &str) -> PathBuf {

@@ -3,9 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-const SETTING: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
+/// Its name, below `/proc/sys`.
+pub(crate) const NAME: &str = "net/ipv4/tcp_tw_reuse";
+/// They may, after a second.
+const OURS: &str = "1";
 
 /// It does, until this is dropped.
 pub(crate) struct Reuse {
@@ -18,15 +21,11 @@ pub(crate) struct Reuse {
 impl Reuse {
     /// None where it cannot be known: such a client waits for a minute.
     pub(crate) fn allow() -> Option<Self> {
-        // Each network namespace has its own setting.
-        let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
-        let kept = format!("/run/longhaul-gateway-{namespace}.tcp_tw_reuse");
-        Self::set(SETTING.into(), kept.into())
+        Self::set(setting(), kept()?)
     }
 
     fn set(setting: PathBuf, kept: PathBuf) -> Option<Self> {
-        let earlier = fs::read_to_string(&kept).ok().filter(|value| !value.is_empty());
-        let before = match earlier {
+        let before = match read(&setting, &kept) {
             Some(before) => before,
             None => {
                 let before = fs::read_to_string(&setting).ok()?;
@@ -35,9 +34,37 @@ impl Reuse {
                 before
             }
         };
-        let _ = fs::write(&setting, "1");
+        let _ = fs::write(&setting, OURS);
         Some(Self { setting, kept, before })
     }
+}
+
+fn setting() -> PathBuf {
+    Path::new("/proc/sys").join(NAME)
+}
+
+/// Where it is kept what the setting was. Each network namespace has its own.
+fn kept() -> Option<PathBuf> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
+    Some(format!("/run/longhaul-gateway-{namespace}.tcp_tw_reuse").into())
+}
+
+/// What was kept, while the setting is ours: else somebody has set it since, or the file is of another
+/// namespace, whose number this one has now.
+fn read(setting: &Path, kept: &Path) -> Option<String> {
+    let is_ours = fs::read_to_string(setting).is_ok_and(|value| value.trim() == OURS);
+    let value = is_ours.then(|| fs::read_to_string(kept).ok()).flatten();
+    value.filter(|value| !value.is_empty())
+}
+
+/// What the setting was before a gateway that runs here, or was killed.
+pub(crate) fn before() -> Option<String> {
+    read(&setting(), &kept()?)
+}
+
+/// What the setting was is put back, or noted elsewhere: no later gateway is to put it back.
+pub(crate) fn forget() {
+    let _ = kept().map(fs::remove_file);
 }
 
 impl Drop for Reuse {
@@ -64,5 +91,10 @@ mod tests {
         fs::write(&setting, "0\n").unwrap();
         drop(set());
         assert_eq!((fs::read_to_string(&setting).unwrap(), kept.exists()), ("0\n".into(), false));
+        // Somebody has set it since.
+        std::mem::forget(set());
+        fs::write(&setting, "2\n").unwrap();
+        drop(set());
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "2\n");
     }
 }

@@ -439,3 +439,41 @@ fn nothing_is_left_of_a_gateway_that_was_killed() {
         assert_eq!(rules(world), [0; 4]);
     });
 }
+
+#[test]
+fn a_setting_of_the_kernels_is_as_before_whoever_was_killed_and_uninstalled() {
+    let name = "a_setting_of_the_kernels_is_as_before_whoever_was_killed_and_uninstalled";
+    with_world(name, |world| {
+        let far = world.far();
+        let kill = || {
+            let mut gateway = gateway_to_be_killed(world);
+            far.wait_for_trunk();
+            gateway.kill().unwrap();
+            gateway.wait().unwrap();
+        };
+        let root = tempfile::tempdir().unwrap();
+        let [file, program, home] = ["/etc/g.toml", "/usr/bin/longhaul", "/root/x"].map(Path::new);
+        let install = || {
+            let plan = || Plan::new(&config(PEER, ""), file, program, home).apply(root.path());
+            world.on(NEAR, plan).unwrap();
+        };
+        let uninstall = || world.on(NEAR, || uninstall(root.path())).unwrap();
+        let setting = || {
+            world.on(NEAR, || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").unwrap())
+        };
+        world.set(NEAR, "ipv4/tcp_tw_reuse", "2");
+        // Killed, and then installed.
+        kill();
+        assert_eq!(setting(), "1\n");
+        install();
+        assert_eq!((uninstall(), setting()), (Left::Nothing, "2\n".into()));
+        // Killed as a service, and then run by hand.
+        install();
+        kill();
+        uninstall();
+        let near = world.near("");
+        near.wait_for_trunk();
+        drop(near);
+        assert_eq!(setting(), "2\n");
+    });
+}
