@@ -131,6 +131,8 @@ impl Part {
 pub(crate) struct Found {
     /// There was one.
     pub was_there: bool,
+    /// It is not obeyed, for others may have written it.
+    pub is_refused: bool,
     /// Of the files that stand under their final names.
     pub installed: Vec<Tag>,
     /// Their bytes.
@@ -170,9 +172,12 @@ impl Journal {
         let mut found = Found::default();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
-        if let Ok(old) = old
-            && Meta::of(&old).is_ok_and(|meta| meta.is_ours_alone() && meta.mode & 0o022 == 0)
-        {
+        found.was_there = old.is_ok();
+        let is_obeyed = |old: &OwnedFd| {
+            Meta::of(old).is_ok_and(|meta| meta.is_ours_alone() && meta.mode & 0o022 == 0)
+        };
+        found.is_refused = old.as_ref().is_ok_and(|old| !is_obeyed(old));
+        if let (Ok(old), false) = (old, found.is_refused) {
             let copied = journal.replace(names, true, |new| {
                 // What cannot be read is not there.
                 let _ = read(File::from(old), |record| found.keep(record, tree, new));
@@ -181,9 +186,8 @@ impl Journal {
             });
             journal.is_begun = copied.is_ok();
             if copied.is_err() {
-                found = Found::default();
+                found = Found { was_there: true, ..Found::default() };
             }
-            found.was_there = true;
         } else {
             // Without it the transfer does, as where it cannot be written later.
             let _ = journal.replace(names, false, |_| Ok(()));

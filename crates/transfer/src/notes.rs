@@ -21,7 +21,7 @@ pub enum NoteKind {
     Failed,
     /// It is of a kind that is never copied: a socket, a pipe, a device.
     Skipped,
-    /// It was begun earlier, and is another one since.
+    /// It was begun earlier, and is begun anew.
     Changed,
     /// Nothing was done, for nothing was to be: it would be copied, mended or removed.
     Would,

@@ -316,9 +316,13 @@ async fn a_journal_that_others_can_write_to_is_not_obeyed() {
     let journal = root.path().join(&journals(root.path())[0]);
     fs::set_permissions(journal, fs::Permissions::from_mode(0o666)).unwrap();
     let (both, _) = sitting(&tree, root.path(), "", true, u64::MAX).await;
-    let kept = both.0.unwrap().kept;
-    assert_eq!((kept.files, kept.begun), (0, 0));
-    assert!(journals(root.path()).is_empty());
+    let summary = both.0.unwrap();
+    assert_eq!((summary.kept.files, summary.kept.begun, summary.is_partial()), (0, 0, false));
+    let notes = Vec::from_iter(&mut summary.notes.iter());
+    assert!(notes.len() == 1 && notes[0].kind == NoteKind::Changed, "{notes:?}");
+    assert!(notes[0].to_string().contains(".journal"), "{notes:?}");
+    // Nor does what was begun stay for ever.
+    is_whole(&tree, root.path(), "tree");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use crate::destination::Target;
 use crate::error::TransferError;
 use crate::journal::Journal;
 use crate::meta::Meta;
+use crate::notes::NoteKind;
 use crate::relpath::{RelPath, names};
 use crate::removal::is_others;
 use crate::temp::{Names, sweep};
@@ -36,6 +37,12 @@ impl Sink<'_> {
             let tell = |message| drop(self.report.replies.blocking_send(message));
             self.names = Names::of(id).map_err(|error| error.to_string())?;
             let (journal, found) = Journal::take_over(id, &mut target.tree, &mut self.names);
+            if found.is_refused {
+                let name = RelPath::new(id.file_name().into_encoded_bytes()).unwrap_or_default();
+                let reason = "what it tells of an earlier sitting does not count, for it is not this user's \
+                              alone: all is copied anew";
+                self.report.tell(NoteKind::Changed, &name, reason);
+            }
             for part in &found.parts {
                 tell(Message::HasPart { tag: part.tag, state: part.state.clone() });
             }
