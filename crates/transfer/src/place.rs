@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fsync, mkdirat, open, openat2};
 use rustix::io::Errno;
 
 use crate::relpath::RelPath;
@@ -73,10 +73,12 @@ impl Place {
         Ok((self.directory(parent.unwrap_or(Path::new(".")))?, name))
     }
 
-    /// Makes one directory, in a parent that exists, and opens it.
+    /// Makes one directory, in a parent that exists, and opens it. Its name outlasts the machine's end.
     pub fn make_directory(&self, path: &Path) -> io::Result<OwnedFd> {
         let (parent, name) = self.parent(path)?;
         mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o777))?;
+        // Some file systems cannot sync a directory, and need not.
+        let _ = fsync(&parent);
         self.directory(path)
     }
 }

@@ -19,6 +19,9 @@ use crate::tree::Tree;
 /// How files are opened: a pipe that slipped in must not make the thread wait for its writer.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+const SPECIAL: &str = "it is a socket, a pipe or a device: copy what comes out of it by the source `-`, with \
+                       standard input from there";
+
 /// One thing that the user named to be sent.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -106,6 +109,10 @@ impl Source {
         let inside = if self.mirrors { path } else { &[] };
         let below = path.strip_prefix(self.name.as_bytes()).unwrap_or(inside);
         let below = below.strip_prefix(b"/").unwrap_or(below);
+        if below.is_empty() {
+            // Joined, it would end in a slash.
+            return self.path.as_os_str().as_bytes().to_vec();
+        }
         self.path.join(OsStr::from_bytes(below)).into_os_string().into_encoded_bytes()
     }
 
@@ -129,7 +136,8 @@ impl Source {
             FileType::RegularFile => {
                 visitor.visit(&self.name, Found::File(&|| place.open(&self.path, FILE), meta))
             }
-            _ => visitor.visit(&self.name, Found::Special),
+            // Below a source it is passed over; this is what was asked for.
+            _ => visitor.visit(&self.name, Found::Failed(SPECIAL.to_owned())),
         }
     }
 

@@ -158,18 +158,25 @@ async fn special_files_are_skipped_and_missing_ones_fail_alone() {
     let top = source.path().join("top");
     fs::create_dir(&top).unwrap();
     fs::write(top.join("file"), "bytes").unwrap();
-    mknodat(CWD, top.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let named = source.path().join("named");
+    for pipe in [&top.join("pipe"), &named] {
+        mknodat(CWD, pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
     let root = TempDir::new().unwrap();
-    let sources = [source.path().join("vanished"), top];
+    let sources = [source.path().join("vanished"), named.clone(), top];
     let (near, far) = duplex(1000);
     let (near, far) = put_to(near, far, &sources, root.path(), "").await;
     let (near, far) = (near.unwrap(), far.unwrap().summary);
     assert_eq!(near, far);
-    assert_eq!((near.counts.files, near.notes.skipped(), near.notes.failed()), (1, 1, 1));
+    assert_eq!((near.counts.files, near.notes.skipped(), near.notes.failed()), (1, 1, 2));
     for note in near.notes.iter() {
         let (name, kind) = match note.kind {
             NoteKind::Skipped => ("top/pipe", "not copied"),
-            NoteKind::Failed => ("vanished", "moved or removed"),
+            NoteKind::Failed if note.path.0.ends_with(b"vanished") => {
+                ("vanished\"", "moved or removed")
+            }
+            // What was asked for by its name is not just passed over.
+            NoteKind::Failed => ("named\"", "the source `-`"),
             NoteKind::Changed | NoteKind::Would => panic!("nothing was begun before"),
         };
         let note = note.to_string();
