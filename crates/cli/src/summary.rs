@@ -359,10 +359,14 @@ pub fn rehearsal(summary: &Summary) -> String {
         0 => String::new(),
         more => format!(" ({more} more are not named)"),
     };
+    // Other permissions, or one more name of a file, are of no bytes.
+    let of = match counts.bytes.saturating_sub(kept.bytes) {
+        0 => String::new(),
+        bytes => format!(" of {}", Bytes(bytes)),
+    };
     format!(
-        "{} files are equal; {files} of {} are not{}{more}; nothing was changed",
+        "{} files are equal; {files}{of} are not{}{more}; nothing was changed",
         kept.files,
-        Bytes(counts.bytes.saturating_sub(kept.bytes)),
         match counts.removed {
             0 => String::new(),
             removed => format!(", and {removed} are at the destination alone"),

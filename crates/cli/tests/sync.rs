@@ -5,6 +5,7 @@ mod support;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use support::{Home, fingerprint, plant, text};
@@ -61,6 +62,32 @@ fn a_dry_run_and_a_comparison_tell_and_touch_nothing() {
 
     home.succeed(&["sync", "-c", "--delete", "tree", &there]);
     assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
+}
+
+#[test]
+fn other_permissions_are_a_difference_of_a_directory_too() {
+    let home = Home::new();
+    for name in ["a", "b", "deep/c"] {
+        home.folder("tree/deep");
+        fs::write(home.path("tree").join(name), name).unwrap();
+    }
+    let server = home.serve(&[]);
+    let there = server.url("there");
+    home.succeed(&["sync", "tree", &there]);
+    let verify = ["sync", "--verify-only", "tree", &there];
+    let set = |name: &str, mode| {
+        let path = home.path("root/there").join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    ["a", "deep/c"].iter().for_each(|name| set(name, 0o600));
+    let said = home.fail(1, &verify);
+    assert!(said.contains("1 files are equal; 2 are not; nothing"), "{said}");
+    home.succeed(&["sync", "tree", &there]);
+    set("deep", 0o700);
+    let said = home.fail(1, &verify);
+    assert!(said.contains("\"deep\": would be changed") && said.contains("3 files are"), "{said}");
+    home.succeed(&["sync", "tree", &there]);
+    home.succeed(&verify);
 }
 
 #[test]

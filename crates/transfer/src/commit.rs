@@ -40,7 +40,7 @@ pub(crate) const BATCH_ENTRIES: usize = 128;
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 
 /// Permissions a directory takes over: set-group-ID only hands the group down.
-const DIRECTORY_MODE: u32 = 0o3777;
+pub(crate) const DIRECTORY_MODE: u32 = 0o3777;
 
 /// So many files may meet an error of the disk itself; with one more, it is given up.
 const DISK_ERRORS_MAX: u32 = 16;

@@ -181,7 +181,8 @@ async fn by_content_no_time_deceives() {
     let by_content = Terms { compare: Some(Compare::Content), ..terms() };
     let (would, ..) =
         sync(&here, &there, Terms { rehearses: true, ..by_content.clone() }, true).await;
-    assert_eq!(would.kept.files, 2, "{would:?}");
+    // What would be given another time is not equal.
+    assert_eq!(would.kept.files, 1, "{would:?}");
     let (summary, ..) = sync(&here, &there, by_content, true).await;
     assert_eq!(summary.kept.files, 2);
     assert_eq!(below(&here), below(&there));

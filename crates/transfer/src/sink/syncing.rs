@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use super::Sink;
 use crate::arriving::Header;
-use crate::attributes::FILE_MODE;
-use crate::commit::Batch;
+use crate::attributes::{Attributes, FILE_MODE};
+use crate::commit::{Batch, DIRECTORY_MODE};
 use crate::error::{TransferError, explain};
 use crate::meta::Meta;
 use crate::notes::NoteKind;
@@ -227,8 +227,18 @@ impl Sink<'_> {
             return Ok(());
         }
         let there = self.look(&header.path)?;
+        let is_as = |header: &Header| {
+            let Attributes { mode, owner, .. } = header.attributes;
+            let has = |there: &Meta| {
+                (there.mode ^ mode) & DIRECTORY_MODE == 0
+                    && owner.is_none_or(|owner| owner == there.owner)
+            };
+            there.as_ref().is_some_and(has)
+        };
         let what = match there.map(|meta| meta.kind) {
-            Some(FileType::Directory) if header.kind == FileType::Directory => return Ok(()),
+            Some(FileType::Directory) if header.kind == FileType::Directory && is_as(header) => {
+                return Ok(());
+            }
             Some(_) => "would be changed",
             None => "would be copied",
         };
