@@ -227,11 +227,19 @@ impl Versions {
     /// A file's turn has come; it is to be asked for, if it was not.
     pub fn reach(&self, path: &RelPath) {
         let mut state = self.lock();
-        state.reached += 1;
         if !state.known.contains_key(path) {
             state.known.insert(path.clone(), self.version());
             state.due.push_back(path.clone());
         }
+        self.changed.notify_all();
+    }
+
+    /// A file's turn is over, whatever came of it.
+    pub fn settle(&self, path: &RelPath) {
+        let mut state = self.lock();
+        state.reached += 1;
+        state.known.remove(path);
+        state.due.retain(|due| due != path);
         self.changed.notify_all();
     }
 

@@ -169,6 +169,7 @@ impl<'a> Sender<'a> {
             }
             return self.message(&Message::Link { path, to });
         }
+        let was_foreseen = self.sources.has_version(path, meta);
         let is_there = if self.sources.had.holds(&meta.tag(path)) {
             self.keep(path, meta.size, open)?;
             true
@@ -184,6 +185,9 @@ impl<'a> Sender<'a> {
                 }
             }
         };
+        if was_foreseen {
+            self.sources.versions.settle(path);
+        }
         if is_there {
             self.linked.add(meta, path);
         }

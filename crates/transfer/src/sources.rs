@@ -1,5 +1,6 @@
 //! What is to be sent, and a look ahead of whoever sends it.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +9,7 @@ use crate::budget::Budget;
 use crate::delta::{DELTA_MIN, Versions};
 use crate::had::Had;
 use crate::manifest::Manifest;
-use crate::meta::Meta;
+use crate::meta::{Meta, Shared};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::RelPath;
@@ -113,6 +114,8 @@ struct Ahead<'a> {
     bytes: u64,
     least: u64,
     told: usize,
+    /// Files with several names for which it has looked ahead.
+    foreseen: HashSet<Shared>,
 }
 
 impl Visitor for Ahead<'_> {
@@ -136,6 +139,8 @@ impl Visitor for Ahead<'_> {
             // By content, only the sender finds out which differ.
             if self.sources.terms.compare == Some(Compare::Time)
                 && self.sources.has_version(path, &meta)
+                // Of several names the first is sent, and the others as names of it.
+                && meta.shared().is_none_or(|shared| self.foreseen.insert(shared))
             {
                 self.sources.versions.foresee(path, || self.sources.is_wanted());
             }

@@ -14,7 +14,8 @@ use common::{Dice, Folding, get_from, look, put_to, skip};
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::process::geteuid;
 use tempfile::TempDir;
-use tokio::io::{DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
+use tokio::time::timeout;
 use transfer::wire::{Compare, Terms};
 use transfer::{
     NoteKind, Options, Progress, ServeOptions, Summary, get, get_stream, put, put_stream, serve,
@@ -145,6 +146,58 @@ async fn names_of_one_file_stay_names_of_one_file() {
         assert_eq!(of("other").nlink(), 1);
     }
     assert!(common::leftovers(root.path()).is_empty());
+}
+
+#[tokio::test]
+async fn large_files_of_several_names_keep_nobody_from_looking_ahead() {
+    let [source, root, _] = folders();
+    let there = root.path().join("there");
+    for top in [source.path(), &there] {
+        fs::create_dir_all(top).unwrap();
+        for number in 0..8 {
+            let mut dice = Dice::new(number);
+            let size = if top == there { 1 << 20 } else { (1 << 20) + 1 };
+            fs::write(top.join(format!("{number}-0")), dice.bytes(size)).unwrap();
+            for other in 1..4 {
+                let name = top.join(format!("{number}-{other}"));
+                fs::hard_link(top.join(format!("{number}-0")), name).unwrap();
+            }
+        }
+    }
+    fs::create_dir(source.path().join("behind")).unwrap();
+    fs::write(source.path().join("behind/new"), Dice::new(9).bytes(6 << 20)).unwrap();
+    let terms = Terms { compare: Some(Compare::Time), ..Terms::default() };
+    let options = Options { terms, ..Options::default() };
+    let (allowed, progress) = <(ServeOptions, Progress)>::default();
+    let ((near, near_end), (far_end, far)) = (duplex(100_000), duplex(100_000));
+    let relaying = async {
+        let ((mut from, mut back), (mut behind, mut to)) = (split(near_end), split(far_end));
+        let there = async {
+            // Differences of all the others, and some of what is behind them.
+            tokio::io::copy(&mut (&mut from).take(2 << 20), &mut to).await.unwrap();
+            let counted = async {
+                while progress.sample().files_total.is_none() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(Duration::from_secs(20), counted).await.expect("they are never counted");
+            tokio::io::copy(&mut from, &mut to).await.unwrap();
+            to.shutdown().await.unwrap();
+        };
+        let again = async {
+            tokio::io::copy(&mut behind, &mut back).await.unwrap();
+            back.shutdown().await.unwrap();
+        };
+        tokio::join!(there, again)
+    };
+    let sources = [source.path().to_owned()];
+    let putting = put(near, &sources, Path::new("there"), &options, &progress);
+    let both = async { tokio::join!(putting, serve(far, root.path(), &allowed)) };
+    let ((near, _), _) = tokio::join!(both, relaying);
+    let summary = near.unwrap();
+    assert_eq!((summary.counts.files, summary.notes.failed()), (33, 0));
+    assert!(summary.kept.begun > 7 << 20, "{summary:?}");
+    assert_eq!(fs::metadata(there.join("7-3")).unwrap().nlink(), 4);
 }
 
 #[tokio::test]
