@@ -201,7 +201,9 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// What a gateway wants of every host's connection: no delay of its own, urgent bytes in their place
 /// (as RFC 6093 has it), and to learn when the host is gone: when it has said nothing for so long, and
-/// then does not answer three times in a tenth of that each.
+/// then does not answer three times in a tenth of that each. With bytes on the way to it the kernel has its
+/// own patience (`tcp_retries2`): TCP_USER_TIMEOUT, which would shorten it, also ends the connection of a
+/// host that answers and whose program does not read.
 pub(crate) fn prepare(stream: &TcpStream, keepalive: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_out_of_band_inline(true)?;
