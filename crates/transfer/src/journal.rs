@@ -12,8 +12,10 @@
 //! Where others may write too, a journal is obeyed only when it is our own and nobody else can write to
 //! it; and of files, it can only speak of our own under temporary names.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +37,9 @@ pub const MAGIC: &[u8] = b"longhaul journal 1\n";
 
 /// No journal that we wrote is longer: some ten million files.
 const JOURNAL_MAX: u64 = 2 << 30;
+
+/// Files of which it is told when their sources have changed; others are copied anew all the same. Up to 20 MB.
+const STOOD_MAX: usize = 7 << 17;
 
 /// Begun files that a journal may tell of; files come one after another.
 const PARTS_MAX: usize = 16;
@@ -135,9 +140,38 @@ pub(crate) struct Found {
     pub is_refused: bool,
     /// Of the files that stand under their final names.
     pub installed: Vec<Tag>,
+    /// By which they are known again.
+    pub stood: Stood,
     /// Their bytes.
     pub bytes: u64,
     pub parts: Vec<Part>,
+}
+
+/// Files that an earlier sitting has brought whole: hashes of their paths, and how their tags begin.
+#[derive(Default)]
+pub(crate) struct Stood(HashMap<u64, [u8; 8]>);
+
+impl Stood {
+    fn add(&mut self, path: &RelPath, tag: &Tag) {
+        if self.0.len() < STOOD_MAX {
+            self.0.insert(hash(path), begin(tag));
+        }
+    }
+
+    /// Whether the file that came as this one was another.
+    pub fn was_other(&self, path: &RelPath, tag: &Tag) -> bool {
+        self.0.get(&hash(path)).is_some_and(|then| *then != begin(tag))
+    }
+}
+
+fn hash(path: &RelPath) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn begin(tag: &Tag) -> [u8; 8] {
+    *tag.first_chunk().expect("a tag is longer")
 }
 
 /// A journal to write to.
@@ -319,10 +353,13 @@ impl Found {
                 if stands {
                     write(&record, new)?;
                     self.installed.push(tag);
+                    self.stood.add(path, &tag);
                     self.bytes += size;
                 }
             }
             Record::Begun { tag, path, name, inode, state } => {
+                // What stands there is of before.
+                self.stood.0.remove(&hash(&path));
                 let name = OsStr::from_bytes(&name.0).to_owned();
                 let part = Part { tag, path, name, inode, state };
                 if let Some(at) = self.parts.iter().position(|other| other.path == part.path) {

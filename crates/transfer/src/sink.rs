@@ -18,7 +18,7 @@ use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::failed::Failed;
 use crate::folding::Entered;
-use crate::journal::{Journal, Part, TransferId};
+use crate::journal::{Journal, Part, Stood, TransferId};
 use crate::notes::{NoteKind, Notes};
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
@@ -135,6 +135,8 @@ struct Sink<'a> {
     arriving: Option<Arriving>,
     /// What an earlier sitting has begun and this one has not met yet.
     parts: Vec<Part>,
+    /// What it has brought whole.
+    stood: Stood,
     /// The transfer, if there was an earlier sitting.
     goes_on: Option<TransferId>,
     /// The destination is to be as the source's top is.
@@ -174,6 +176,7 @@ impl<'a> Sink<'a> {
             least: None,
             arriving: None,
             parts: Vec::new(),
+            stood: Stood::default(),
             goes_on: None,
             mirrors: false,
             above: Vec::new(),

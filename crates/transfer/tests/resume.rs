@@ -284,6 +284,24 @@ async fn a_source_that_has_changed_is_noticed_and_copied_anew() {
 }
 
 #[tokio::test]
+async fn a_source_that_has_changed_after_it_had_come_whole_is_told_too() {
+    let source = source(10);
+    let tree = source.path().join("tree");
+    let sources = [tree.clone(), source.path().join("later")];
+    let root = TempDir::new().unwrap();
+    let (both, _) = put_all(&sources, root.path(), "", u64::MAX).await;
+    assert!(both.0.unwrap().is_partial());
+    fs::write(tree.join("many/7"), "other").unwrap();
+    fs::write(&sources[1], "it has come").unwrap();
+    let (both, _) = put_all(&sources, root.path(), "", u64::MAX).await;
+    let summary = both.0.unwrap();
+    let notes = Vec::from_iter(summary.notes.iter());
+    assert!(notes.len() == 1 && notes[0].kind == NoteKind::Changed, "{notes:?}");
+    assert!(notes[0].path.0.ends_with(b"many/7"), "{notes:?}");
+    is_whole(&tree, root.path(), "tree");
+}
+
+#[tokio::test]
 async fn what_was_installed_and_changed_there_is_copied_again() {
     let source = source(6);
     let tree = source.path().join("tree");

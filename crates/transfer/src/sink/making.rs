@@ -104,6 +104,9 @@ impl Sink<'_> {
         let parent = self.tree().directory(parent)?;
         let name = name.to_owned();
         self.report.progress.set_current(header.path.as_bytes(), header.size);
+        if self.stood.was_other(&header.path, &header.tag) {
+            self.tell_changed(&header);
+        }
         let made = self.made(&header, &parent);
         if made.is_none()
             && let Some((part, file)) = self.begun(&header, &parent)
@@ -150,9 +153,13 @@ impl Sink<'_> {
             }
             return opened.map(|file| (part, file));
         }
-        let reason = "it has changed since this copy was interrupted: all of it is copied anew";
-        self.report.tell(NoteKind::Changed, &header.path, reason);
+        self.tell_changed(header);
         part.remove(self.tree());
         None
+    }
+
+    fn tell_changed(&self, header: &Header) {
+        let reason = "it has changed since this copy was interrupted: all of it is copied anew";
+        self.report.tell(NoteKind::Changed, &header.path, reason);
     }
 }

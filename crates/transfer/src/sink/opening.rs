@@ -55,6 +55,7 @@ impl Sink<'_> {
             self.report.stood.store(stood, Relaxed);
             self.report.progress.set_files(stood);
             self.parts = found.parts;
+            self.stood = found.stood;
             self.goes_on = found.was_there.then_some(id);
             self.sweep(target.tree.top());
             let mut place = self.report.journal.lock().unwrap_or_else(PoisonError::into_inner);
