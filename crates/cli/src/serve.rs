@@ -415,8 +415,8 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     figures: impl Fn(&S) -> Figures,
 ) {
     let _active = Active::new(&service.active);
-    let _turn = service.requests.take(client.who()).await;
     let start = net::clock::now();
+    let turn = service.requests.take(client.who());
     let root = service.root_of(client);
     let only = client.ticket.as_ref().map(|ticket| ticket.destination.clone());
     let Client { address: client, grant, pacers, .. } = client;
@@ -431,7 +431,7 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let done = {
         let (reading, writing) = tokio::io::split(paced);
         let whole = tokio::io::join(head.chain(reading), writing);
-        transfer::serve(whole, root.as_path(), &options).await
+        transfer::serve_in_turn(whole, root.as_path(), &options, turn).await
     };
     let elapsed = net::clock::now().since(start);
     match done {

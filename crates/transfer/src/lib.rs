@@ -97,7 +97,7 @@ pub use place::Place;
 pub use probe::probe;
 pub use progress::{Progress, Sample};
 pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
-pub use server::{AskedRate, Direction, Outcome, Root, ServeOptions, serve};
+pub use server::{AskedRate, Direction, Outcome, Root, ServeOptions, serve, serve_in_turn};
 pub use summary::{Bottleneck, Counts, Kept, Summary};
 pub use temp::{Names, Temp};
 pub use tree::Tree;

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::error::TransferError;
@@ -138,20 +137,16 @@ impl Pourer {
         }
         self.written += data.len() as u64;
         self.progress.set_bytes(self.written);
+        let near = |error: io::Error| TransferError::Near(format!("standard output: {error}"));
         for piece in data.chunks(PIECE) {
-            self.write(piece)
-                .map_err(|error| TransferError::Near(format!("standard output: {error}")))?;
+            // Until somebody takes it, as long as that is wanted.
+            while !takes(&self.output).map_err(|error| near(error.into()))? {
+                if self.replies.is_closed() {
+                    return Err(TransferError::Cut);
+                }
+            }
+            self.output.write_all(piece).map_err(near)?;
         }
         Ok(())
-    }
-
-    /// Waits until somebody takes what is written, as long as that is wanted.
-    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        while !takes(&self.output)? {
-            if self.replies.is_closed() {
-                return Err(Errno::CANCELED.into());
-            }
-        }
-        self.output.write_all(piece)
     }
 }

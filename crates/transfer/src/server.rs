@@ -1,6 +1,7 @@
 //! The far side: does what one request asks, as a rule below a folder that it never leaves.
 
 use std::ffi::OsStr;
+use std::future::ready;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,12 +121,40 @@ pub struct Outcome {
 /// Reads one request from the stream and fulfils it in `root`. An error was told to the client
 /// too, as far as the stream still carried it.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
-    mut stream: S,
+    stream: S,
     root: impl Into<Root<'_>>,
     options: &ServeOptions,
 ) -> Result<Outcome, TransferError> {
+    serve_in_turn(stream, root, options, ready(Ok(()))).await
+}
+
+/// The same, once it is its turn: what `turn` gives lives as long as the work. An error of it says why the
+/// request is not served. Probes take no turn, for they are no work.
+pub async fn serve_in_turn<S: AsyncRead + AsyncWrite + Unpin + Send, T>(
+    mut stream: S,
+    root: impl Into<Root<'_>>,
+    options: &ServeOptions,
+    turn: impl Future<Output = Result<T, String>>,
+) -> Result<Outcome, TransferError> {
     let root = root.into();
-    match accept(&mut stream, root, options).await {
+    let (mut request, mut turn_taken) = (accept(&mut stream, root, options).await, None);
+    if matches!(request, Ok(Request::Put(..) | Request::Get(..))) {
+        match turn.await {
+            Ok(taken) => turn_taken = Some(taken),
+            Err(reason) => request = Err(TransferError::Near(reason)),
+        }
+    }
+    let served = carry_out(stream, request, options).await;
+    drop(turn_taken);
+    served
+}
+
+async fn carry_out<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    request: Result<Request, TransferError>,
+    options: &ServeOptions,
+) -> Result<Outcome, TransferError> {
+    match request {
         Ok(Request::Put(path, destination)) => {
             let (progress, rehearsed) = (options.progress.clone(), destination.rehearses);
             let summary =

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use transfer::{AGAIN, Kept, Summary, TransferError};
+use units::Instant;
 
 use super::change::{self, Doubt};
 use super::link::{self, Link, Peer};
@@ -80,7 +81,9 @@ async fn wait_for_its_time(job: &Job, done: &mut Done) {
     job.has_started.store(false, Relaxed);
     let begin = net::clock::now();
     schedule.opened().await;
-    done.paused += net::clock::now().since(begin);
+    let now = net::clock::now();
+    done.paused += now.since(begin);
+    done.counted_until = Some(now);
 }
 
 /// Waits until it may not move any more, and is not just saying goodbye.
@@ -195,7 +198,7 @@ pub async fn move_to(
         let why = crate::sentence(&lost).replace(&format!(": {AGAIN}"), "");
         show::tell(job, &format!("{why}; looking for a way to go on"));
         doubt.lost(&link);
-        let silent_from = job.meter.sample().heard_at;
+        let silent_from = job.meter.sample().heard_at.max(done.counted_until);
         link = match change::again(job, peer, endpoint, doubt).await {
             Ok(link) => link,
             // Why it was lost says more than that nobody answers any more.
@@ -205,7 +208,9 @@ pub async fn move_to(
             Err(error) => return Err(error.context(crate::sentence(&lost))),
         };
         done.sittings += 1;
-        done.outages += silent_from.map(|at| net::clock::now().since(at)).unwrap_or_default();
+        let now = net::clock::now();
+        done.outages += silent_from.map(|at| now.since(at)).unwrap_or_default();
+        done.counted_until = Some(now);
         show::tell(job, &format!("going on over {}", link.words()));
     }
 }
@@ -219,6 +224,8 @@ pub struct Done {
     sittings: usize,
     paused: Duration,
     outages: Duration,
+    /// Until when either is counted already.
+    counted_until: Option<Instant>,
 }
 
 impl Done {

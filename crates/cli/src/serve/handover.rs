@@ -135,9 +135,12 @@ fn owner(client: &Client) -> anyhow::Result<PublicKey> {
 /// Copies to another server for the client, and tells how it goes.
 pub async fn push(service: &Service, client: &Client, stream: impl AsyncRead + AsyncWrite + Send) {
     let _active = Active::new(&service.active);
-    let _turn = service.pushes.take(client.who()).await;
     let (reading, mut writing) = tokio::io::split(stream);
     let mut reading = BufReader::new(reading);
+    let _turn = match service.pushes.take(client.who()).await {
+        Ok(turn) => turn,
+        Err(reason) => return refuse(service, client, &mut writing, &anyhow!(reason)).await,
+    };
     let push = match asked(service, client, &mut reading, &mut writing).await {
         Ok(push) => push,
         Err(error) => return refuse(service, client, &mut writing, &error).await,

@@ -4,12 +4,17 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use net::PublicKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// Further ones wait.
 const REQUESTS_MAX: usize = 64;
+
+/// But not for ever: who comes and goes would leave them behind, and two that wait for each other would not end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Threads that a request blocks: one reads or writes, one counts what there is to send.
 const THREADS: usize = 2;
@@ -40,8 +45,16 @@ pub struct Turns(Mutex<HashMap<Who, Arc<Semaphore>>>);
 
 impl Turns {
     /// Waits until it is the client's turn, for as long as what this gives lives.
-    pub async fn take(&self, who: Who) -> OwnedSemaphorePermit {
-        self.of(who).acquire_owned().await.expect("it is never closed")
+    ///
+    /// # Errors
+    /// It was not for a while; the text says so.
+    pub async fn take(&self, who: Who) -> Result<OwnedSemaphorePermit, String> {
+        match timeout(PATIENCE, self.of(who).acquire_owned()).await {
+            Ok(turn) => Ok(turn.expect("it is never closed")),
+            Err(_) => Err(format!(
+                "{REQUESTS_MAX} copies of yours are at work here: try again when one of them is done"
+            )),
+        }
     }
 
     fn of(&self, who: Who) -> Arc<Semaphore> {
@@ -53,8 +66,6 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Duration, timeout};
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -63,14 +74,13 @@ mod tests {
         let [one, other] = [1, 2].map(|byte| Who::Key(PublicKey::from_bytes([byte; 32])));
         let mut taken = Vec::new();
         for _ in 0..REQUESTS_MAX {
-            taken.push(turns.take(one).await);
+            taken.push(turns.take(one).await.unwrap());
         }
-        let waits = timeout(Duration::from_secs(1), turns.take(one)).await.is_err();
-        assert!(waits);
+        assert!(turns.take(one).await.unwrap_err().contains("at work here"));
         let address = Who::Address([127, 0, 0, 1].into());
         drop((turns.take(other).await, turns.take(address).await));
         taken.pop();
-        taken.push(turns.take(one).await);
+        taken.push(turns.take(one).await.unwrap());
         taken.clear();
         turns.of(other);
         assert_eq!(turns.0.lock().unwrap().len(), 1, "who has none is forgotten");
