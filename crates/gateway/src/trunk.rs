@@ -24,6 +24,8 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_millis(800);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
+/// What is longer between two looks is a stall of this process, and no silence of the other gateway.
+const STALL: Duration = Duration::from_millis(200);
 /// Before the next attempt to make a trunk. One that lasted no longer was none.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the address to listen at may still be taken: by the last endpoint, which ends.
@@ -271,17 +273,25 @@ struct Told {
 /// Whether another gateway is heard.
 struct Hearing {
     received: u64,
-    at: Instant,
+    looked: Instant,
+    /// How long nothing has come.
+    quiet: Duration,
     silent: bool,
 }
 
 impl Hearing {
+    fn new(now: Instant) -> Self {
+        Self { received: 0, looked: now, quiet: Duration::ZERO, silent: false }
+    }
+
     /// So many packets have come by now; whether it is heard, if that has changed.
     fn look(&mut self, now: Instant, received: u64) -> Option<bool> {
+        // While this process had no turn nobody read what came: it has yet to be read.
+        self.quiet += now.since(std::mem::replace(&mut self.looked, now)).min(STALL);
         if received != self.received {
-            (self.received, self.at) = (received, now);
+            (self.received, self.quiet) = (received, Duration::ZERO);
         }
-        let was = std::mem::replace(&mut self.silent, now.since(self.at) >= SILENCE);
+        let was = std::mem::replace(&mut self.silent, self.quiet >= SILENCE);
         (was != self.silent).then_some(was)
     }
 }
@@ -358,7 +368,7 @@ impl<F: Fn(TrunkEvent) + Clone + Send + Sync + 'static> Keeper<F> {
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let began = clock::now();
-        let mut hearing = Hearing { received: 0, at: began, silent: false };
+        let mut hearing = Hearing::new(began);
         let mut up = !told.brief;
         if up {
             self.tell_up(peer, told);
@@ -524,13 +534,25 @@ pub(crate) mod tests {
         }
     }
 
+    /// What looks at these times find when so many packets have come.
+    fn heard<const N: usize>(looks: [(u64, u64); N]) -> [Option<bool>; N] {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut hearing = Hearing::new(at(0));
+        looks.map(|(ms, received)| hearing.look(at(ms), received))
+    }
+
     #[test]
     fn who_says_nothing_is_silent_after_a_time_however_rarely_one_looks() {
-        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-        let mut hearing = Hearing { received: 0, at: at(0), silent: false };
-        let looks = [(750, 0), (780, 1), (1500, 1), (1580, 1), (9000, 1), (9001, 2), (9900, 2)];
-        let heard = looks.map(|(ms, received)| hearing.look(at(ms), received));
-        assert_eq!(heard, [None, None, None, Some(false), None, Some(true), Some(false)]);
+        let looks = [(200, 1), (400, 1), (600, 1), (999, 1), (1000, 1), (9000, 1), (9001, 2)];
+        let silent = [None, None, None, None, None, Some(false), Some(true)];
+        assert_eq!(heard(looks), silent);
+    }
+
+    #[test]
+    fn a_stall_of_this_process_is_no_silence_of_the_other() {
+        // The last word came 200 ms before the stall, and the next is read after it was looked.
+        let looks = [(50, 1), (100, 1), (250, 1), (60_000, 1), (60_050, 1), (60_100, 2)];
+        assert_eq!(heard(looks), [None; 6]);
     }
 
     #[tokio::test]
