@@ -13,16 +13,17 @@ use net::udp::UdpStream;
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::interval;
+use tokio::time::{MissedTickBehavior, interval};
 use units::Instant;
 
 use crate::Event;
 use crate::config::{Intercept, share};
 use crate::dial::prepare;
+use crate::early;
 use crate::flows::{self, Flow, Flows, Tally};
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Bypass, Outcome, Record};
-use crate::request::{NO_ROOM, Refusal, Request, Target, ask, ask_while_there_is_room};
+use crate::request::{NO_ROOM, Refusal, Request, Target, ask_while_there_is_room};
 use crate::rules::mark;
 use crate::sight::{Book, Entry, Side};
 use crate::splice::{End, splice};
@@ -38,6 +39,8 @@ const CHANGEOVER: Duration = Duration::from_secs(1);
 const MAX_ASKED: usize = 1024;
 /// SYNs that went direct and are remembered, for they may be repeated.
 const DIRECT: usize = 256;
+/// SYNs that came too fast are told of no oftener.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// A SYN that waits. One that is repeated has the same number; another number means another
 /// connection (RFC 9293, 3.4.1).
@@ -135,17 +138,16 @@ impl Interceptor {
 
     /// Until the kernel fails.
     pub(crate) async fn run(mut self, report: impl Fn(Event)) -> io::Result<Infallible> {
-        let mut sweep = interval(ARRIVAL / 4);
+        let (mut sweep, mut tell) = (interval(ARRIVAL / 4), interval(TOLD));
+        tell.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut passed = 0_u32;
         let mut silent = self.trunk.silent();
         loop {
             let accepts = self.files != Files::Spent;
             tokio::select! {
                 held = self.queue.next() => {
                     for packet in held? {
-                        let passed = self.queue.passed_before(packet.id());
-                        if passed > 0 {
-                            report(Event::Overrun(passed));
-                        }
+                        passed = passed.saturating_add(self.queue.passed_before(packet.id()));
                         self.arrived(&packet, &report)?;
                     }
                 }
@@ -162,6 +164,7 @@ impl Interceptor {
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => return Err(io::Error::other(error)),
                 },
+                _ = tell.tick(), if passed > 0 => report(Event::Overrun(std::mem::take(&mut passed))),
                 _ = sweep.tick() => {
                     let now = clock::now();
                     self.flows.retain(|state| {
@@ -424,16 +427,12 @@ impl Interceptor {
 
     /// A client that was answered before the server was asked, as the settings wish.
     fn accepted_early(&mut self, flow: Flow, mut client: TcpStream) {
-        let (trunk, settings) = (self.trunk.clone(), self.settings.clone());
+        let (trunk, request) = (self.trunk.clone(), request(flow, &self.settings));
+        let (keepalive, entry) = (self.keepalive, self.enter(flow));
         let id = self.join(flow, None);
-        let entry = self.enter(flow);
         client.cut_when_dropped();
         self.tasks.spawn(async move {
-            let outcome = match ask_patiently(&trunk, flow, &settings).await {
-                Ok(Ok(stream)) => Outcome::Carried(splice(client, stream, entry.counters()).await),
-                Ok(Err(refusal)) => reset(client, Outcome::Refused(refusal)),
-                Err(_) => reset(client, Outcome::Lost),
-            };
+            let outcome = early::serve(client, &request, &trunk, keepalive, entry).await;
             Done::Ended(flow, id, Record::of(flow, outcome))
         });
     }
@@ -446,38 +445,10 @@ fn request((client, server): Flow, settings: &Intercept) -> Request {
     Request { client, server, transparent: true, share }
 }
 
-/// Asks over another trunk if the first falls silent while there is one; else until it is lost, for the
-/// client has been answered already.
-async fn ask_patiently(
-    trunk: &Trunk,
-    flow: Flow,
-    settings: &Intercept,
-) -> io::Result<Result<UdpStream, Refusal>> {
-    let (request, mut failed) = (request(flow, settings), None);
-    loop {
-        let link = trunk.usable_beside(failed).ok_or(io::ErrorKind::NotConnected)?;
-        tokio::select! {
-            answer = ask(&link.connection, &request) => {
-                let other = failed.is_none() && trunk.usable_beside(Some(link.id())).is_some();
-                if answer.is_ok() || !other {
-                    return answer;
-                }
-            }
-            () = trunk.gives_way(link.id()) => {}
-        }
-        failed = Some(link.id());
-    }
-}
-
 /// Whether it is this host, or this process, that has no room for another connection.
 fn is_short(error: &io::Error) -> bool {
     let short = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| short.contains(&error))
-}
-
-fn reset(mut client: TcpStream, outcome: Outcome) -> Outcome {
-    client.abort();
-    outcome
 }
 
 /// How a refusal reaches the client: as if it were alone with the server.

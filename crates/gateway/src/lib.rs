@@ -3,9 +3,9 @@
 //! bytes as streams of one transport connection, the trunk.
 //!
 //! `rules` are the kernel's by which packets come here (and `reuse` a setting of its), `nfqueue` the
-//! queue where SYNs wait, `intercept` the near gateway (`flows` what it knows of,
-//! `proxy` for those who ask for it, `hello` how they do, `inherited` where they find it) and `dial` the far one, `request` what they say to each other, `splice` joins two byte
-//! streams, `trunk` keeps the connection between them, `virtual_address` says which of several
+//! queue where SYNs wait, `intercept` the near gateway (`flows` what it knows of, `early` whom it answers at
+//! once, `proxy` for those who ask for it, `hello` how they do, `inherited` where they find it) and `dial` the
+//! far one, `request` what they say to each other, `splice` joins two byte streams, `trunk` keeps the connection between them, `virtual_address` says which of several
 //! gateways of a side is to. Every gateway is both near and far; `sight`
 //! shows what it does, `doctor` what is wrong with its host, `rights` what it may do there, `install`
 //! makes it a service.
@@ -14,6 +14,7 @@
 mod config;
 mod dial;
 mod doctor;
+mod early;
 mod flows;
 mod hello;
 mod inherited;

@@ -49,8 +49,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Queue {
     socket: TokioSocket,
     number: u16,
-    /// The kernel's number of the last packet.
-    last: u32,
+    /// The kernel's number of the last packet that was read.
+    last: Option<u32>,
 }
 
 impl Queue {
@@ -60,7 +60,7 @@ impl Queue {
     /// What the kernel said; `PermissionDenied` when somebody else has the queue, or without the
     /// right to administer the network.
     pub(crate) async fn open(number: u16) -> io::Result<Self> {
-        let mut queue = Self { socket: TokioSocket::new(NETLINK_NETFILTER)?, number, last: 0 };
+        let mut queue = Self { socket: TokioSocket::new(NETLINK_NETFILTER)?, number, last: None };
         let socket = queue.socket.socket_mut();
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -90,9 +90,10 @@ impl Queue {
     }
 
     /// How many have passed between the packet before this one and this one, as if there were no queue,
-    /// because they came faster than they were read. Those beyond [`MAX_HELD`] nobody counts.
+    /// because they came faster than they were read. Those beyond [`MAX_HELD`] nobody counts, nor those
+    /// before the first that is read.
     pub(crate) fn passed_before(&mut self, HeldId(id): HeldId) -> u32 {
-        between(std::mem::replace(&mut self.last, id), id)
+        between(self.last.replace(id), id)
     }
 
     /// Says what becomes of a packet.
@@ -147,8 +148,8 @@ impl Held {
 }
 
 /// How many numbers, which go round, are between two.
-fn between(last: u32, id: u32) -> u32 {
-    match id.wrapping_sub(last) {
+fn between(last: Option<u32>, id: u32) -> u32 {
+    match last.map_or(0, |last| id.wrapping_sub(last)) {
         step @ 1..=0x7fff_ffff => step - 1,
         _ => 0,
     }
@@ -251,8 +252,11 @@ mod tests {
     #[test]
     fn packets_whose_numbers_are_missing_have_passed() {
         for (last, id, passed) in [(0, 1, 0), (1, 2, 0), (2, 9, 6), (9, 9, 0), (9, 8, 0)] {
-            assert_eq!(between(last, id), passed, "{last} {id}");
+            assert_eq!(between(Some(last), id), passed, "{last} {id}");
         }
-        assert_eq!((between(u32::MAX, 0), between(u32::MAX - 1, 2)), (0, 3));
+        let round =
+            [(Some(u32::MAX), 0), (Some(u32::MAX - 1), 2)].map(|(last, id)| between(last, id));
+        assert_eq!(round, [0, 3]);
+        assert_eq!(between(None, 9), 0, "of those before the first nothing is known");
     }
 }

@@ -25,7 +25,7 @@ use gateway::{Bypass, Outcome, Passed, Refusal};
 
 use cases::{ALL, BODY, Scene, earlier, read_all};
 use gateways::{Pair, skip};
-use world::{CLIENT, NEAR, PATIENCE, SERVER, SERVERS, World, at};
+use world::{CLIENT, FAR, NEAR, PATIENCE, SERVER, SERVERS, World, at};
 
 /// Runs `test` where namespaces, nftables and ip can be had.
 fn with_world(name: &str, test: impl FnOnce(&World)) {
@@ -170,6 +170,29 @@ fn an_early_answer_becomes_a_reset() {
         client.write_all(b"hello").unwrap();
         drop(client);
         assert_eq!(served.join().unwrap(), b"hello");
+    });
+}
+
+#[test]
+fn an_early_answer_is_kept_from_here_where_the_far_gateway_cannot() {
+    with_world("an_early_answer_is_kept_from_here_where_the_far_gateway_cannot", |world| {
+        let [near, _far] = world.gateways("early = [8000]");
+        // An address of its own.
+        let to = at("10.2.0.1", 8000);
+        let listener = world.on(FAR, || TcpListener::bind(to).unwrap());
+        let served = world.start(FAR, move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let heard = read_all(&mut stream);
+            stream.write_all(&heard).unwrap();
+        });
+        let mut client = connect(world, to).unwrap();
+        let own = client.local_addr().unwrap();
+        client.write_all(b"hello").unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut client), b"hello");
+        served.join().unwrap();
+        let record = near.record(own);
+        assert!(matches!(record.outcome, Outcome::Bypassed(Bypass::Far)), "{record}");
     });
 }
 
