@@ -161,7 +161,7 @@ fn an_early_answer_becomes_a_reset() {
         let [near, _far] = world.gateways("early = [9, 8000]");
         let mut client = connect(world, at(SERVERS[0], 9)).unwrap();
         let own = client.local_addr().unwrap();
-        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         let record = near.record(own);
         assert!(matches!(record.outcome, Outcome::Refused(Refusal::Refused)), "{record}");
         let to = at(SERVERS[0], 8000);
@@ -295,7 +295,7 @@ fn what_a_gateway_leaves_unfinished_is_reset() {
         begun.recv_timeout(PATIENCE).unwrap();
         drop(gateways);
         assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
-        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
 }
 

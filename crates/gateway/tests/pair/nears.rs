@@ -59,7 +59,7 @@ fn the_gateway_that_has_the_virtual_address_serves() {
         client.read_exact(&mut [0]).unwrap();
         world.give(SECOND);
         // What passes another gateway now would wait for ever.
-        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
         first.wait_for_standing_by();
         second.wait_for_trunk();

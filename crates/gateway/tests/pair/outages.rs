@@ -62,7 +62,7 @@ fn what_waits_longer_than_it_may_is_reset_and_its_bytes_are_counted() {
         let taken = client.write(&offered).unwrap();
         assert!(taken > 0);
         client.set_nonblocking(false).unwrap();
-        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         let record = near.record(own);
         let Outcome::Carried(Passed { trunk_lost: true, undelivered, .. }) = record.outcome else {
             panic!("{record}")
@@ -91,7 +91,7 @@ fn what_was_answered_early_waits_no_longer_for_a_trunk_that_is_lost() {
         let own = client.local_addr().unwrap();
         client.write_all(b"hello").unwrap();
         world.cut_trunk();
-        assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         let record = near.record(own);
         assert!(matches!(record.outcome, Outcome::Lost), "{record}");
     });
