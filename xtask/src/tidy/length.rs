@@ -33,6 +33,12 @@ fn test_lines(source: &Source) -> usize {
             while source.has(at, &["#", "["]) {
                 at = source.group(at + 1).end;
             }
+            if source.has(at, &["pub"]) {
+                at += 1;
+            }
+            if source.has(at, &["("]) {
+                at = source.group(at).end;
+            }
             // `mod name {`; a `mod name;` keeps its tests in a file of their own.
             let inline = source.has(at, &["mod"]) && source.has(at + 2, &["{"]);
             let end = source.group(at + 2).end - 1;
@@ -46,8 +52,10 @@ mod tests {
     use super::*;
 
     fn measured(path: &str, code: usize, test: usize) -> Option<String> {
-        let tests =
-            format!("#[cfg(test)]\n#[expect(x)]\nmod t {{\n{}}}\n", "fn t() {}\n".repeat(test));
+        let tests = format!(
+            "#[cfg(test)]\n#[expect(x)]\npub(crate) mod t {{\n{}}}\n",
+            "fn t() {}\n".repeat(test)
+        );
         let text = "fn f() {}\n".repeat(code) + &tests;
         check(&Source::new(path, text).unwrap()).map(|violation| violation.to_string())
     }
