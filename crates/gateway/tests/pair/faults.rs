@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
 use gateway::install::{Left, Plan, is_installed, uninstall};
@@ -382,13 +382,16 @@ fn a_gateway_runs_until_it_is_killed() {
     }
 }
 
-/// Runs the near gateway in a process of its own.
-fn gateway_to_be_killed(world: &World) -> Child {
-    world.on(NEAR, || {
+/// Runs the near gateway in a process of its own, and kills it once it has a trunk to this far one.
+fn run_and_kill(world: &World, far: &Gateway) {
+    let mut gateway = world.on(NEAR, || {
         let mut copy = Command::new(std::env::current_exe().unwrap());
         copy.args(["--ignored", "--exact", "faults::a_gateway_runs_until_it_is_killed"]);
         copy.env(KILLED, "1").stdout(Stdio::null()).spawn().unwrap()
-    })
+    });
+    far.wait_for_trunk();
+    gateway.kill().unwrap();
+    gateway.wait().unwrap();
 }
 
 /// What of the gateway's rules is there: of nftables, of routes, and of iptables' two families.
@@ -414,10 +417,7 @@ fn nothing_is_left_of_a_gateway_that_was_killed() {
     with_world("nothing_is_left_of_a_gateway_that_was_killed", |world| {
         let far = world.far();
         let kill = || {
-            let mut gateway = gateway_to_be_killed(world);
-            far.wait_for_trunk();
-            gateway.kill().unwrap();
-            gateway.wait().unwrap();
+            run_and_kill(world, &far);
             rules(world)
         };
         let left = kill();
@@ -445,12 +445,7 @@ fn a_setting_of_the_kernels_is_as_before_whoever_was_killed_and_uninstalled() {
     let name = "a_setting_of_the_kernels_is_as_before_whoever_was_killed_and_uninstalled";
     with_world(name, |world| {
         let far = world.far();
-        let kill = || {
-            let mut gateway = gateway_to_be_killed(world);
-            far.wait_for_trunk();
-            gateway.kill().unwrap();
-            gateway.wait().unwrap();
-        };
+        let kill = || run_and_kill(world, &far);
         let root = tempfile::tempdir().unwrap();
         let [file, program, home] = ["/etc/g.toml", "/usr/bin/longhaul", "/root/x"].map(Path::new);
         let install = || {
