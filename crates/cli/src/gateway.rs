@@ -153,7 +153,9 @@ fn tell(event: &Event, quiet: bool) {
             );
         }
         Event::Trunk(TrunkEvent::Back(peer)) => say!("trunk: {peer} is heard again"),
-        Event::Trunk(TrunkEvent::Down(_, error)) => tell!("longhaul: trunk: {error}"),
+        Event::Trunk(TrunkEvent::Down(peer, error)) => {
+            tell!("longhaul: trunk: none to {peer}: {error}");
+        }
         Event::Hidden(error) => {
             tell!("longhaul: `longhaul gateway status` will not be answered: {error}");
         }

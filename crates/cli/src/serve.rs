@@ -78,7 +78,7 @@ struct Client {
 impl Client {
     /// Whose requests count with its own.
     fn who(&self) -> Who {
-        self.key.map_or(Who::Address(self.address), Who::Key)
+        self.key.map_or(Who::Host(ftp::server::network(self.address)), Who::Key)
     }
 
     /// With one more rate for what is sent to it.

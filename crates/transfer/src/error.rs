@@ -8,7 +8,7 @@ use crate::notes::printable;
 use crate::wire::WireError;
 
 /// What to do about a connection that is gone, unless somebody goes on by itself.
-pub const AGAIN: &str = "run the same command again";
+const AGAIN: &str = "run the same command again";
 
 /// A transfer that did not reach its end. What was installed by then is whole.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,17 @@ pub enum TransferError {
     /// This side could not go on; the text names the file and what to do.
     #[error("{0}")]
     Near(String),
+}
+
+impl TransferError {
+    /// Why, without the advice to run the command again: for who goes on by itself.
+    pub fn why(&self) -> String {
+        let text = self.to_string();
+        text.strip_suffix(AGAIN)
+            .and_then(|text| text.strip_suffix(": "))
+            .unwrap_or(&text)
+            .to_owned()
+    }
 }
 
 /// What went wrong with a file, and what to do about it.

@@ -85,7 +85,7 @@ pub mod wire;
 
 pub use budget::Budget;
 pub use client::{Options, get, get_stream, put, put_stream};
-pub use error::{AGAIN, TransferError};
+pub use error::TransferError;
 pub use filter::check_pattern;
 pub use journal::{
     MAGIC as JOURNAL_MAGIC, TransferId, example as journal_example, records as journal_records,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Share};
 use crate::delta::{DELTA_MIN, Versions};
 use crate::had::Had;
 use crate::manifest::Manifest;
@@ -57,8 +57,9 @@ impl Sources {
     /// Counts on a thread of its own, so that the first byte does not wait for it, and looks ahead for
     /// large files that stand there otherwise.
     pub fn count(&self) {
-        let foreseen = HashSet::new();
-        let mut ahead = Ahead { sources: self, files: 0, bytes: 0, least: 0, told: 0, foreseen };
+        let (foreseen, share) = (HashSet::new(), Share::of(&self.budget));
+        let mut ahead =
+            Ahead { sources: self, files: 0, bytes: 0, least: 0, told: 0, foreseen, share };
         for source in &self.list {
             if source.walk(&self.place, &mut ahead).is_break() {
                 return;
@@ -116,6 +117,25 @@ struct Ahead<'a> {
     told: usize,
     /// Files with several names for which it has looked ahead.
     foreseen: HashSet<Shared>,
+    /// Of the memory for all requests.
+    share: Share,
+}
+
+/// What a table that has just grown takes of each.
+const FORESEEN: usize = 64;
+const _: () = assert!((size_of::<Shared>() + 1) * 16 / 7 <= FORESEEN);
+
+impl Ahead<'_> {
+    /// Whether it has not looked ahead for this file by another name. Without memory for it, it has not.
+    fn is_first(&mut self, shared: Shared) -> bool {
+        if self.foreseen.contains(&shared) {
+            return false;
+        }
+        if self.share.take(FORESEEN) {
+            self.foreseen.insert(shared);
+        }
+        true
+    }
 }
 
 impl Visitor for Ahead<'_> {
@@ -140,7 +160,7 @@ impl Visitor for Ahead<'_> {
             if self.sources.terms.compare == Some(Compare::Time)
                 && self.sources.has_version(path, &meta)
                 // Of several names the first is sent, and the others as names of it.
-                && meta.shared().is_none_or(|shared| self.foreseen.insert(shared))
+                && meta.shared().is_none_or(|shared| self.is_first(shared))
             {
                 self.sources.versions.foresee(path, || self.sources.is_wanted());
             }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use transfer::{AGAIN, Kept, Summary, TransferError};
+use transfer::{Kept, Summary, TransferError};
 use units::Instant;
 
 use super::change::{self, Doubt};
@@ -195,7 +195,10 @@ pub async fn move_to(
         if !job.may_go_on() || !is_cut(&lost) || is_over || in_vain > IN_VAIN_MAX {
             return Err(lost);
         }
-        let why = crate::sentence(&lost).replace(&format!(": {AGAIN}"), "");
+        let why = match lost.downcast_ref() {
+            Some(error) => TransferError::why(error),
+            None => crate::sentence(&lost),
+        };
         show::tell(job, &format!("{why}; looking for a way to go on"));
         doubt.lost(&link);
         let silent_from = job.meter.sample().heard_at.max(done.counted_until);

@@ -25,9 +25,12 @@ const KINDS: usize = 2;
 /// For all else that blocks a thread.
 const OTHER_THREADS: usize = 512;
 
-/// With so many threads at the most, none of so many clients waits for another.
+/// More are nobody's good, and a host that is asked for them may end the process.
+const THREADS_MAX: usize = 16 << 10;
+
+/// With so many threads at the most, none of so many clients waits for another, up to what one host has.
 pub fn threads(clients: u16) -> usize {
-    OTHER_THREADS + usize::from(clients) * KINDS * REQUESTS_MAX * THREADS
+    (OTHER_THREADS + usize::from(clients) * KINDS * REQUESTS_MAX * THREADS).min(THREADS_MAX)
 }
 
 /// Whose requests count together.
@@ -36,7 +39,7 @@ pub enum Who {
     /// That of whoever holds this key.
     Key(PublicKey),
     /// All have the same key.
-    Address(IpAddr),
+    Host(IpAddr),
 }
 
 /// Who has how many.
@@ -77,7 +80,7 @@ mod tests {
             taken.push(turns.take(one).await.unwrap());
         }
         assert!(turns.take(one).await.unwrap_err().contains("at work here"));
-        let address = Who::Address([127, 0, 0, 1].into());
+        let address = Who::Host([127, 0, 0, 1].into());
         drop((turns.take(other).await, turns.take(address).await));
         taken.pop();
         taken.push(turns.take(one).await.unwrap());

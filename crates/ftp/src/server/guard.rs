@@ -154,8 +154,8 @@ impl Drop for Place {
     }
 }
 
-/// An IPv6 host has a whole /64 to guess from.
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one host: one of IPv6 has a whole /64 to come from.
+pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => {

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-pub use guard::Limits;
+pub use guard::{Limits, network};
 pub use users::{Account, Users, UsersError};
 
 use crate::session::Settings;
