@@ -100,6 +100,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn train(&self) -> usize {
         1
     }
+    /// Whether packets may go out twice where the path loses some and is hardly used.
+    fn may_insure(&self) -> bool {
+        false
+    }
     /// Whether the other end should tell the capacity by pairs of packets instead of trains.
     fn wants_pairs(&self) -> bool {
         false

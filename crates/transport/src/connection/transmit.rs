@@ -23,8 +23,11 @@ const MAX_BATCH: usize = 65_000;
 const MAX_SEGMENTS: usize = 44;
 /// The length of a reset's or stop's body.
 const SIGNAL_LEN: usize = 24;
-/// In flight at the very end of a transfer: less than this share of the window.
-const TAIL_SHARE: u64 = 8;
+/// Who has less than this share of the window in flight leaves most of the path unused: at the very end
+/// of a transfer, or with little to send.
+const SPARE_SHARE: u64 = 8;
+/// A path loses, as far as little data is concerned, of which more than one packet in so many is lost.
+const LOSSY: u64 = 1000;
 /// After so many times its patience with a packet the sender asks what has become of all of them.
 const STUCK: u32 = 2;
 /// The sender's state is told once in this share of a round trip, within bounds.
@@ -298,14 +301,15 @@ impl Connection {
     }
 
     /// Whether what was packed last goes out twice: what was lost twice already, for which the reader,
-    /// and what waits behind it, has waited for long; and what is lost at the very end, for
-    /// nothing else moves in the round trip that losing it once more would cost.
+    /// and what waits behind it, has waited for long; what is lost at the very end, for nothing else
+    /// moves in the round trip that losing it once more would cost; and on a path that loses and is
+    /// hardly used, all: requests and answers wait for the last of their packets, not for the rate.
     fn is_urgent(&self) -> bool {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
-        let last = self.log.in_flight() < self.cc.window().0 / TAIL_SHARE;
+        let spare = self.log.in_flight() < self.cc.window().0 / SPARE_SHARE;
         match least.unwrap_or_default() {
-            0 => false,
-            1 => last && !self.streams.has_pending(),
+            0 => spare && self.cc.may_insure() && self.stats.lost.0 * LOSSY > self.stats.sent.0,
+            1 => spare && !self.streams.has_pending(),
             _ => true,
         }
     }

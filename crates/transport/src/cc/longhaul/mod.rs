@@ -259,6 +259,10 @@ impl Controller for Longhaul {
         )
     }
 
+    fn may_insure(&self) -> bool {
+        self.level == Level::Normal && matches!(self.mode, Mode::Startup(_) | Mode::Calm(_))
+    }
+
     fn train(&self) -> usize {
         match &self.mode {
             Mode::Startup(startup) => startup.train(&self.model),
