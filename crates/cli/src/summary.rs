@@ -53,6 +53,8 @@ pub struct Figures {
     pub cpu: Option<f64>,
     /// For how long a lost connection had brought nothing until the copy went on over the next.
     pub outages: Duration,
+    /// Datagrams that this host's socket had no room for; UDP only, where the other side sends the data.
+    pub overflowed: u64,
     /// What would stand above if the other side sent the data.
     pub other: Other,
 }
@@ -67,6 +69,7 @@ pub struct Other {
     capacity: Option<Rate>,
     /// As the sender told it.
     times: Option<Times>,
+    overflowed: u64,
 }
 
 /// A pace is the rate limit's down to this share of it.
@@ -198,6 +201,7 @@ impl Figures {
                 packets: Some((stats.missing, stats.missing + stats.received.0)),
                 capacity: stats.capacity.1,
                 times: Some(times(&stats.remote_limits)),
+                overflowed: stats.socket_drops,
             },
             ..Self::default()
         };
@@ -245,9 +249,9 @@ impl Figures {
             return self;
         }
         let Self { carrier, streams, rtt, least_rtt, other, .. } = self;
-        let Other { packets, capacity, times } = other;
+        let Other { packets, capacity, times, overflowed } = other;
         let seen = Self { carrier, streams, rtt, least_rtt, capacity, times, ..Self::default() };
-        Self { packets, loss: packets.and_then(share), fetched: true, ..seen.judged() }
+        Self { packets, overflowed, loss: packets.and_then(share), fetched: true, ..seen.judged() }
     }
 
     /// With the rate that a sender on the other side was asked to keep to.

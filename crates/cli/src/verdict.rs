@@ -54,6 +54,8 @@ enum Cause {
     Buffer,
     Capacity,
     Loss,
+    /// Packets arrived and were lost for want of room in the receiving socket of this host.
+    Overflow,
     Competition,
     /// Somebody on the way lets only so much pass, of what the line could carry.
     Limiter,
@@ -178,6 +180,10 @@ fn path(figures: &Figures, mean: Rate) -> Cause {
     let waits = figures.queue().is_some_and(|(queue, way)| queue > QUEUE.max(way / QUEUE_SHARE));
     let rate = figures.pacing.unwrap_or(mean);
     let is_full = figures.capacity.map(|capacity| rate >= capacity.scaled(FULL * (1.0 - loss)));
+    let lost = figures.packets.map_or(0, |(lost, _)| lost);
+    if loss >= LOSSY && figures.overflowed > lost / 2 {
+        return Cause::Overflow;
+    }
     let is_even = figures.variation.is_some_and(|share| share < EVEN);
     match (is_full, loss >= LOSSY, waits) {
         (Some(true), ..) => Cause::Capacity,
@@ -202,6 +208,7 @@ fn in_short(cause: Cause) -> &'static str {
         Cause::Buffer => "send buffer",
         Cause::Capacity => "path capacity",
         Cause::Loss => "loss",
+        Cause::Overflow => "receive buffer",
         Cause::Competition => "competing traffic",
         Cause::Limiter => "limit on the path",
         Cause::Path => "path",
@@ -212,8 +219,31 @@ fn in_short(cause: Cause) -> &'static str {
     }
 }
 
+/// What is said otherwise where TCP carries the data.
+fn said_of_tcp(cause: Cause) -> Option<(&'static str, &'static str, &'static str)> {
+    match cause {
+        Cause::Window => Some((
+            "receiver",
+            "TCP's receive window",
+            "raise net.ipv4.tcp_rmem on the far side, or let --transport auto take UDP",
+        )),
+        Cause::Buffer => {
+            Some(("sender", "TCP's send buffer", "raise net.ipv4.tcp_wmem on this side"))
+        }
+        Cause::Loss => Some((
+            "loss",
+            "lost packets",
+            "open the way for UDP, which they do not slow down, and look after the line",
+        )),
+        _ => None,
+    }
+}
+
 /// A word for programs, words for people, and what to do.
 fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str) {
+    if let Some(said) = said_of_tcp(cause).filter(|_| by_tcp) {
+        return said;
+    }
     match cause {
         Cause::Source => (
             "source",
@@ -233,27 +263,19 @@ fn said(cause: Cause, by_tcp: bool) -> (&'static str, &'static str, &'static str
         Cause::FarCpu => {
             ("far-cpu", "the processors of the far host", "end what else runs on the far side")
         }
-        Cause::Window if by_tcp => (
-            "receiver",
-            "TCP's receive window",
-            "raise net.ipv4.tcp_rmem on the far side, or let --transport auto take UDP",
-        ),
         Cause::Window => (
             "receiver",
             "the room that the receiving side has for what arrives",
             "see what else its memory, disk and processors do",
         ),
-        Cause::Buffer if by_tcp => {
-            ("sender", "TCP's send buffer", "raise net.ipv4.tcp_wmem on this side")
-        }
         Cause::Buffer => ("sender", "the socket's buffer", "raise net.core.wmem_max on this side"),
         Cause::Capacity => {
             ("path", "the path's capacity", "nothing to mend, only a faster link carries more")
         }
-        Cause::Loss if by_tcp => (
-            "loss",
-            "lost packets",
-            "open the way for UDP, which they do not slow down, and look after the line",
+        Cause::Overflow => (
+            "receive-buffer",
+            "this host's socket, which had no room for what arrived",
+            "raise net.core.rmem_max on this side, or end what else runs here",
         ),
         Cause::Loss => ("loss", "lost packets", "look after the line, which should lose none"),
         Cause::Competition => (
@@ -315,6 +337,7 @@ fn evidence(cause: Cause, summary: &Summary, figures: &Figures, mean: Rate) -> S
                 .unwrap_or_default()
         }
         Cause::Capacity => all(vec![rate, lost, queue]),
+        Cause::Overflow => all(vec![lost, Some(format!("{} here", figures.overflowed))]),
         Cause::Loss => all(vec![lost, rate, room]),
         Cause::Competition => all(vec![rate, room, queue]),
         Cause::Limiter => all(vec![rate.map(|rate| rate + " evenly"), room, lost, queue]),
@@ -385,6 +408,15 @@ mod tests {
         // Whom the path holds back, no disk does.
         assert_eq!(judged(&slow_source, &sound()).0, "path");
         assert_eq!(judged(&bursts, &sound()).0, "path");
+    }
+
+    #[test]
+    fn what_this_hosts_socket_had_no_room_for_is_no_fault_of_the_line() {
+        let lossy = Figures { loss: Some(0.02), packets: Some((200, 10_000)), ..sound() };
+        let (what, text) = judged(&network(), &Figures { overflowed: 150, ..lossy.clone() });
+        assert_eq!(what, "receive-buffer");
+        assert!(text.contains("2.00% lost, 150 here") && text.contains("rmem_max"), "{text}");
+        assert_ne!(judged(&network(), &Figures { overflowed: 50, ..lossy }).0, "receive-buffer");
     }
 
     #[test]

@@ -53,11 +53,11 @@ pub struct FtpServe {
           value_parser = clap::value_parser!(u16).range(1..))]
     pub sessions: u16,
     /// The most of them from one address; all of an IPv6 /64 count as one
-    #[arg(id = "ftp_per_address", long = "ftp-per-address", value_name = "N", default_value_t = 64,
+    #[arg(id = "ftp_per_address", long = "ftp-per-address", value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub per_address: u16,
     /// The most of them of one named user
-    #[arg(id = "ftp_per_user", long = "ftp-per-user", value_name = "N", default_value_t = 64,
+    #[arg(id = "ftp_per_user", long = "ftp-per-user", value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub per_user: u16,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 512, per_address: 64, per_user: 64 }
+        Self { sessions: 512, per_address: 128, per_user: 128 }
     }
 }
 
