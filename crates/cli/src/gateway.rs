@@ -1,9 +1,12 @@
 //! `longhaul gateway`.
 
+mod teller;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use gateway::install::{self, Left, Plan};
@@ -15,6 +18,7 @@ use crate::args::{ConfigFile, Gateway, GatewayAction, KeyFile};
 use crate::keys::{self, Own};
 use crate::progress::emit;
 use crate::signals::{self, Signals};
+use teller::{News, Teller};
 
 /// There while systemd runs (sd_booted(3)).
 const SYSTEMD: &str = "/run/systemd/system";
@@ -23,8 +27,8 @@ const SYSTEMD: &str = "/run/systemd/system";
 pub fn run(options: Gateway) -> anyhow::Result<ExitCode> {
     match options.action {
         GatewayAction::Run { config, quiet, json } => {
-            let tell = if json { emit_event } else { tell };
-            serve(&read(&config)?, move |event| tell(event, quiet))
+            let tell = if json { emit_news } else { tell_news };
+            serve(&read(&config)?, move |news, at| tell(&news, at, quiet))
         }
         GatewayAction::Status { json } => {
             let status = gateway::status()?;
@@ -131,20 +135,31 @@ fn systemctl(words: &[&str]) -> anyhow::Result<()> {
 
 fn serve(
     config: &Config,
-    tell: impl Fn(&Event) + Send + Sync + 'static,
+    tell: impl Fn(News<Event>, Duration) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let credentials = credentials(config)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    runtime.block_on(async {
+    let (teller, rest) = Teller::new(tell);
+    let code = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let mut caught = None;
         let stop = async { caught = Some(signals.next().await) };
-        gateway::run(config, credentials, stop, move |event| tell(&event)).await?;
+        gateway::run(config, credentials, stop, move |event| teller.note(event)).await?;
         Ok(caught.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signals::code(signal))))
-    })
+    });
+    // With it go the tasks that hold the teller.
+    drop(runtime);
+    rest.wait();
+    code
 }
 
-fn tell(event: &Event, quiet: bool) {
+fn tell_news(news: &News<Event>, _: Duration, quiet: bool) {
+    let event = match news {
+        News::Happened(event) => event,
+        News::Missed(count) => {
+            return tell!("longhaul: {count} lines are missing: they were read too slowly");
+        }
+    };
     match event {
         Event::Trunk(TrunkEvent::Up(peer)) => say!("trunk: up, to {peer}"),
         Event::Trunk(TrunkEvent::Silent(peer)) => {
@@ -182,10 +197,19 @@ fn tell(event: &Event, quiet: bool) {
 }
 
 /// What happened, for programs: an object with `event`, and `time` in seconds since 1970.
-fn emit_event(event: &Event, _: bool) {
+fn emit_news(news: &News<Event>, at: Duration, _: bool) {
+    let mut object = match news {
+        News::Happened(event) => object(event),
+        News::Missed(count) => json!({ "event": "missed", "count": count }),
+    };
+    object["time"] = at.as_secs_f64().into();
+    emit(&object);
+}
+
+fn object(event: &Event) -> Value {
     let trunk = |state| json!({ "event": "trunk", "state": state });
     let peer = |state, peer: &SocketAddr| with(trunk(state), "peer", peer);
-    let mut object = match event {
+    match event {
         Event::Trunk(TrunkEvent::Up(address)) => peer("up", address),
         Event::Trunk(TrunkEvent::Silent(address)) => peer("silent", address),
         Event::Trunk(TrunkEvent::Back(address)) => peer("back", address),
@@ -199,9 +223,7 @@ fn emit_event(event: &Event, _: bool) {
         Event::Overrun(passed) => json!({ "event": "overrun", "passed": passed }),
         Event::Near(record) => connection("near", record),
         Event::Far(record) => connection("far", record),
-    };
-    object["time"] = net::clock::wall().as_secs_f64().into();
-    emit(&object);
+    }
 }
 
 fn with(mut object: Value, name: &str, what: &impl ToString) -> Value {

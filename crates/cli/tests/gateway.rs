@@ -13,11 +13,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
+use rustix::io::ioctl_fionbio;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
@@ -85,14 +86,26 @@ impl Scene {
         change: impl FnOnce(&mut Command),
     ) -> Gateway {
         let log = tempfile::NamedTempFile::new().unwrap().into_temp_path().keep().unwrap();
+        let child = self.start(host, settings, first, change, File::create(&log).unwrap());
+        Gateway { child, log }
+    }
+
+    /// Starts one that writes there.
+    fn start(
+        &self,
+        host: usize,
+        settings: &str,
+        first: fn(),
+        change: impl FnOnce(&mut Command),
+        output: impl Into<Stdio>,
+    ) -> Child {
         let file = self.home.path(&format!("{host}.toml"));
         fs::write(&file, settings).unwrap();
         let mut command =
             self.home.longhaul(&["gateway", "run", "--json", "-c", file.to_str().unwrap()]);
         change(&mut command);
-        command.stdout(File::create(&log).unwrap());
-        let child = self.world.on(host, || (first(), command.spawn().unwrap()).1);
-        Gateway { child, log }
+        command.stdout(output);
+        self.world.on(host, || (first(), command.spawn().unwrap()).1)
     }
 
     /// Both, with a trunk.
@@ -178,10 +191,10 @@ impl Gateway {
         self.child.wait().unwrap();
     }
 
-    /// As by `systemctl stop`.
-    fn end(mut self) {
+    /// As by `systemctl stop`; gives its exit code.
+    fn end(mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        self.child.wait().unwrap();
+        self.child.wait().unwrap().code()
     }
 
     /// Lets it open files below this number, or as many as it may.
@@ -248,6 +261,25 @@ fn who_loses_a_gateway_goes_direct_until_it_is_back() {
     let near = scene.gateway(NEAR, NEAR_SETTINGS);
     near.wait_for_trunks(1);
     assert_eq!(near.record(scene.exchange())["outcome"], "carried");
+}
+
+#[test]
+fn a_gateway_goes_on_when_nobody_reads_what_it_says() {
+    let Some(scene) = Scene::new("a_gateway_goes_on_when_nobody_reads_what_it_says") else {
+        return;
+    };
+    let (_nobody, mut full) = std::io::pipe().unwrap();
+    ioctl_fionbio(&full, true).unwrap();
+    while full.write(&[b' '; 4096]).is_ok() {}
+    ioctl_fionbio(&full, false).unwrap();
+    let child = scene.start(FAR, FAR_SETTINGS, || (), |_| (), full);
+    let far = Gateway { child, log: PathBuf::new() };
+    let near = scene.gateway(NEAR, NEAR_SETTINGS);
+    near.wait_for_trunks(1);
+    for _ in 0..3 {
+        assert_eq!(near.record(scene.exchange())["outcome"], "carried");
+    }
+    assert_eq!(far.end(), Some(128 + 15));
 }
 
 #[test]
