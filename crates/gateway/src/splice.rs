@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use net::clock;
 use net::udp::{StreamMeter, UdpStream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::sight::{Counter, Counters, Pause};
@@ -45,11 +45,20 @@ pub(crate) trait End: AsyncRead + AsyncWrite + Unpin {
     /// error.
     fn had_ended(&self, failure: &io::Error) -> bool;
 
+    /// What waits until nothing can be written any more, while nobody reads or writes either; and what
+    /// writes meanwhile.
+    fn watched(&mut self) -> (impl Future<Output = ()> + Send, impl AsyncWrite + Unpin + Send);
+
     /// Bytes written to it that are not known to have arrived.
     fn unacknowledged(&self) -> u64;
 
     /// Bytes that came by it and were not read.
     fn unread(&self) -> u64;
+
+    /// All of these.
+    fn held(&self) -> u64 {
+        self.unacknowledged() + self.unread()
+    }
 
     /// Whether nothing more arrives that was written to it.
     fn is_gone(&self) -> bool {
@@ -89,6 +98,14 @@ impl End for TcpStream {
         failure.kind() == io::ErrorKind::BrokenPipe
     }
 
+    fn watched(&mut self) -> (impl Future<Output = ()> + Send, impl AsyncWrite + Unpin + Send) {
+        let (read, write) = self.split();
+        let failed = async move {
+            let _ = read.ready(Interest::ERROR).await;
+        };
+        (failed, write)
+    }
+
     fn unacknowledged(&self) -> u64 {
         net::tcp::unacknowledged(self)
     }
@@ -117,6 +134,10 @@ impl End for UdpStream {
 
     fn had_ended(&self, _: &io::Error) -> bool {
         self.is_finished()
+    }
+
+    fn watched(&mut self) -> (impl Future<Output = ()> + Send, impl AsyncWrite + Unpin + Send) {
+        (self.stopped(), self)
     }
 
     fn unacknowledged(&self) -> u64 {
@@ -163,14 +184,19 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
     }
     let since = clock::now();
     let (mut there, mut back) = (Flow::new(&counters.there), Flow::new(&counters.back));
-    let outcome = poll_fn(|cx| {
+    let half = poll_fn(|cx| {
         // When one has failed the other is left as it is: a socket that was reset may read as if its
         // host had closed it.
         let first = there.poll(cx, &mut a, &mut b)?;
         let second = back.poll(cx, &mut b, &mut a)?;
-        if first.is_ready() && second.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if first.is_ready() || second.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     });
-    let failure: Option<io::Error> = outcome.await.err();
+    let outcome: io::Result<()> = match half.await {
+        Ok(()) if there.state == State::Closed => back.go_on(&mut b, &mut a).await,
+        Ok(()) => there.go_on(&mut a, &mut b).await,
+        failed => failed,
+    };
+    let failure = outcome.err();
     let whole = failure.is_none();
     if let Some(failure) = failure {
         // A direction that was closed before is not touched by the other's reset.
@@ -185,8 +211,7 @@ pub(crate) async fn splice(mut a: impl End, mut b: impl End, counters: &Counters
     }
     let (mut undelivered, mut trunk_lost) = (0, false);
     if !whole {
-        let held = |end: &dyn End| end.unacknowledged() + end.unread();
-        undelivered = there.left() + back.left() + held(&a) + held(&b);
+        undelivered = there.left() + back.left() + a.held() + b.held();
         trunk_lost = a.is_lost() || b.is_lost();
         a.abort();
         b.abort();
@@ -223,6 +248,20 @@ impl<'a> Flow<'a> {
         (self.rest.len() - self.start) as u64
     }
 
+    /// Goes on to its end when the other direction has come to its own: nobody reads any more at the end
+    /// that this one leads to, and so nobody would see its reset while there is nothing to write.
+    async fn go_on(&mut self, from: &mut impl End, to: &mut impl End) -> io::Result<()> {
+        let (failed, mut to) = to.watched();
+        tokio::select! {
+            biased;
+            ended = poll_fn(|cx| self.poll(cx, from, &mut to)) => ended,
+            () = failed => {
+                self.state = State::Failed;
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+    }
+
     /// Delivers what was closed cleanly before the other direction failed so.
     async fn complete(&mut self, from: &mut impl End, to: &mut impl End, failure: &io::Error) {
         if self.state == State::Open && !from.had_ended(failure) {
@@ -239,8 +278,8 @@ impl<'a> Flow<'a> {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut impl End,
-        to: &mut impl End,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<()>> {
         let Poll::Ready(outcome) = self.poll_through(cx, from, to) else {
             let full = self.left() > 0 || self.state == State::Closing;
@@ -255,8 +294,8 @@ impl<'a> Flow<'a> {
     fn poll_through(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut impl End,
-        to: &mut impl End,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<()>> {
         loop {
             match self.state {
@@ -283,8 +322,8 @@ impl<'a> Flow<'a> {
     fn poll_pass(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut impl End,
-        to: &mut impl End,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
         scratch: &mut [u8],
     ) -> Poll<io::Result<()>> {
         let mut buffer = ReadBuf::new(scratch);

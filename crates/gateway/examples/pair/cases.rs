@@ -60,6 +60,8 @@ pub const ALL: &[Case] = &[
     case("a reset of the server's reaches the client", server_resets),
     case("a reset of the server's destroys nothing that it had ended", resets::after_server),
     case("a reset of the client's destroys nothing that it had ended", resets::after_client),
+    case("a reset of the server's after its end is noticed without a byte", resets::of_idle_server),
+    case("a reset of the client's after its end is noticed without a byte", resets::of_idle_client),
     case("a reset in the midst of bytes is no end of them", resets::amid_bytes),
     case("a client's port is used again after the server closed", reused_after_server),
     case("a client's port is used again after a reset", reused_after_reset),

@@ -1,5 +1,6 @@
 //! A transport stream as an async byte stream.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -69,6 +70,20 @@ impl UdpStream {
     /// Whether the connection that carried it is no more.
     pub fn is_lost(&self) -> bool {
         self.handle.lock().closed.is_some()
+    }
+
+    /// Waits, in the task that writes, until nothing more is wanted here: the other end has given up
+    /// reading, or the connection is no more.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (handle, id) = (self.handle.clone(), self.id);
+        poll_fn(move |cx| {
+            let mut inner = handle.lock();
+            if inner.closed.is_some() || inner.connection.delivery(id) == Delivery::GivenUp {
+                return Poll::Ready(());
+            }
+            inner.wait_for_stream(id, Wait::Write, cx.waker());
+            Poll::Pending
+        })
     }
 
     /// Gives up writing; the other end reads an error with this code.

@@ -5,9 +5,10 @@ use std::net::{Shutdown, TcpStream};
 use std::panic::resume_unwind;
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use socket2::SockRef;
 
-use super::{BODY, BRIEFLY, PATIENCE, Scene, pattern, reset};
+use super::{BODY, BRIEFLY, PATIENCE, Scene, pattern, read_all, reset};
 
 /// Pieces of [`BODY`] bytes that one side sends before it ends: more than the buffers on the way hold.
 const PIECES: u64 = 12;
@@ -73,4 +74,34 @@ pub fn amid_bytes(scene: &Scene) {
     let client = scene.connect().unwrap();
     assert_eq!(write_until_it_fails(client), ErrorKind::ConnectionReset);
     server.join().unwrap();
+}
+
+/// Ends what it sends, and resets the connection once the other side has seen that.
+fn end_and_reset_later(mut stream: TcpStream) {
+    stream.write_all(b"hello").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    stream.read_exact(&mut [0; 5]).unwrap();
+    reset(stream);
+}
+
+/// Has seen the other side's end, and neither reads nor writes when the reset comes.
+fn notice(mut stream: TcpStream) {
+    assert_eq!(read_all(&mut stream), b"hello");
+    stream.write_all(b"there").unwrap();
+    let patience = PATIENCE.try_into().unwrap();
+    let noticed = poll(&mut [PollFd::new(&stream, PollFlags::empty())], Some(&patience));
+    assert_eq!(noticed.unwrap(), 1, "no reset came");
+    assert_eq!(stream.take_error().unwrap().unwrap().kind(), ErrorKind::BrokenPipe);
+}
+
+pub fn of_idle_server(scene: &Scene) {
+    let server = scene.serve(|stream, _| end_and_reset_later(stream));
+    notice(scene.connect().unwrap());
+    server.join().unwrap();
+}
+
+pub fn of_idle_client(scene: &Scene) {
+    let server = scene.serve(|stream, _| notice(stream));
+    end_and_reset_later(scene.connect().unwrap());
+    server.join().unwrap_or_else(|panic| resume_unwind(panic));
 }
