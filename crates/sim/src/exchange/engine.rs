@@ -164,10 +164,12 @@ impl Engine {
             }
             Event::Expires(serial, number) => {
                 let entry = self.transmitter.entry(serial);
-                if entry.is_some_and(|entry| entry.timers == number) {
+                let Some(entry) = entry.filter(|entry| entry.timers == number) else { return };
+                // What waits to be sent is not to be sent again: only its timer starts anew.
+                if !core::mem::replace(&mut entry.queued, true) {
                     self.again(serial);
-                    self.start_timer(serial, !self.setup.timed_when_sent);
                 }
+                self.start_timer(serial, !self.setup.timed_when_sent);
             }
         }
     }
@@ -305,5 +307,43 @@ impl Engine {
     /// In (0, 1].
     fn uniform(&mut self) -> f64 {
         1.0 - (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second queue is for packets that were sent and not acknowledged, the third for those that were not.
+    #[test]
+    fn a_packet_waits_to_be_sent_in_one_place() {
+        for method in [Method::PositiveAck, Method::Periodic(Duration::from_millis(5))] {
+            let (timeout, processing) = (Duration::from_millis(20), Duration::from_micros(100));
+            let setup = Exchange { method, timeout, processing, ..Exchange::default() };
+            let mut engine = Engine::new(&setup, 1);
+            while let Some(((at, _), event)) = engine.agenda.pop_first()
+                && at < Instant::ZERO + Duration::from_secs(1)
+            {
+                let expired = matches!(event, Event::Expires(..));
+                engine.now = at;
+                engine.happen(event);
+                if !expired && method == Method::PositiveAck {
+                    continue;
+                }
+                let trans = &engine.machines[Process::Trans as usize];
+                let waiting = trans.again.iter().chain(&trans.fresh).chain(&trans.current);
+                let mut serials: Vec<u64> = waiting
+                    .filter_map(|packet| match packet {
+                        Packet::Data(serial) => Some(*serial),
+                        _ => None,
+                    })
+                    .collect();
+                let count = serials.len();
+                serials.sort_unstable();
+                serials.dedup();
+                assert_eq!(serials.len(), count, "{method:?} at {at:?}");
+            }
+            assert!(engine.count.again > 0, "{method:?}");
+        }
     }
 }

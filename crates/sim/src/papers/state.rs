@@ -279,9 +279,8 @@ fn judge_windows(seen: &Seen<Exchanged>) -> Judgement {
         let at = highest.unwrap_or_default();
         format!(
             "The overhead of positive acknowledgement is highest at a window of {}, {:.2} %, and {:.2} % at \
-             1024. A packet whose timer expires while it is queued to be sent is queued once more; where \
-             the queue is so long that the copy is acknowledged before its turn, it is not sent any more. \
-             A transmitter that would not look would send all of them twice.",
+             1024. What is sent again for nothing is what waits at the transmitter and in the network for \
+             longer than the time-out of 30 ms: the wait at the transmitter grows with the window.",
             WINDOWS[at],
             waste[1][at].median,
             waste[1][count - 1].median
