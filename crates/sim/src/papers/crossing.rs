@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use path::PathConfig;
+use path::{Counters, DropCause, PathConfig};
 use units::Rate;
 
 use super::preset;
@@ -102,13 +102,29 @@ pub struct Crossed {
     pub stored: u64,
     /// Seconds that a whole file took.
     pub seconds: f64,
-    /// The share of the packets from far to near that the path dropped.
+    /// What was put on the path in the data's direction while it was counted, bit/s of packets.
+    pub offered: f64,
+    /// The share of these packets that the path dropped.
     pub lost: f64,
+    /// The same without those that found its queue full.
+    pub early: f64,
     /// Why it shows the machine and not the path, if that is so.
     pub fault: Option<String>,
 }
 
 impl Crossed {
+    /// Notes what the path did in the data's direction from one look to a later one.
+    pub fn count(&mut self, [from, to]: [(Duration, &Counters); 2]) {
+        let packets = |of: fn(&Counters) -> u64| (of(to.1) - of(from.1)) as f64;
+        let offered = packets(|it| it.offered.packets).max(1.0);
+        let bits = 8.0 * packets(|it| it.offered.bytes.0);
+        self.offered = bits / to.0.saturating_sub(from.0).as_secs_f64();
+        let full = packets(|it| it.dropped(DropCause::Queue).packets);
+        let lost =
+            packets(|it| DropCause::ALL.iter().map(|&cause| it.dropped(cause).packets).sum());
+        (self.lost, self.early) = (lost / offered, (lost - full) / offered);
+    }
+
     /// Bit/s of all together.
     pub(super) fn rate(&self) -> f64 {
         self.rates.iter().sum()
@@ -189,3 +205,39 @@ impl Crossing {
 
 /// The papers' TCP; Linux would take another.
 const RENO: &str = "--tcp-cc reno";
+
+#[cfg(test)]
+mod tests {
+    use path::QueueConfig;
+    use units::{Bytes, Instant};
+
+    use super::*;
+
+    /// What a start has lost is no part of what is counted.
+    #[test]
+    fn drops_are_counted_from_one_look_to_the_other() {
+        let queue = QueueConfig::DropTail(path::Limit::Packets(2));
+        let path = PathConfig::new(Rate::from_bits_per_sec(8_000_000), Duration::ZERO);
+        let (mut link, _) = path.with_queue(queue).links().expect("a valid path");
+        let mut send = |from: u64, packets: u32, apart: Duration| {
+            let start = Instant::ZERO + Duration::from_secs(from);
+            for number in 0..packets {
+                let now = start + apart * number;
+                while link.poll(now).is_some() {}
+                let _ = link.send(now, Bytes(1000), ());
+            }
+            *link.counters()
+        };
+        // A burst, of which all but one that is sent and two that wait are dropped; then a packet a
+        // millisecond, which is the rate, and last again too many, of which three in four are dropped.
+        let early = send(1, 100, Duration::ZERO);
+        let steady = send(2, 1000, Duration::from_millis(1));
+        let full = send(4, 4000, Duration::from_micros(250));
+        let at = Duration::from_secs;
+        let mut crossed = Crossed::default();
+        crossed.count([(at(2), &early), (at(3), &steady)]);
+        assert_eq!((crossed.lost, crossed.offered), (0.0, 8e6));
+        crossed.count([(at(4), &steady), (at(5), &full)]);
+        assert!((crossed.lost - 0.75).abs() < 0.01 && crossed.early == 0.0, "{crossed:?}");
+    }
+}

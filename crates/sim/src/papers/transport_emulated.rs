@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "UDT-g loses fewer packets at no less than 95% of UDT's throughput",
         assumptions: &[
             "the paper's five volume flows alone, on 100 Mbit/s and 100 ms, which two cores carry without being late",
-            "20 s of steady state; lost is the share of all packets of the run",
+            "20 s of steady state; lost is the share of the packets of that time",
         ],
         seeds: SEEDS,
         work: crossings(udt, judge_udt, TOGETHER),

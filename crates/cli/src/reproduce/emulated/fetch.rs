@@ -5,11 +5,11 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use emulator::{Host, Lab};
-use path::DropCause;
 use serde::Deserialize;
 use serde_json::Value;
 use sim::papers::{Crossed, Crossing, Fetch};
@@ -42,18 +42,21 @@ pub fn run(
     for _ in 0..times {
         let begin = |_| Fetching::begin(bench, &lab, crossing, fetch, home.path());
         let begun = (0..=fetch.beside).map(begin).collect::<anyhow::Result<Vec<_>>>()?;
+        if !fetch.twice {
+            thread::sleep(crossing.before);
+        }
+        let before = lab.stats();
         for fetching in begun {
             let told = fetching.end()?;
             crossed.rates.push(told.rate_from(crossing.before)?);
             crossed.streams.push(told.streams(crossing.before));
         }
+        let looks = [before, lab.stats()];
+        crossed.count(looks.each_ref().map(|look| (look.elapsed, &look.back.counters)));
         if fetch.twice && crossed.stored == 0 {
             crossed.stored = stored(home.path());
         }
     }
-    let counters = lab.stats().back.counters;
-    let dropped: u64 = DropCause::ALL.iter().map(|&cause| counters.dropped(cause).packets).sum();
-    crossed.lost = dropped as f64 / counters.offered.packets.max(1) as f64;
     crossed.fault = fault(&lab);
     Ok(crossed)
 }
