@@ -236,12 +236,20 @@ impl From<Message> for NetlinkPayload<Message> {
 mod tests {
     use super::*;
 
+    /// Says loudly that a test cannot run here.
+    fn skip(name: &str, reason: &str) {
+        eprintln!("SKIPPED: {name}: {reason}");
+        if let Some(log) = std::env::var_os("LONGHAUL_SKIP_LOG") {
+            let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+            io::Write::write_all(&mut log, format!("{name}: {reason}\n").as_bytes()).unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn a_burst_finds_room() {
-        let open = Queue::open(61_073).await;
-        let queue = match open {
+        let queue = match Queue::open(61_073).await {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return eprintln!("SKIPPED: a_burst_finds_room: no right to have a queue");
+                return skip("a_burst_finds_room", "no right to have a queue");
             }
             open => open.unwrap(),
         };
