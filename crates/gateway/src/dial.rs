@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(75);
 /// matter of a round trip, and the time between them.
 const CHANGEOVER: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(20);
+/// Addresses of a name that are tried: those of both families that a large service has.
+const MAX_ADDRESSES: usize = 16;
 /// The longest trial of a trunk.
 const TRIAL: Duration = Duration::from_secs(10);
 
@@ -47,12 +49,16 @@ pub(crate) async fn serve(
         let taken = tokio::time::timeout(TRIAL, taken).await??;
         return Ok((request, Ok(Passed { bytes: (taken, 0), whole: true, ..Passed::default() })));
     }
-    let is_crowded = stream.is_crowded();
-    let connected = tokio::select! {
-        connected = connect(deliver, &request, is_crowded) => connected,
-        // Nothing is said before the answer: who asked has given it up, or is no more. A socket at the
-        // client's address would be in the way of the client itself, which goes direct now.
-        _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionAborted.into()),
+    // One more that nobody reads would hold up all the others.
+    let connected = if stream.is_crowded() {
+        Err(Refusal::Failed)
+    } else {
+        tokio::select! {
+            connected = connect(deliver, &request) => connected,
+            // Nothing is said before the answer: who asked has given it up, or is no more. A socket at the
+            // client's address would be in the way of the client itself, which goes direct now.
+            _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     };
     match connected {
         Ok(mut server) => {
@@ -89,28 +95,25 @@ pub(crate) async fn direct(server: &Target) -> Result<TcpStream, Refusal> {
 
 /// Where a server may be found.
 async fn addresses(server: &Target) -> Result<Vec<SocketAddr>, Refusal> {
-    let mut found = match server {
-        Target::Address(address) => vec![*address],
+    match server {
+        Target::Address(address) => Ok(to_try([*address])),
         Target::Name(name, port) => {
             let found = lookup_host((name.as_str(), *port)).await;
-            found.map_err(|_| Refusal::NoSuchHost)?.collect()
+            found.map(to_try).map_err(|_| Refusal::NoSuchHost)
         }
-        Target::Nobody => Vec::new(),
-    };
-    // An IPv4 address in IPv6's clothes is the IPv4 address, for the settings and the kernel.
-    found.iter_mut().for_each(|address| address.set_ip(address.ip().to_canonical()));
-    Ok(found)
+        Target::Nobody => Ok(Vec::new()),
+    }
 }
 
-async fn connect(
-    deliver: &Deliver,
-    request: &Request,
-    is_crowded: bool,
-) -> Result<TcpStream, Refusal> {
-    if is_crowded {
-        // One more that nobody reads would hold up all the others.
-        return Err(Refusal::Failed);
-    }
+/// So many of them, as the settings and the kernel know them: an IPv4 address in IPv6's clothes is the IPv4
+/// address.
+fn to_try(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut found: Vec<_> = found.into_iter().take(MAX_ADDRESSES).collect();
+    found.iter_mut().for_each(|address| address.set_ip(address.ip().to_canonical()));
+    found
+}
+
+async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
     let mut refusal = Refusal::NoSuchHost;
     for server in addresses(&request.server).await? {
         if !deliver.allows(server.ip()) {
@@ -288,6 +291,12 @@ mod tests {
         let deliver = Deliver { except, ..Deliver::default() };
         assert!(!allows(&deliver, "10.1.2.3") && !allows(&deliver, "::ffff:10.1.2.3"));
         assert!(allows(&deliver, "11.1.2.3"));
+    }
+
+    #[test]
+    fn of_a_name_with_hundreds_of_addresses_some_are_tried() {
+        let found = |count| (1..=count).map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        assert_eq!(to_try(found(500)), Vec::from_iter(found(16)));
     }
 
     #[tokio::test]

@@ -126,9 +126,9 @@ impl Trunk {
         usable.or_else(|| self.links().all.last().cloned().map(|link| (link, false)))
     }
 
-    /// A gateway's place in the order in which they are preferred; the last, if it is not called.
-    pub(crate) fn rank(&self, peer: SocketAddr) -> usize {
-        self.links().peers.iter().position(|it| *it == peer).unwrap_or(usize::MAX)
+    /// A gateway's place in the order in which those that are called are preferred.
+    pub(crate) fn rank(&self, peer: SocketAddr) -> Option<usize> {
+        self.links().peers.iter().position(|it| *it == peer)
     }
 
     /// All over which other gateways were heard lately.

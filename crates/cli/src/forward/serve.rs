@@ -15,6 +15,8 @@ use super::wire;
 
 /// A target that has not answered by then counts as unreachable.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// Addresses of a target that are tried: those of both families that a large service has.
+const MAX_ADDRESSES: usize = 16;
 
 /// What may be connected to, as in `127.0.0.1:80`, `db.example:*` or `*:22`. Names are compared as
 /// they are written: a name allows none of its addresses.
@@ -133,14 +135,14 @@ async fn connect(target: &str, lists: &[&[Target]]) -> Result<TcpStream, String>
     }
 }
 
-/// Tries a target's addresses in turn, each for so long: at some nobody may be.
+/// Tries the first of a target's addresses in turn, each for so long: at some nobody may be.
 async fn reach(
     target: &str,
     addresses: impl Iterator<Item = SocketAddr>,
     time: Duration,
 ) -> Result<TcpStream, String> {
     let mut reason = format!("{target} cannot be reached: its name has no address");
-    for address in addresses {
+    for address in addresses.take(MAX_ADDRESSES) {
         reason = match timeout(time, TcpStream::connect(address)).await {
             Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -194,5 +196,16 @@ mod tests {
         assert_eq!(refused, "far:1 refused the connection");
         let silence = reach("far:1", [nobody].into_iter(), TIME).await.unwrap_err();
         assert_eq!(silence, "far:1 does not answer within 1 s");
+    }
+
+    #[tokio::test]
+    async fn of_hundreds_of_addresses_some_are_tried() {
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listener, closed) = (bind(), bind().local_addr().unwrap());
+        let open = listener.local_addr().unwrap();
+        let among = |count| std::iter::repeat_n(closed, count).chain([open]);
+        assert!(reach("far:1", among(MAX_ADDRESSES - 1), CONNECT_TIME).await.is_ok());
+        let refused = reach("far:1", among(MAX_ADDRESSES), CONNECT_TIME).await.unwrap_err();
+        assert_eq!(refused, "far:1 refused the connection");
     }
 }

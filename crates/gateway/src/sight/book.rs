@@ -110,9 +110,11 @@ struct Pages {
     entered: u64,
     totals: Totals,
     trunk: Trunk,
-    /// Why there was none to each of those that are called when it was last told, by their places, and
-    /// to others; and how many had been turned away when there was one.
+    /// Why there was none to each of those that are called when it was last told, by their places.
     causes: BTreeMap<usize, Cause>,
+    /// Why there was none to others, or to anybody.
+    otherwise: Option<Cause>,
+    /// How many had been turned away when there was one.
     turned_away: u64,
     looked: Looked,
     limit: &'static str,
@@ -156,6 +158,7 @@ impl Book {
             totals: Totals::default(),
             trunk,
             causes: BTreeMap::new(),
+            otherwise: None,
             turned_away: 0,
             looked: Looked::default(),
             limit: "",
@@ -189,7 +192,9 @@ impl Book {
             Event::Far(record) => (Side::Far, record),
             Event::Trunk(event) => return self.pages().note_trunk(event),
             Event::StandsBy(address) => {
-                self.pages().causes = [(usize::MAX, Cause::stands_by(*address))].into();
+                let mut pages = self.pages();
+                pages.causes.clear();
+                pages.otherwise = Some(Cause::stands_by(*address));
                 return;
             }
             Event::Overrun(passed) => {
@@ -282,12 +287,15 @@ impl Pages {
         match event {
             TrunkEvent::Up(peer) => {
                 self.turned_away = self.trunk.turned_away();
-                let rank = self.trunk.rank(*peer);
-                self.causes.retain(|of, _| *of != rank && *of != usize::MAX);
+                self.otherwise = None;
+                if let Some(rank) = self.trunk.rank(*peer) {
+                    self.causes.remove(&rank);
+                }
             }
-            TrunkEvent::Down(peer, error) => {
-                self.causes.insert(self.trunk.rank(*peer), Cause::of(error));
-            }
+            TrunkEvent::Down(peer, error) => match self.trunk.rank(*peer) {
+                Some(rank) => drop(self.causes.insert(rank, Cause::of(error))),
+                None => self.otherwise = Some(Cause::of(error)),
+            },
             TrunkEvent::Silent(_) | TrunkEvent::Back(_) => {}
         }
     }
@@ -296,7 +304,7 @@ impl Pages {
     /// likely the reason than how that one ended.
     fn cause(&self) -> Option<Cause> {
         match self.trunk.turned_away().saturating_sub(self.turned_away) {
-            0 => self.causes.values().next().cloned(),
+            0 => self.causes.values().next().or(self.otherwise.as_ref()).cloned(),
             calls => Some(Cause::strangers(calls)),
         }
     }
