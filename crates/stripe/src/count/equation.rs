@@ -16,6 +16,9 @@ const MEASURED: core::ops::RangeInclusive<f64> = 0.05..=2.0;
 /// So many round trips pass before the windows of new connections have opened, and what they send is
 /// confirmed. A measurement of k covers as many.
 const ROUND_TRIPS: u32 = 2;
+/// Who is so near a target has reached it: measurements vary by as much, and one connection more for
+/// each that came out low would be too many.
+pub(super) const REACHED: f64 = 0.95;
 /// A measurement of k takes so long at least.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -137,9 +140,9 @@ fn by_window(window: Bytes, rtt: Duration) -> f64 {
     window.0 as f64 * 8.0 / rtt.as_secs_f64().max(1e-6)
 }
 
-/// As many as reach a rate, if each reaches `one`.
+/// As many as reach a rate, or nearly, if each reaches `one`.
 fn count(target: Rate, one: f64) -> Option<usize> {
-    let count = || ((target.as_bits_per_sec() as f64 / one).ceil() as usize).max(1);
+    let count = || ((target.as_bits_per_sec() as f64 * REACHED / one).ceil() as usize).max(1);
     (one > 0.0).then(count)
 }
 

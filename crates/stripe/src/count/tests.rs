@@ -1,5 +1,6 @@
 //! Controllers on paths that a formula describes.
 
+use super::equation::REACHED;
 use super::*;
 
 const NOTHING: Sample = Sample {
@@ -154,9 +155,13 @@ fn the_equation_of_paper_1_needs_no_count() {
     let target = Rate::from_bits_per_sec(20_000_000);
     let counts = path.run(Policy::Equation { target, first: 0, k: 0 }, 30);
     let known = counts.iter().find(|&&count| count > 1);
-    assert_eq!(known, Some(&((20e6 / one).ceil() as usize)), "k is 1 before anything is known");
-    let needed = (20e6 / (one * 0.75)).ceil() as usize;
-    assert!(counts[100..].iter().all(|&count| count.abs_diff(needed) <= 1), "{counts:?}");
+    assert_eq!(
+        known,
+        Some(&((20e6 * REACHED / one).ceil() as usize)),
+        "k is 1 before anything is known"
+    );
+    let needed = (20e6 * REACHED / (one * 0.75)).ceil() as usize;
+    assert!(counts[150..].iter().all(|&count| count.abs_diff(needed) <= 1), "{counts:?}");
     // What was learnt of the destination gives that number at once.
     let system = System { k: 750, window, rtt: path.base };
     assert_eq!(system.connections(target), needed);
@@ -174,7 +179,7 @@ fn the_equation_is_not_misled_by_whole_records() {
         let target = Rate::from_bits_per_sec(target as u64);
         let mut controller = Policy::Equation { target, first: 0, k: 0 }.controller();
         let (mut now, mut bytes, mut connections) = (Instant::from_nanos(1), 0.0, 1);
-        let needed = (target.as_bits_per_sec() as f64 / (one * k)).ceil() as usize;
+        let needed = (target.as_bits_per_sec() as f64 * REACHED / (one * k)).ceil() as usize;
         for tick in 0..600 {
             now += TICK;
             bytes += one * k * connections as f64 / 8.0 * TICK.as_secs_f64();
