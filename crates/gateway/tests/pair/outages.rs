@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -73,6 +74,32 @@ fn what_waits_longer_than_it_may_is_reset_and_its_bytes_are_counted() {
         world.mend_trunk();
         drop(far);
         assert_eq!(served.join().unwrap(), Err(ErrorKind::ConnectionReset));
+    });
+}
+
+#[test]
+fn who_only_listens_is_told_that_the_trunk_is_lost() {
+    with_world("who_only_listens_is_told_that_the_trunk_is_lost", |world| {
+        let _far = world.far();
+        let near = "[trunk]\npeer = \"10.77.0.2:7273\"\nkey = \"-\"\nwait = 2\n\
+                    [intercept]\ninterfaces = [\"lan\"]\n";
+        let near = world.gateway(NEAR, near);
+        near.wait_for_trunk();
+        let to = at(SERVERS[0], 8000);
+        let (let_go, wait) = channel::<()>();
+        let served = server(world, to, move |mut stream, _| {
+            assert_eq!(read_all(&mut stream), b"hello");
+            stream.write_all(b"there").unwrap();
+            let _ = wait.recv();
+        });
+        let mut client = connect(world, to).unwrap();
+        client.write_all(b"hello").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+        world.cut_trunk();
+        assert_eq!(client.read_exact(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        drop(let_go);
+        served.join().unwrap();
     });
 }
 
