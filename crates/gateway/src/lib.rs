@@ -1,14 +1,16 @@
 //! A pair of gateways that makes every TCP connection across a long path fast, with no host
 //! touched (paper 2): each host talks TCP with the gateway on its side, and the gateways carry the
-//! bytes as streams of one transport connection, the trunk.
+//! bytes as streams of a transport connection, the trunk.
 //!
-//! `rules` are the kernel's by which packets come here (and `reuse` a setting of its), `nfqueue` the
-//! queue where SYNs wait, `intercept` the near gateway (`flows` what it knows of, `early` whom it answers at
-//! once, `proxy` for those who ask for it, `hello` how they do, `inherited` where they find it) and `dial` the
-//! far one, `request` what they say to each other, `splice` joins two byte streams, `trunk` keeps the connection between them, `virtual_address` says which of several
-//! gateways of a side is to. Every gateway is both near and far; `sight`
-//! shows what it does, `doctor` what is wrong with its host, `rights` what it may do there, `install`
-//! makes it a service.
+//! Every gateway is both near and far. `rules` are the kernel's by which packets come here, `reuse` is a
+//! setting of its, `nfqueue` the queue where SYNs wait. The near gateway is `intercept` (`flows` is what it
+//! knows of, `early` whom it answers at once) and `proxy`, for those who ask for it (`hello` is how they do,
+//! `inherited` where they find it); the far one is `dial`. `request` is what the two say to each other,
+//! `trunk` keeps what connects them, `splice` joins two byte streams, and `record` is what came of them.
+//!
+//! `config` is the file of settings, `rights` what a gateway may do on its host, `virtual_address` whether it
+//! or another of its side is to serve; `sight` shows what it does, `doctor` what is wrong with its host, and
+//! `install` makes it a service.
 #![forbid(unsafe_code)]
 
 mod config;
