@@ -228,6 +228,31 @@ async fn thousands_of_streams_and_several_drivers() {
 }
 
 #[tokio::test]
+async fn who_comes_second_to_an_address_does_not_disturb_who_has_it() {
+    let cores = std::num::NonZeroUsize::new(4).unwrap();
+    let listen = |address| UdpEndpoint::listen_on_cores(address, key(1), Config::default(), cores);
+    let server = listen(localhost()).unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..8 {
+        let client = UdpEndpoint::client(server.address(), key(1), Config::default()).unwrap();
+        let (ours, theirs) = tokio::join!(client.connect(server.address()), server.accept());
+        connections.push((ours.unwrap(), theirs.unwrap(), client));
+    }
+    let Err(NetError::Bind { source, .. }) = listen(server.address()) else {
+        panic!("it is taken")
+    };
+    assert_eq!(source.kind(), io::ErrorKind::AddrInUse);
+    for (ours, theirs, _) in &connections {
+        let mut stream = ours.open().await.unwrap();
+        stream.write_all(b"hello").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut text = String::new();
+        theirs.accept().await.unwrap().read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "hello");
+    }
+}
+
+#[tokio::test]
 async fn packets_without_seals_are_for_simulations_alone() {
     let config = Config { sealing: transport::crypto::Sealing::Simulated, ..Config::default() };
     let refused = UdpEndpoint::listen(localhost(), key(1), config).err();

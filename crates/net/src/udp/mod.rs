@@ -101,11 +101,8 @@ impl UdpEndpoint {
             let mut seed = [0; 32];
             getrandom::fill(&mut seed).map_err(io::Error::other)?;
             let drivers = listens.map_or(1, NonZeroUsize::get);
-            let mut sockets = vec![BatchSocket::bind(address, drivers > 1)?];
+            let sockets = BatchSocket::bind_group(address, drivers)?;
             let address = sockets[0].local_address()?;
-            for _ in 1..drivers {
-                sockets.push(BatchSocket::bind(address, true)?);
-            }
             let endpoint = Endpoint::new(credentials, config, listens.is_some(), seed);
             let core = Arc::new(Core::new(endpoint.at(&place(address)), drivers)?);
             for (index, socket) in sockets.into_iter().enumerate() {

@@ -28,6 +28,20 @@ pub(super) struct BatchSocket {
 }
 
 impl BatchSocket {
+    /// Binds so many sockets to `address`, among which the system spreads who sends there. The first has to
+    /// have the address for itself, and only then shares it: sockets that joined those of another
+    /// process would draw its connections to themselves.
+    pub(super) fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Self>> {
+        let first = Self::bind(address, false)?;
+        let address = first.local_address()?;
+        first.socket.set_reuse_port(count > 1)?;
+        let mut group = vec![first];
+        for _ in 1..count {
+            group.push(Self::bind(address, true)?);
+        }
+        Ok(group)
+    }
+
     /// Binds to `address`; an unspecified IPv6 address takes IPv4 too, and only that where IPv6
     /// is switched off. With `shared`, other sockets may be bound there as well.
     pub(super) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
