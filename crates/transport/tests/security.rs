@@ -492,6 +492,22 @@ fn a_hello_that_is_repeated_for_ever_holds_no_place() {
 }
 
 #[test]
+fn a_half_open_connection_ends_without_a_word() {
+    let mut world = World::new(shared(1), shared(1));
+    world.connect();
+    world.serve();
+    let ((_, _), (_, _, mut hello)) = world.wire.pop_first().unwrap();
+    world.arrive(1, at(66, 6), &mut hello);
+    let (now, mut out) = (world.now, Vec::new());
+    let connection = world.hosts[1].connection();
+    assert!(connection.poll_transmit(now, &mut out).is_some(), "the reply");
+    connection.close(now, 1, "no room");
+    assert!(connection.is_closed());
+    assert_eq!(connection.poll_transmit(now, &mut out), None);
+    assert_eq!(connection.poll_timeout(), None);
+}
+
+#[test]
 fn keys_change_under_loss_and_reordering() {
     let config = Config { key_packets: 50, ..Config::default() };
     let mut world = World::connected(config);

@@ -409,7 +409,8 @@ impl Connection {
             trace.note(Step::Closed(reason.clone()));
         }
         self.events.push_back(Event::Closed(reason));
-        self.phase = if self.seals.is_none() || close.is_none() {
+        // Where nobody has proved to be, nothing goes but the reply.
+        self.phase = if self.seals.is_none() || !self.validated || close.is_none() {
             Phase::Closed
         } else {
             self.close_due = true;
