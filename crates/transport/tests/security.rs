@@ -1,6 +1,7 @@
 //! What strangers, eavesdroppers, floods and restarts can do: two endpoints on a wire that a test
 //! may listen in on, write to, lose from and reorder, in virtual time.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::crypto::{Credentials, Identity, SharedKey, digest};
 use transport::wire::{Opening, Refusal, Versions};
 use transport::{
-    CloseReason, Config, Connection, Endpoint, Event, MAX_HALF_OPEN, ReadOutcome, Received,
-    Refusals, Routed, Stats, WriteOutcome,
+    CloseReason, Config, Connection, Endpoint, Event, FeedbackKind, MAX_HALF_OPEN, ReadOutcome,
+    Received, Refusals, Routed, Stats, WriteOutcome,
 };
-use units::Instant;
+use units::{Instant, Rate};
 
 const DELAY: Duration = Duration::from_millis(20);
 
@@ -505,6 +506,28 @@ fn a_half_open_connection_ends_without_a_word() {
     assert!(connection.is_closed());
     assert_eq!(connection.poll_transmit(now, &mut out), None);
     assert_eq!(connection.poll_timeout(), None);
+}
+
+#[test]
+fn keys_change_though_every_other_ping_is_lost() {
+    let feedback = FeedbackKind::PositiveAck;
+    let rate_limit = Some(Rate::from_bits_per_sec(10_000_000));
+    let config = Config { key_packets: 50, feedback, rate_limit, ..Config::default() };
+    let mut world = World::connected(config);
+    world.hosts[0].send(3_000_000);
+    let pings = Cell::new(0);
+    let lose_pings = |world: &mut World| {
+        // The server only acknowledges; its pings are all that it hears of.
+        let is_ping = |(from, _, bytes): &Datagram| *from == at(2, 7272) && bytes[0] == 19;
+        world.wire.retain(|&(due, _), datagram| {
+            let new = due == world.now + DELAY && is_ping(datagram);
+            pings.set(pings.get() + u32::from(new));
+            !new || pings.get().is_multiple_of(2)
+        });
+        world.hosts[1].read.len() == 3_000_000
+    };
+    assert!(world.run(ms(60_000), lose_pings));
+    assert!(world.hosts[1].stats().key_updates >= 10, "{:?}", world.hosts[1].stats());
 }
 
 #[test]

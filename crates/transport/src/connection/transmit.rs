@@ -134,14 +134,21 @@ impl Connection {
         Some(out.len())
     }
 
-    /// Changes the key in time. A ping makes sure that the other end will tell of the new one.
+    /// Changes the key in time. A ping makes sure that the other end will tell of the new one; where
+    /// nothing else asks for reports, and the ping is lost, another one does.
     fn update_key(&mut self, now: Instant) {
         let (next, packets) = (self.log.next(), self.config.key_packets);
         let Some(Seals { sealer, told, .. }) = &mut self.seals else { return };
-        if sealer.update(now, packets, next, *told) {
-            self.stats.key_updates += 1;
-            self.ping_due = true;
+        if !sealer.is_used_up(now, packets, next) {
+            return;
         }
+        if sealer.update(now, next, *told) {
+            self.stats.key_updates += 1;
+        } else if now < self.last_asked + self.rtt.patience() {
+            return;
+        }
+        self.last_asked = now;
+        self.ping_due = true;
     }
 
     fn mtu_probe(&mut self, now: Instant) -> Option<usize> {

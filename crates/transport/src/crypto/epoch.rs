@@ -44,19 +44,23 @@ impl EpochSealer {
         self.sealer.seal(number, associated, body)
     }
 
-    /// Goes on to the next key if this one has sealed `packets` or up to the other limits, and the
-    /// other end is known to have it: a number of this epoch is among those `received` up to.
-    /// `next` is the number of the next packet. Tells whether the key is new.
-    pub fn update(&mut self, now: Instant, packets: u64, next: u64, received: Option<u64>) -> bool {
-        let used_up = next - self.first >= packets.min(KEY_PACKETS)
+    /// Whether this key has sealed `packets` or up to the other limits. `next` is the number of the
+    /// next packet.
+    pub fn is_used_up(&self, now: Instant, packets: u64, next: u64) -> bool {
+        next - self.first >= packets.min(KEY_PACKETS)
             || self.bytes >= KEY_BYTES.0
-            || now.since(self.since) >= KEY_TIME;
-        let due = used_up && received.is_some_and(|received| received >= self.first);
-        if due {
+            || now.since(self.since) >= KEY_TIME
+    }
+
+    /// Goes on to the next key if the other end is known to have this one: a number of this epoch is
+    /// among those `received` up to. Tells whether the key is new.
+    pub fn update(&mut self, now: Instant, next: u64, received: Option<u64>) -> bool {
+        let is_known = received.is_some_and(|received| received >= self.first);
+        if is_known {
             let epoch = self.epoch.wrapping_add(1);
             *self = Self { sealer: self.sealer.next(), epoch, first: next, bytes: 0, since: now };
         }
-        due
+        is_known
     }
 }
 
@@ -140,7 +144,7 @@ mod tests {
     fn late_packets_of_the_epoch_before_open_for_a_while() {
         let (mut sealer, mut opener) = pair();
         let old = sealed(&mut sealer, 0);
-        assert!(sealer.update(NOW, 1, 1, Some(0)));
+        assert!(sealer.update(NOW, 1, Some(0)));
         let new = sealed(&mut sealer, 1);
         assert_eq!(open(&mut opener, NOW, &new), Ok(()));
         assert_eq!(open(&mut opener, NOW, &old), Ok(()));
@@ -164,14 +168,17 @@ mod tests {
     #[test]
     fn a_key_changes_when_used_up_and_only_after_the_other_end_has_it() {
         let (mut sealer, _) = pair();
-        assert!(!sealer.update(NOW, 100, 99, Some(98)), "not used up");
-        assert!(!sealer.update(NOW, 100, 100, None), "nothing has arrived");
-        assert!(sealer.update(NOW, 100, 100, Some(7)));
-        assert!(!sealer.update(NOW, 100, 200, Some(99)), "the new key has not arrived");
-        assert!(sealer.update(NOW, 100, 200, Some(100)));
-        assert!(sealer.update(NOW + KEY_TIME, 100, 201, Some(200)), "old");
-        assert!(sealer.update(NOW + KEY_TIME, u64::MAX, 201 + KEY_PACKETS, Some(201)));
-        assert_eq!(sealer.epoch(), 4);
+        assert!(!sealer.is_used_up(NOW, 100, 99));
+        assert!(sealer.is_used_up(NOW, 100, 100));
+        assert!(!sealer.update(NOW, 100, None), "nothing has arrived");
+        assert!(sealer.update(NOW, 100, Some(7)));
+        assert!(!sealer.is_used_up(NOW, 100, 199) && sealer.is_used_up(NOW, 100, 200));
+        assert!(!sealer.update(NOW, 200, Some(99)), "the new key has not arrived");
+        assert!(sealer.update(NOW, 200, Some(100)));
+        assert!(sealer.is_used_up(NOW + KEY_TIME, 100, 201), "old");
+        assert!(!sealer.is_used_up(NOW, u64::MAX, 199 + KEY_PACKETS));
+        assert!(sealer.is_used_up(NOW, u64::MAX, 200 + KEY_PACKETS));
+        assert_eq!(sealer.epoch(), 2);
     }
 
     #[test]
@@ -180,7 +187,7 @@ mod tests {
         for number in 0..70_000 {
             let packet = sealed(&mut sealer, number);
             assert_eq!(open(&mut opener, NOW, &packet), Ok(()));
-            assert!(sealer.update(NOW, 1, number + 1, Some(number)));
+            assert!(sealer.update(NOW, number + 1, Some(number)));
         }
     }
 }
