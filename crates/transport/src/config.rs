@@ -70,7 +70,7 @@ pub struct Config {
     /// Without any authentic packet for so long, the connection is lost; the shorter of both ends'
     /// times counts.
     pub idle_timeout: Duration,
-    /// After so long without sending, or a third of the idle time-out, a ping keeps the connection
+    /// After so long without receiving, or a third of the idle time-out, a ping keeps the connection
     /// alive.
     pub keep_alive: Duration,
     /// How long to wait for an answer to the first hello.
