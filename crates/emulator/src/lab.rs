@@ -96,6 +96,10 @@ impl LabOptions {
                 let message = format!("a lab has 1 to {MAX_LAB_HOSTS} {side} hosts");
                 return Err(LabError::Options(message));
             }
+            if self.groups(side).iter().any(|group| group.per_packet.is_some()) {
+                let message = "real hosts take the time they take: per-packet is for longhaul simulate alone";
+                return Err(LabError::Options(message.to_owned()));
+            }
         }
         if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
             let message =

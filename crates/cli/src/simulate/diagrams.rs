@@ -31,17 +31,17 @@ fn by_flow(
     unit: &'static str,
     figure: fn(&Sample) -> Option<f64>,
 ) -> Plot {
-    let names = run.flows.iter().take(DRAWN).map(|flow| flow.name.as_str());
-    names.fold(Plot::new(title, "time, s", unit), |plot, name| {
-        let own = run.samples.iter().filter(|sample| sample.flow == name);
+    let flows = run.flows.iter().take(DRAWN).enumerate();
+    flows.fold(Plot::new(title, "time, s", unit), |plot, (index, flow)| {
+        let own = run.samples.iter().filter(|sample| sample.flow == index);
         let points = own.filter_map(|sample| figure(sample).map(|y| (sample.seconds, y)));
-        plot.curve(name, points)
+        plot.curve(&*flow.name, points)
     })
 }
 
 fn queue(run: &Outcome) -> Plot {
-    let first = run.flows.first().map(|flow| flow.name.as_str());
-    let own = run.samples.iter().filter(|sample| Some(sample.flow.as_str()) == first);
+    let own = run.samples.iter().filter(|sample| sample.flow == 0);
     let points = own.map(|sample| (sample.seconds, sample.queue_packets as f64));
-    Plot::new("Bottleneck's queue", "time, s", "packets").curve("waiting", points)
+    let title = format!("Bottleneck's queue, {}", run.queue.link);
+    Plot::new(&title, "time, s", "packets").curve("waiting", points)
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use maud::html;
 use serde_json::json;
-use sim::{Outcome, Study};
+use sim::{Outcome, Sample, Study};
 
 use crate::args::Simulate;
 use crate::progress::emit;
@@ -21,8 +21,8 @@ use crate::scenario::Source;
 use summary::Summary;
 use sweep::Point;
 
-/// Samples that are kept in memory until all has run.
-const MAX_SAMPLES: u128 = 20_000_000;
+/// Samples that are kept in memory until all has run, 80 bytes each.
+const MAX_SAMPLES: u128 = 10_000_000;
 
 /// `longhaul simulate`.
 pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
@@ -112,7 +112,11 @@ fn trace(file: &Path, points: &[Point], seeds: u32, outcomes: &[Outcome]) -> any
         let set = point.to_string();
         for run in runs {
             for sample in &run.samples {
-                csv.serialize((&set, run.seed, sample))?;
+                let Sample { seconds, goodput_bps, rtt, window_bytes, rate_bps, .. } = *sample;
+                let Sample { queue_packets, drops, .. } = *sample;
+                let flow = &run.flows[sample.flow].name;
+                let path = (goodput_bps, rtt, window_bytes, rate_bps, queue_packets, drops);
+                csv.serialize((&set, run.seed, seconds, flow, path))?;
             }
         }
     }

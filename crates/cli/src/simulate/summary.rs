@@ -64,9 +64,19 @@ struct Group {
 pub struct Summary {
     runs: usize,
     groups: Vec<Group>,
+    /// The busiest link, or with some seeds the one and with some the other.
+    bottleneck: String,
     utilisation: Estimate,
     queue_packets: Estimate,
     drop_share: Estimate,
+}
+
+/// Each of them once, in the order of their names.
+fn bottlenecks(runs: &[Outcome]) -> String {
+    let mut links: Vec<&str> = runs.iter().map(|run| run.queue.link.as_str()).collect();
+    links.sort_unstable();
+    links.dedup();
+    links.join(" or ")
 }
 
 /// The flow's name without its number in the table.
@@ -146,6 +156,7 @@ impl Summary {
         Self {
             runs: runs.len(),
             groups: groups.collect(),
+            bottleneck: bottlenecks(runs),
             utilisation: each(|run| run.queue.utilisation),
             queue_packets: each(|run| run.queue.mean_packets),
             drop_share: each(|run| share(run.queue.dropped, run.queue.offered)),
@@ -198,7 +209,8 @@ impl fmt::Display for Summary {
         }
         write!(
             f,
-            "bottleneck: {} % used, {} packets waiting, {} % dropped; {} run{}",
+            "bottleneck: {}, {} % used, {} packets waiting, {} % dropped; {} run{}",
+            self.bottleneck,
             self.utilisation.text(100.0, 2),
             self.queue_packets.text(1.0, 1),
             self.drop_share.text(100.0, 3),

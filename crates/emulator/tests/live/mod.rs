@@ -159,6 +159,8 @@ fn impossible_hosts_are_refused() -> Outcome {
     assert!(refused(&none).contains("far hosts"));
     let tiny = LabOptions { mtu: 1000, ..LabOptions::default() };
     assert!(refused(&tiny).contains("not 1000"));
+    let slow = LabOptions { far: vec!["per-packet=80us".parse()?], ..LabOptions::default() };
+    assert!(refused(&slow).contains("longhaul simulate alone"));
     Ok(())
 }
 

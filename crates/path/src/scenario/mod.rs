@@ -14,7 +14,7 @@ use toml::Spanned;
 use units::Rate;
 
 use crate::change::{Change, Schedule};
-use crate::{LinkConfig, PathConfig, PathError, QueueConfig};
+use crate::{Limit, LinkConfig, PathConfig, PathError, QueueConfig};
 pub use presets::{PRESETS, Preset};
 use text::{text, time};
 pub use words::Adjustment;
@@ -72,11 +72,22 @@ pub struct HostGroup {
     /// The queue before it, both ways (50 ms drop-tail). Needs a rate.
     #[serde(deserialize_with = "text")]
     pub queue: Option<QueueConfig>,
+    /// Processing time that the host needs for each packet that it sends, and for each that it receives
+    /// (none). The simulator alone has it.
+    #[serde(deserialize_with = "time")]
+    pub per_packet: Option<Duration>,
 }
+
+/// How fast the link is that stands for a host's processing: what a packet's own bytes take is nothing.
+const PROCESSING_RATE: u64 = 1_000_000_000_000_000;
+/// Packets that wait for a host: as many as Linux lets wait for a processor, and at a device.
+const PROCESSING_QUEUE: u64 = 1000;
+/// The most that a packet may take.
+const MAX_PROCESSING: Duration = Duration::from_secs(1);
 
 impl Default for HostGroup {
     fn default() -> Self {
-        Self { count: 1, rate: None, delay: None, queue: None }
+        Self { count: 1, rate: None, delay: None, queue: None, per_packet: None }
     }
 }
 
@@ -86,6 +97,16 @@ impl HostGroup {
         let rate = self.rate.or(self.delay.map(|_| ACCESS_RATE))?;
         let mut link = LinkConfig::new(rate, self.delay.unwrap_or_default());
         link.queue = self.queue.unwrap_or_default();
+        Some(link)
+    }
+
+    /// The host's processing as a link that each packet occupies for the same time, each way.
+    pub fn processing(&self) -> Option<LinkConfig> {
+        let time = self.per_packet.filter(|time| !time.is_zero())?;
+        let rate = Rate::from_bits_per_sec(PROCESSING_RATE);
+        let mut link = LinkConfig::new(rate, Duration::ZERO);
+        link.framing = rate.bytes_in(time);
+        link.queue = QueueConfig::DropTail(Limit::Packets(PROCESSING_QUEUE));
         Some(link)
     }
 
@@ -101,6 +122,9 @@ impl HostGroup {
         }
         if self.rate.is_none() && self.queue.is_some() {
             return Err("hosts with a queue of their own need a rate".into());
+        }
+        if self.per_packet.is_some_and(|time| time > MAX_PROCESSING) {
+            return Err(format!("a packet takes a host at most {MAX_PROCESSING:?}"));
         }
         Ok(())
     }

@@ -331,6 +331,7 @@ mod tests {
 
     fn outcome(flows: Vec<FlowReport>, dropped: u64) -> Outcome {
         let queue = QueueReport {
+            link: String::new(),
             utilisation: 1.0,
             mean_packets: 1000.0,
             most_packets: 2000,

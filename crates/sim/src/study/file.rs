@@ -109,7 +109,7 @@ impl LinkTable {
             ..LinkConfig::new(rate, self.delay)
         };
         link.link::<()>(rtt, 0).map_err(|error| error.to_string())?;
-        Ok(Wire { ends, link })
+        Ok(Wire { ends, names: self.between.clone(), link })
     }
 }
 
@@ -361,5 +361,55 @@ impl FromStr for Study {
     type Err = ScenarioError;
     fn from_str(source: &str) -> Result<Self, Self::Err> {
         Self::read(source, |name| Err(format!("'{name}' cannot be read from here")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The TOML blocks of a page.
+    fn blocks(page: &str) -> Vec<&str> {
+        let parts = page.split("```toml\n").skip(1);
+        parts.filter_map(|part| part.split_once("```")).map(|(block, _)| block).collect()
+    }
+
+    /// A page's first block is a scenario by itself, and each of the others goes on with it.
+    fn scenarios(page: &str) -> Vec<Study> {
+        let blocks = blocks(page);
+        let (first, others) = blocks.split_first().expect("a page with blocks");
+        let read = |text: &str| text.parse().unwrap_or_else(|error| panic!("{error} in\n{text}"));
+        let more = others.iter().map(|block| read(&format!("{first}\n{block}")));
+        core::iter::once(read(first)).chain(more).collect()
+    }
+
+    #[test]
+    fn what_the_book_shows_is_what_it_says() {
+        let studies = scenarios(include_str!("../../../../docs/book/scenario.md"));
+        let [office, flows, hosts, changes] = &studies[..] else { panic!("{studies:?}") };
+        let loss = |percent: f64| Some(LossConfig::Bernoulli(percent / 100.0));
+        assert_eq!(office.about, "Our office over the satellite");
+        assert_eq!(office.path.rtt(), Duration::from_millis(580));
+        let [forward, back] = [&office.path.forward, &office.path.back];
+        let mbit = |link: &LinkConfig| link.rate.as_bits_per_sec() as f64 / 1e6;
+        assert_eq!((mbit(forward), mbit(back)), (5.0, 50.0));
+        assert_eq!((Some(&forward.loss), office.flows.len()), (loss(0.2).as_ref(), 1));
+        let of = |name: &str| flows.flows.iter().filter(|flow| flow.name.starts_with(name)).count();
+        assert_eq!([of("backup"), of("others"), of("web")], [1, 2, 20]);
+        let tcp = |flow: &FlowConfig| matches!(flow.protocol, Protocol::Tcp(_));
+        assert!(flows.flows.iter().all(|flow| tcp(flow) != (flow.name == "backup")));
+        let near = hosts.near[0];
+        assert_eq!((near.count, near.delay), (2, Some(Duration::from_millis(1))));
+        let steps = changes.path.forward.schedule.steps();
+        assert_eq!((steps.len(), &steps[0].1.loss), (2, &loss(5.0)));
+        assert_eq!(steps[1].1.blackout, Some(Duration::from_secs(2)));
+        assert_eq!(changes.path.back.schedule.steps().len(), 1);
+    }
+
+    #[test]
+    fn what_the_specification_shows_can_be_read() {
+        let studies = scenarios(include_str!("../../../../docs/spec/scenario.md"));
+        let [_, flows, links] = &studies[..] else { panic!("{studies:?}") };
+        assert_eq!((flows.flows.len(), links.wires.len()), (5, 1));
     }
 }

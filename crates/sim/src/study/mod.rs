@@ -89,20 +89,25 @@ impl Study {
     pub fn run(&self) -> Outcome {
         let mut network = Network::new(self);
         let mut tally = outcome::Tally::new(self, &network);
-        let (mut glance, mut sample) = (Duration::ZERO, self.trace);
+        let mut begin = Some(self.measure_from.min(self.duration));
+        let (mut glance, mut sample) = (GLANCE, self.trace);
         loop {
-            glance += GLANCE;
-            let look = glance.min(self.duration).min(sample.unwrap_or(Duration::MAX));
+            let marks = [Some(glance), Some(self.duration), sample, begin];
+            let look = marks.into_iter().flatten().min().unwrap_or(self.duration);
             network.run_until(look);
-            tally.glance(look, &network);
+            if begin.take_if(|begin| *begin == look).is_some() {
+                tally.begin(&network);
+            }
+            // What a trace asks for changes nothing of what is counted.
+            if look == glance || look == self.duration {
+                tally.glance(look, &network);
+                glance += GLANCE;
+            }
             if let Some((at, interval)) = sample.as_mut().zip(self.trace)
                 && look == *at
             {
                 tally.sample(look, &network);
                 *at += interval;
-            }
-            if look < glance {
-                glance -= GLANCE;
             }
             if look >= self.duration {
                 return tally.outcome(&network);

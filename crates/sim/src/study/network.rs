@@ -30,8 +30,9 @@ struct Parcel {
     body: Body,
 }
 
-/// The links of a host, to the path and from it, if it has any.
-type Access = Option<(usize, usize)>;
+/// The links of a host, to the path and from it: its own if it has one, and what stands for its
+/// processing.
+type Access = [Vec<usize>; 2];
 
 /// A flow, and what became of its packets.
 pub(super) struct Line {
@@ -57,6 +58,8 @@ pub(super) struct Network {
     /// For when each of them stands there; other entries are void.
     planned: Vec<Instant>,
     links: Vec<Link<Parcel>>,
+    /// What reports call the links.
+    names: Vec<String>,
     topology: Topology,
     near: Vec<Access>,
     far: Vec<Access>,
@@ -76,6 +79,7 @@ impl Network {
             agenda: BinaryHeap::new(),
             planned: Vec::new(),
             links: vec![forward, back],
+            names: vec!["near to far".to_owned(), "far to near".to_owned()],
             topology: Topology::default(),
             near: Vec::new(),
             far: Vec::new(),
@@ -87,12 +91,12 @@ impl Network {
         };
         network.topology.add(NEAR, FAR, FORWARD);
         network.topology.add(FAR, NEAR, BACK);
-        network.near = network.access(study, &study.near);
-        network.far = network.access(study, &study.far);
-        for Wire { ends: (one, other), link } in &study.wires {
-            let number = network.link(study, link);
+        network.near = network.access(study, "near", &study.near);
+        network.far = network.access(study, "far", &study.far);
+        for Wire { ends: (one, other), names: [from, to], link } in &study.wires {
+            let number = network.link(study, link, format!("{from} to {to}"));
             network.topology.add(*one, *other, number);
-            let number = network.link(study, link);
+            let number = network.link(study, link, format!("{to} to {from}"));
             network.topology.add(*other, *one, number);
         }
         network.planned = vec![Instant::FAR_FUTURE; network.links.len()];
@@ -139,36 +143,52 @@ impl Network {
 
     /// The links from a host of one router to a host of another.
     fn route(&self, from: (usize, usize), to: (usize, usize)) -> Vec<usize> {
-        let access = |(router, host): (usize, usize)| match router {
-            NEAR => self.near[host],
-            FAR => self.far[host],
-            _ => None,
+        let access = |(router, host): (usize, usize), way: usize| match router {
+            NEAR => &self.near[host][way][..],
+            FAR => &self.far[host][way][..],
+            _ => &[],
         };
         let way = self.topology.way(from.0, to.0).expect("routers are joined");
-        let (up, down) = (access(from).map(|link| link.0), access(to).map(|link| link.1));
-        up.into_iter().chain(way).chain(down).collect()
+        [access(from, 0), &way[..], access(to, 1)].concat()
     }
 
     /// Makes the links of a side's hosts.
-    fn access(&mut self, study: &Study, groups: &[HostGroup]) -> Vec<Access> {
-        let host = |group: &HostGroup| {
-            let link = group.link()?;
-            Some((self.link(study, &link), self.link(study, &link)))
+    fn access(&mut self, study: &Study, side: &str, groups: &[HostGroup]) -> Vec<Access> {
+        let host = |(number, group): (usize, &HostGroup)| {
+            let mut ways = Access::default();
+            let processing =
+                group.processing().map(|link| (link, ["processing from", "processing to"]));
+            for (link, names) in
+                processing.into_iter().chain(group.link().map(|it| (it, ["from", "to"])))
+            {
+                for (way, name) in ways.iter_mut().zip(names) {
+                    way.push(self.link(study, &link, format!("{name} {side} host {number}")));
+                }
+            }
+            // What it receives comes over its link first.
+            ways[1].reverse();
+            ways
         };
-        Scenario::hosts(groups).map(host).collect()
+        (1..).zip(Scenario::hosts(groups)).map(host).collect()
     }
 
     /// Makes a link; its number.
-    fn link(&mut self, study: &Study, config: &LinkConfig) -> usize {
+    fn link(&mut self, study: &Study, config: &LinkConfig, name: String) -> usize {
+        self.names.push(name);
         let number = self.links.len();
         let seed = study.path.seed ^ (number as u64) << 32;
         self.links.push(config.link(study.path.rtt(), seed).expect("a valid link"));
         number
     }
 
-    /// The bottleneck's link from near to far.
-    pub(super) fn bottleneck(&self, forward: bool) -> &Link<impl Sized> {
-        &self.links[if forward { FORWARD } else { BACK }]
+    /// All links in the order of their numbers.
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link<impl Sized>> {
+        self.links.iter()
+    }
+
+    /// What a link is called.
+    pub(super) fn name(&self, link: usize) -> &str {
+        &self.names[link]
     }
 
     /// When a time of the network is, counted from its start.
@@ -195,7 +215,7 @@ impl Network {
             }
         }
         self.now = end;
-        self.links[..2].iter_mut().for_each(|link| link.advance(end));
+        self.links.iter_mut().for_each(|link| link.advance(end));
     }
 
     /// `number` has something to do at this time; whether it still has, it sees then.

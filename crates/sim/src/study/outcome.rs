@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use path::DropCause;
+use path::{DropCause, Link};
 use serde::Serialize;
-use units::{Bytes, Rate};
+use units::Rate;
 
 use super::Study;
 use super::flow::Standing;
@@ -55,7 +55,7 @@ pub struct FlowReport {
     pub delivered_bytes: u64,
     /// The same in bits a second.
     pub goodput_bps: f64,
-    /// Packets sent, of the whole run.
+    /// Packets sent in that time, as is all that follows but `finished`.
     pub sent: u64,
     /// Of these, sent again (or found lost, with our transport).
     pub retransmitted: u64,
@@ -75,10 +75,12 @@ pub struct FlowReport {
     pub documents: Documents,
 }
 
-/// The bottleneck's queue in the direction from near to far, over the measured time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The busiest link in its busier direction, and the queue before it, over the measured time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueueReport {
-    /// Share of the link's rate that was used, headers counted.
+    /// What it joins, from whom to whom.
+    pub link: String,
+    /// Share of the link's rate that was used, headers and framing counted.
     pub utilisation: f64,
     /// Packets waiting, on average.
     pub mean_packets: f64,
@@ -91,12 +93,12 @@ pub struct QueueReport {
 }
 
 /// A flow at a time, for a trace.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Seconds from the start.
     pub seconds: f64,
-    /// Which flow.
-    pub flow: String,
+    /// Which of [`Outcome::flows`], counted from 0.
+    pub flow: usize,
     /// Goodput since its last sample.
     pub goodput_bps: f64,
     /// The latest round-trip time, in seconds.
@@ -105,7 +107,7 @@ pub struct Sample {
     pub window_bytes: u64,
     /// The rate at which it may send.
     pub rate_bps: Option<u64>,
-    /// Packets in the bottleneck's queue.
+    /// Packets in the queue of [`Outcome::queue`].
     pub queue_packets: u64,
     /// Data packets of this flow that queues and lines dropped so far.
     pub drops: u64,
@@ -118,7 +120,7 @@ pub struct Outcome {
     pub seed: u64,
     /// The flows in their order.
     pub flows: Vec<FlowReport>,
-    /// The bottleneck.
+    /// What limited the flows: the busiest link.
     pub queue: QueueReport,
     /// Packets that links carried, of all flows.
     pub packets: u64,
@@ -139,13 +141,26 @@ impl Outcome {
     }
 }
 
-/// Bytes carried, packets offered and dropped by the bottleneck.
+/// Bytes carried, packets offered and dropped by a link.
 #[derive(Clone, Copy, Default)]
 struct Carried {
     bytes: u64,
     offered: u64,
     dropped: u64,
 }
+
+/// What was seen of a link at the glances.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Packets that waited, and the most.
+    queued: u64,
+    most: u64,
+    /// Sum of its rates, for they may change.
+    rates: f64,
+}
+
+/// How a flow stood, and how many of its packets were dropped.
+type Stood = (Standing, (u64, u64));
 
 /// Sums and means of round-trip times at the glances.
 #[derive(Clone, Copy, Default)]
@@ -158,17 +173,18 @@ struct Rtts {
 /// What is added up while a run goes on.
 pub(super) struct Tally<'a> {
     study: &'a Study,
-    /// Bytes and documents delivered by the flows, and what the bottleneck had carried, when measuring
-    /// began.
-    before: Option<(Vec<(u64, Documents)>, Carried)>,
-    /// Looks at the queue and what was seen.
+    /// How the flows stood, and what the links had carried, when measuring began.
+    before: (Vec<Stood>, Vec<Carried>),
+    /// Looks at the links and what was seen.
     glances: u64,
-    queued: u64,
-    most: u64,
+    links: Vec<Seen>,
     rtts: Vec<Rtts>,
     /// Of the last sample: when it was, and bytes delivered.
     last: (Duration, Vec<u64>),
     samples: Vec<Sample>,
+    /// Where packets waited then: from which sample on, at which link, and how many. Which link is
+    /// the busiest shows at the end.
+    waiting: Vec<(usize, usize, u64)>,
 }
 
 impl<'a> Tally<'a> {
@@ -176,29 +192,33 @@ impl<'a> Tally<'a> {
         let flows = network.flows.len();
         Self {
             study,
-            before: None,
+            before: <_>::default(),
             glances: 0,
-            queued: 0,
-            most: 0,
+            links: vec![Seen::default(); network.links().count()],
             rtts: vec![Rtts::default(); flows],
             last: (Duration::ZERO, vec![0; flows]),
             samples: Vec::new(),
+            waiting: Vec::new(),
         }
+    }
+
+    /// What was before is not counted.
+    pub(super) fn begin(&mut self, network: &Network) {
+        let flows = network.flows.iter().map(|flow| (flow.standing(), flow.dropped));
+        self.before = (flows.collect(), network.links().map(carried).collect());
     }
 
     pub(super) fn glance(&mut self, at: Duration, network: &Network) {
         if at < self.study.measure_from {
             return;
         }
-        if self.before.is_none() && !self.study.measure_from.is_zero() {
-            let standings = network.flows.iter().map(|flow| flow.standing());
-            let delivered = standings.map(|standing| (standing.delivered, standing.documents));
-            self.before = Some((delivered.collect(), carried(network)));
-        }
-        let waiting = network.bottleneck(true).backlog().packets;
         self.glances += 1;
-        self.queued += waiting;
-        self.most = self.most.max(waiting);
+        for (seen, link) in self.links.iter_mut().zip(network.links()) {
+            let waiting = link.backlog().packets;
+            seen.queued += waiting;
+            seen.most = seen.most.max(waiting);
+            seen.rates += link.config().rate.as_bits_per_sec() as f64;
+        }
         // Of thousands of flows each is looked at now and then.
         let every = network.flows.len().div_ceil(16);
         let some = (self.glances as usize % every..network.flows.len()).step_by(every);
@@ -214,7 +234,10 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn sample(&mut self, at: Duration, network: &Network) {
-        let queue_packets = network.bottleneck(true).backlog().packets;
+        let queues = network.links().map(|link| link.backlog().packets).enumerate();
+        let queues = queues.filter(|queue| queue.1 > 0);
+        let first = self.samples.len();
+        self.waiting.extend(queues.map(|(link, packets)| (first, link, packets)));
         let (last, delivered) = &mut self.last;
         let seconds = at.saturating_sub(*last).as_secs_f64();
         for (index, flow) in network.flows.iter().enumerate() {
@@ -223,12 +246,12 @@ impl<'a> Tally<'a> {
             delivered[index] = standing.delivered;
             self.samples.push(Sample {
                 seconds: at.as_secs_f64(),
-                flow: self.study.flows[index].name.clone(),
+                flow: index,
                 goodput_bps: gained as f64 * 8.0 / seconds,
                 rtt: standing.rtt.map(|rtt| rtt.as_secs_f64()),
                 window_bytes: standing.window.0,
                 rate_bps: standing.rate.map(Rate::as_bits_per_sec),
-                queue_packets,
+                queue_packets: 0,
                 drops: flow.dropped.0 + flow.dropped.1,
             });
         }
@@ -236,21 +259,15 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn outcome(mut self, network: &Network) -> Outcome {
-        let Study { duration, measure_from, .. } = *self.study;
-        let (delivered, before) = self.before.take().unwrap_or_default();
-        let now = carried(network);
-        let seconds = duration.saturating_sub(measure_from).as_secs_f64();
-        let rate = self.study.path.forward.rate.as_bits_per_sec() as f64;
-        let queue = QueueReport {
-            utilisation: (now.bytes - before.bytes) as f64 * 8.0 / (rate * seconds),
-            mean_packets: self.queued as f64 / self.glances.max(1) as f64,
-            most_packets: self.most,
-            offered: now.offered - before.offered,
-            dropped: now.dropped - before.dropped,
-        };
-        let flows = network.flows.iter().enumerate().map(|(index, flow)| {
-            let before = delivered.get(index).copied().unwrap_or_default();
-            self.flow(index, &flow.standing(), flow.dropped, before)
+        let (busiest, queue) = self.busiest(network);
+        for &(first, _, packets) in self.waiting.iter().filter(|queue| queue.1 == busiest) {
+            let of_that_time = self.samples[first..].iter_mut().take(network.flows.len());
+            of_that_time.for_each(|sample| sample.queue_packets = packets);
+        }
+        let before = &self.before.0;
+        let flows = network.flows.iter().zip(before).enumerate();
+        let flows = flows.map(|(index, (flow, before))| {
+            self.flow(index, (flow.standing(), flow.dropped), before)
         });
         Outcome {
             seed: self.study.path.seed,
@@ -261,19 +278,43 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn flow(
-        &self,
-        index: usize,
-        at: &Standing,
-        dropped: (u64, u64),
-        before: (u64, Documents),
-    ) -> FlowReport {
+    /// The link of whose rate the most was used, of equally busy ones the first.
+    fn busiest(&self, network: &Network) -> (usize, QueueReport) {
+        let Study { duration, measure_from, .. } = *self.study;
+        let seconds = duration.saturating_sub(measure_from).as_secs_f64();
+        let glances = self.glances.max(1) as f64;
+        let used = |(seen, (before, now)): (&Seen, (&Carried, Carried))| {
+            (now.bytes - before.bytes) as f64 * 8.0 / (seen.rates / glances * seconds)
+        };
+        let links = || {
+            let carried = self.before.1.iter().zip(network.links().map(carried));
+            self.links.iter().zip(carried).enumerate()
+        };
+        let busier = |most: (usize, f64), (link, it)| {
+            let used = used(it);
+            if used > most.1 { (link, used) } else { most }
+        };
+        let (number, utilisation) = links().fold((0, 0.0), busier);
+        let (seen, before) = (self.links[number], self.before.1[number]);
+        let now = network.links().nth(number).map(carried).unwrap_or_default();
+        let report = QueueReport {
+            link: network.name(number).to_owned(),
+            utilisation,
+            mean_packets: seen.queued as f64 / glances,
+            most_packets: seen.most,
+            offered: now.offered - before.offered,
+            dropped: now.dropped - before.dropped,
+        };
+        (number, report)
+    }
+
+    fn flow(&self, index: usize, (at, dropped): Stood, (before, earlier): &Stood) -> FlowReport {
         let config = &self.study.flows[index];
         let finished = at.finished.map(Network::since_start);
         let end = config.stop.unwrap_or(self.study.duration).min(self.study.duration);
         let end = finished.unwrap_or(end);
         let seconds = end.saturating_sub(config.start.max(self.study.measure_from)).as_secs_f64();
-        let delivered_bytes = at.delivered - before.0;
+        let delivered_bytes = at.delivered - before.delivered;
         let rtts = &self.rtts[index];
         FlowReport {
             name: config.name.clone(),
@@ -281,28 +322,126 @@ impl<'a> Tally<'a> {
             seconds,
             delivered_bytes,
             goodput_bps: if seconds > 0.0 { delivered_bytes as f64 * 8.0 / seconds } else { 0.0 },
-            sent: at.sent,
-            retransmitted: at.retransmitted,
-            timeouts: at.timeouts,
-            queue_drops: dropped.0,
-            line_losses: dropped.1,
+            sent: at.sent - before.sent,
+            retransmitted: at.retransmitted - before.retransmitted,
+            timeouts: at.timeouts - before.timeouts,
+            queue_drops: dropped.0 - earlier.0,
+            line_losses: dropped.1 - earlier.1,
             rtt_mean: (rtts.count > 0).then(|| rtts.sum / rtts.count as f64),
             rtt_least: rtts.least,
             finished: finished.map(|time| time.as_secs_f64()),
-            documents: at.documents.since(before.1),
+            documents: at.documents.since(before.documents),
         }
     }
 }
 
-fn carried(network: &Network) -> Carried {
-    let link = network.bottleneck(true);
+fn carried(link: &Link<impl Sized>) -> Carried {
     let counters = link.counters();
     let dropped = |cause| counters.dropped(cause);
     let lost = [DropCause::Loss, DropCause::Damage, DropCause::Blackout].map(dropped);
-    let Bytes(bytes) = counters.delivered.bytes + lost.iter().map(|tally| tally.bytes).sum();
+    let sent = [counters.delivered].into_iter().chain(lost);
+    let framed =
+        |sum, tally: path::Tally| sum + tally.bytes.0 + tally.packets * link.config().framing.0;
     Carried {
-        bytes,
+        bytes: sent.fold(0, framed),
         offered: counters.offered.packets,
         dropped: dropped(DropCause::Queue).packets + dropped(DropCause::Early).packets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(text: &str, from: u64, trace: Option<u64>) -> Study {
+        let study: Study = format!("about = \"A test\"\n{text}").parse().expect("a scenario");
+        let [measure_from, step] = [from, trace.unwrap_or(1)].map(Duration::from_millis);
+        Study { measure_from, trace: trace.map(|_| step), ..study }
+    }
+
+    /// Whoever looks changes nothing, and what is counted begins when it was asked for.
+    #[test]
+    fn a_trace_changes_nothing_of_what_is_counted() {
+        let text = "rtt = \"30ms\"\nduration = \"5s\"\n\
+            both = { rate = \"20mbit\", queue = \"red\" }\n[[flow]]\n[[flow]]\ntransport = \"tcp\"";
+        for from in [0, 1003] {
+            let plain = study(text, from, None).run();
+            let traced = study(text, from, Some(7)).run();
+            assert_eq!(traced.samples.len(), 2 * (5000 / 7));
+            assert_eq!(plain, Outcome { samples: Vec::new(), ..traced });
+        }
+        // A millisecond alone, off the grid of the looks.
+        let steady = "rtt = \"4ms\"\nduration = \"2s\"\nboth = { rate = \"100mbit\" }\n\
+            [[flow]]\ntransport = \"tcp\"\nwindow = \"100kB\"";
+        let goodput = |from| study(steady, from, None).run().flows[0].goodput_bps;
+        assert!((goodput(1999) / goodput(1000) - 1.0).abs() < 0.2, "{}", goodput(1999));
+    }
+
+    /// A host that needs a millisecond for each packet sends and receives a thousand a second.
+    #[test]
+    fn a_slow_host_takes_its_time_for_each_packet() {
+        for (side, link) in
+            [("near", "processing from near host 1"), ("far", "processing to far host 1")]
+        {
+            let run = |mss: u64| {
+                let text = format!(
+                    "rtt = \"20ms\"\nduration = \"10s\"\nboth = {{ rate = \"1gbit\" }}\n\
+                     [[{side}]]\nper-packet = \"1ms\"\n[[flow]]\ntransport = \"tcp\"\nmss = {mss}\n\
+                     window = \"256kB\""
+                );
+                study(&text, 2000, None).run()
+            };
+            for mss in [500, 1000] {
+                let outcome = run(mss);
+                let packets = outcome.goodput("") / 8.0 / mss as f64;
+                assert!((packets / 1000.0 - 1.0).abs() < 0.01, "{side}, {mss}: {packets}");
+                assert_eq!(outcome.queue.link, link);
+                assert!((outcome.queue.utilisation - 1.0).abs() < 0.01, "{:?}", outcome.queue);
+            }
+        }
+    }
+
+    #[test]
+    fn what_went_wrong_before_is_not_counted() {
+        let text = "rtt = \"20ms\"\nduration = \"20s\"\nboth = { rate = \"50mbit\" }\n\
+            forward = { loss = 0.3 }\n[[change]]\nat = \"2s\"\nforward = { loss = 0 }\n\
+            [[flow]]\ntransport = \"tcp\"\nwindow = \"64KiB\"";
+        let wrong = |flow: &FlowReport| {
+            [flow.retransmitted, flow.timeouts, flow.line_losses, flow.queue_drops]
+        };
+        let all = &study(text, 0, None).run().flows[0];
+        assert!(wrong(all)[..3].iter().all(|count| *count > 0), "{all:?}");
+        let late = &study(text, 10_000, None).run().flows[0];
+        assert_eq!(wrong(late), [0; 4]);
+        // All that was sent in these ten seconds, and nothing else, was read in them.
+        let read = late.delivered_bytes / 1448;
+        assert!(late.sent.abs_diff(read) < 100 && late.sent < all.sent, "{late:?}");
+    }
+
+    #[test]
+    fn the_busiest_link_is_the_bottleneck_wherever_it_is() {
+        let flow = "[[flow]]\ntransport = \"tcp\"\n";
+        let cases = [
+            ("", "near to far"),
+            ("from = \"far\"", "far to near"),
+            ("[[near]]\n[[far]]\nrate = \"1mbit\"", "to far host 1"),
+            ("from = \"far\"\n[[near]]\nrate = \"1mbit\"", "to near host 1"),
+            (
+                "between = [\"near\", \"lab\"]\n[[link]]\nbetween = [\"far\", \"lab\"]\nrate = \"1mbit\"",
+                "far to lab",
+            ),
+        ];
+        for (more, link) in cases {
+            let text = format!(
+                "rtt = \"40ms\"\nduration = \"10s\"\nboth = {{ rate = \"5mbit\" }}\n{flow}{more}"
+            );
+            let outcome = study(&text, 0, Some(100)).run();
+            let queue = &outcome.queue;
+            assert_eq!(queue.link, link);
+            assert!(queue.utilisation > 0.9 && queue.mean_packets > 2.0, "{queue:?}");
+            let waited = outcome.samples.iter().map(|sample| sample.queue_packets);
+            assert!(waited.max() <= Some(queue.most_packets + 20), "{queue:?}");
+            assert!(outcome.samples.iter().any(|sample| sample.queue_packets > 2), "{queue:?}");
+        }
     }
 }

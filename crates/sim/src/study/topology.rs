@@ -14,6 +14,8 @@ pub const FAR: usize = 1;
 pub struct Wire {
     /// The routers.
     pub ends: (usize, usize),
+    /// What reports call them.
+    pub names: [String; 2],
     /// What it is like, in each direction.
     pub link: LinkConfig,
 }
