@@ -97,7 +97,8 @@ impl LabOptions {
                 return Err(LabError::Options(message));
             }
             if self.groups(side).iter().any(|group| group.per_packet.is_some()) {
-                let message = "real hosts take the time they take: per-packet is for longhaul simulate alone";
+                let message =
+                    "real hosts take the time they take: per-packet is for longhaul simulate alone";
                 return Err(LabError::Options(message.to_owned()));
             }
         }
