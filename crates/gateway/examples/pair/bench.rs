@@ -24,9 +24,8 @@ use crate::{no_world, page};
 
 /// Clock ticks a second in /proc (the kernel's USER_HZ).
 const TICKS: f64 = 100.0;
-/// Open files that are not ends of connections, and those that all of them may be.
-const SPARE_FILES: usize = 500;
-const FILES: u64 = 65_536;
+/// Open files that are not ends of connections which stay open.
+const SPARE_FILES: usize = 5000;
 /// What is measured with each gateway.
 const WORKLOADS: [&str; 7] = ["one", "eight", "weights", "stalled", "crowd", "new", "download"];
 /// Readers that do not read, and the time that their buffers are given to fill.
@@ -181,16 +180,16 @@ pub fn run(program: &Path, options: &Options) -> io::Result<bool> {
     Ok(reached)
 }
 
-/// Thousands of connections have two ends here: more than some machines allow before they are asked.
+/// Thousands of connections have their clients' ends here.
 fn raise_open_files() -> io::Result<()> {
-    let most = getrlimit(Resource::Nofile).maximum.map(|most| most.max(FILES));
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?)
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }
 
 /// For how many of at most five seconds connections may be opened and left open.
 fn seconds_of(per_second: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    (files.saturating_sub(SPARE_FILES) / 2 / per_second.max(1)).min(5)
+    (files.saturating_sub(SPARE_FILES) / per_second.max(1)).min(5)
 }
 
 /// The bed of one contender: a path, hosts, gateways.
@@ -207,7 +206,7 @@ fn measure(contender: &Contender, options: &Options) -> io::Result<Figures> {
     let mut figures = Figures::default();
     let up = WORKLOADS.iter().any(|what| *what != "download" && options.wants(what));
     if up {
-        figures = on_bed(contender, options, options.path, |bed| bed.figures())?;
+        figures = on_bed(contender, options, options.path, |bed| bed.figures())??;
     }
     if options.wants("download") {
         let way = Way { loses_answers: true, ..options.path };
@@ -232,7 +231,7 @@ fn on_bed<T>(
 }
 
 impl Bed<'_> {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> io::Result<Figures> {
         let wants = |what| self.options.wants(what);
         let mut figures = Figures {
             one: wants("one").then(|| self.send(1)),
@@ -247,12 +246,12 @@ impl Bed<'_> {
             let look = || self.memory("VmRSS");
             let seconds = (seconds_of(self.options.new), self.options.churn);
             let tally = self.tally();
-            let (many, memory) = open_many(&self.world, self.options.new, seconds, look);
+            let (many, memory) = open_many(&self.world, self.options.new, seconds, look)?;
             let made = many.iter().map(|many| many.made).sum();
             figures.many = Some((many, memory, tally.map(|tally| self.carried(tally, made))));
         }
         figures.memory = self.memory("VmHWM");
-        figures
+        Ok(figures)
     }
 
     fn send(&self, connections: usize) -> Rates {

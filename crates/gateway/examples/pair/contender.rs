@@ -268,7 +268,10 @@ impl Process {
     }
 
     /// Waits until it has said a word so many times.
-    fn wait_for(&mut self, word: &str, times: usize) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// It ended before.
+    pub fn wait_for(&mut self, word: &str, times: usize) -> io::Result<()> {
         let output = self.output.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         let (mut line, mut said) = (String::new(), 0);
         while said < times {

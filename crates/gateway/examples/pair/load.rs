@@ -1,7 +1,7 @@
 //! Clients and servers that measure: bytes without end, readers that stall, and many connections.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
+use crate::contender::Process;
 use crate::world::{CLIENT, SERVER, SERVERS, World, at};
 
 /// Ports of the server: it counts what it reads, never reads, sends back what it gets, or sends without
@@ -23,6 +24,10 @@ pub const WEIGHTS: [(u16, u32); 3] = [(COUNTS, 1), (9004, 2), (9005, 4)];
 const STALLS: u16 = 9002;
 pub const ECHOES: u16 = 9003;
 const SENDS: u16 = 9006;
+/// Where a process of its own sends back what it gets.
+const ECHOES_APART: u16 = 9007;
+/// What that says when it is ready.
+const READY: &str = "ready";
 /// The last of several connections starts so late.
 pub const LATE: Duration = Duration::from_secs(2);
 /// The most connections that are counted.
@@ -95,14 +100,46 @@ async fn until(stop: &AtomicBool) {
     }
 }
 
+/// Sends back what it gets until it is killed.
+///
+/// # Errors
+/// Nobody reads what it says.
+pub fn echo_all() -> io::Result<bool> {
+    in_runtime(async {
+        let listener = listen(ECHOES_APART);
+        writeln!(io::stdout(), "{READY}")?;
+        serve_at(listener, echo).await;
+        Ok(true)
+    })
+}
+
+/// A process for that: no process may open as many files as both ends of all connections are.
+fn echo_apart(world: &World) -> io::Result<Process> {
+    let program = std::env::current_exe()?;
+    let command = format!("exec {} echo", program.display());
+    let mut process = Process::start(world, SERVER, &command, &std::env::temp_dir())?;
+    process.wait_for(READY, 1)?;
+    Ok(process)
+}
+
+fn listen(port: u16) -> TcpListener {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(at(SERVERS[0], port)).unwrap();
+    socket.listen(BACKLOG).unwrap()
+}
+
 async fn serve<F>(port: u16, each: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(at(SERVERS[0], port)).unwrap();
-    let listener: TcpListener = socket.listen(BACKLOG).unwrap();
+    serve_at(listen(port), each).await;
+}
+
+async fn serve_at<F>(listener: TcpListener, each: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = io::Result<()>> + Send + 'static,
+{
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
@@ -227,20 +264,24 @@ pub struct Many {
 
 /// Makes `per_second` connections a second for so many seconds and leaves them open, then as many
 /// for `churn` seconds that end at once; `look` sees the former all open.
+///
+/// # Errors
+/// The server does not run.
 pub fn open_many<T: Send>(
     world: &World,
     per_second: usize,
     (seconds, churn): (usize, usize),
     look: impl FnOnce() -> T + Send,
-) -> ([Many; 2], T) {
-    world.on(CLIENT, || {
+) -> io::Result<([Many; 2], T)> {
+    let _server = echo_apart(world)?;
+    Ok(world.on(CLIENT, || {
         in_runtime(async {
             let mut open = Vec::new();
             let stay = make(per_second, seconds, |stream| open.push(stream)).await;
             let come_and_go = make(per_second, churn, drop).await;
             ([stay, come_and_go], look())
         })
-    })
+    }))
 }
 
 /// Makes connections; what is done with one that was made comes when it has carried its byte.
@@ -276,7 +317,7 @@ async fn make(per_second: usize, seconds: usize, mut made: impl FnMut(TcpStream)
 
 async fn exchange() -> io::Result<(TcpStream, Duration)> {
     let start = net::clock::now();
-    let mut stream = TcpStream::connect(at(SERVERS[0], ECHOES)).await?;
+    let mut stream = TcpStream::connect(at(SERVERS[0], ECHOES_APART)).await?;
     stream.write_u8(7).await?;
     stream.read_u8().await?;
     Ok((stream, net::clock::now().since(start)))

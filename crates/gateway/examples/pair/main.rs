@@ -35,6 +35,9 @@ enum Task {
     Conformance(conformance::Options),
     /// Rates, fairness, isolation and cost.
     Bench(bench::Options),
+    /// The server's end of thousands of connections.
+    #[command(hide = true)]
+    Echo,
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let passed = match &arguments.task {
         Task::Conformance(options) => conformance::run(&arguments.program, options),
         Task::Bench(options) => bench::run(&arguments.program, options),
+        Task::Echo => load::echo_all(),
     };
     match passed {
         Ok(true) => ExitCode::SUCCESS,
