@@ -13,6 +13,8 @@ use crate::scenario::Source;
 const MAX_POINTS: usize = 10_000;
 /// Keys of the file that belong to no direction.
 const HEAD: [&str; 5] = ["about", "seed", "duration", "rtt", "repeat"];
+/// Tables of which there may be several.
+const LISTS: [&str; 5] = ["flow", "near", "far", "change", "link"];
 
 /// One combination of values.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,8 +113,9 @@ fn put(table: &mut Table, name: &str, rest: &[&str], value: &Toml) -> anyhow::Re
         table.insert(name.to_owned(), value.clone());
         return Ok(());
     };
-    let empty = || {
-        if name == "flow" { Toml::Array(vec![Table::new().into()]) } else { Table::new().into() }
+    let empty = || match LISTS.contains(&name) {
+        true => Toml::Array(vec![Table::new().into()]),
+        false => Table::new().into(),
     };
     match table.entry(name).or_insert_with(empty) {
         Toml::Table(inner) => put(inner, next, others, value),
@@ -168,6 +171,12 @@ mod tests {
             .parse()
             .unwrap();
         assert_eq!(table, expected);
+        // Tables that the file has not are one of their kind.
+        for list in LISTS {
+            let mut none = Table::new();
+            set(&mut none, &format!("{list}.rate"), "9mbit").unwrap();
+            assert_eq!(none, format!("[[{list}]]\nrate = \"9mbit\"").parse().unwrap());
+        }
         assert!(set(&mut table, "flow.3.count", "1").is_err());
         assert!(set(&mut table, "rtt.x", "1").is_err());
         // [back] has its own: for both it would say nothing, so it has to be set there.
