@@ -37,9 +37,11 @@ pub fn run(args: &Args) -> Result<bool> {
         let file = format!("file{number}");
         bed.fill(&file, path.4 << 20)?;
         let known = known(&bed, path)?;
-        let (mut truths, mut recorded) = (Vec::new(), Vec::new());
+        let (mut truths, mut recorded, mut late) = (Vec::new(), Vec::new(), 0);
         for seed in 1..=args.seeds {
-            truths.push(copied(&bed, path, &file, seed)?);
+            let (seconds, faithful) = copied(&bed, path, &file, seed)?;
+            truths.push(seconds);
+            late += u64::from(!faithful);
             recorded.push(foretold(&bed, "recorded.toml", path.4)?);
         }
         let (truth, ..) = spread(&truths);
@@ -48,10 +50,11 @@ pub fn run(args: &Args) -> Result<bool> {
             (off.abs() <= NEAR, format!("{found:.2}, {:+.1}%", 100.0 * off))
         };
         let (recorded, known) = (share(spread(&recorded).0), share(known));
-        reached &= recorded.0 && known.0;
+        reached &= recorded.0 && known.0 && late == 0;
         let (rate, rtt, queue, loss, size) = path;
         println!(
-            "| {size} MiB, {rate}, {rtt}, queue {queue}, loss {loss} | {truth:.2} | {} ({}) | {} ({}) |",
+            "| {size} MiB, {rate}, {rtt}, queue {queue}, loss {loss} | {truth:.2}{} | {} ({}) | {} ({}) |",
+            if late == 0 { String::new() } else { format!(", {late} runs NOT faithful") },
             recorded.1,
             verdict(recorded.0),
             known.1,
@@ -61,8 +64,14 @@ pub fn run(args: &Args) -> Result<bool> {
     Ok(reached)
 }
 
-/// Seconds that a copy takes across the emulator, after a probe that records the path.
-fn copied(bed: &Bed, path: &(&str, &str, &str, &str, u64), file: &str, seed: u64) -> Result<f64> {
+/// Seconds that a copy takes across the emulator, after a probe that records the path, and whether the
+/// emulator kept up.
+fn copied(
+    bed: &Bed,
+    path: &(&str, &str, &str, &str, u64),
+    file: &str,
+    seed: u64,
+) -> Result<(f64, bool)> {
     let (rate, rtt, queue, loss, _) = *path;
     let (binary, key) = (bed.binary().display(), bed.key());
     let (key, root) = (key.display(), bed.destination());
@@ -85,9 +94,10 @@ fn copied(bed: &Bed, path: &(&str, &str, &str, &str, u64), file: &str, seed: u64
         ),
         near,
     };
-    let (nanos, _) = crossing.run(bed.build())?;
+    let (nanos, report) = crossing.run(bed.build())?;
     std::fs::remove_dir_all(&root)?;
-    Ok(nanos.as_f64().context("nanoseconds")? * 1e-9)
+    let seconds = nanos.as_f64().context("nanoseconds")? * 1e-9;
+    Ok((seconds, report["faithful"] == true))
 }
 
 /// The same from the path that the emulator was given.

@@ -34,18 +34,18 @@ pub struct Rival {
 }
 
 impl Rival {
-    /// Those that are here or can be installed; of the others it says so.
-    pub fn all(folder: &Path) -> Result<Vec<Self>> {
-        let mut all = Vec::new();
+    /// Those that are here or can be installed; of each other what to install.
+    pub fn all(folder: &Path) -> Result<(Vec<Self>, Vec<&'static str>)> {
+        let (mut all, mut missing) = (Vec::new(), Vec::new());
         match ns2(folder)? {
             Some(rival) => all.push(rival),
-            None => println!("SKIPPED: ns-2 is not here; apt-get install ns2"),
+            None => missing.push("ns-2 is not here; apt-get install ns2"),
         }
         match ns3(folder)? {
             Some(rival) => all.push(rival),
-            None => println!("SKIPPED: ns-3 is not here; apt-get install libns3-dev g++"),
+            None => missing.push("ns-3 is not here; apt-get install libns3-dev g++"),
         }
-        Ok(all)
+        Ok((all, missing))
     }
 
     /// A run of the dumbbell: what it prints is in the head of `dumbbell.tcl`.
