@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use transport::crypto::SharedKey;
+use transport::crypto::{Credentials, SharedKey};
 use transport::{Config, Connection, Endpoint, Received, Routed, Transmit};
 use units::Instant;
 
@@ -20,12 +20,21 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket at `address` that accepts connections. Every socket holds the same key.
+    /// A socket at `address` that accepts connections. Every such socket holds the same key.
     pub fn new(address: SocketAddr, config: Config, seed: [u8; 32]) -> Self {
-        let key = SharedKey::from_bytes([7; 32]);
+        Self::with(SharedKey::from_bytes([7; 32]).into(), address, config, seed)
+    }
+
+    /// A socket that proves itself by these credentials.
+    pub fn with(
+        credentials: Credentials,
+        address: SocketAddr,
+        config: Config,
+        seed: [u8; 32],
+    ) -> Self {
         Self {
             address,
-            endpoint: Endpoint::new(key, config, true, seed),
+            endpoint: Endpoint::new(credentials, config, true, seed),
             connections: BTreeMap::new(),
             latest: 0,
             buffer: Vec::new(),

@@ -15,7 +15,7 @@ pub struct Part(&'static str);
 
 impl Part {
     /// Every part, the most telling first.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self("kill"),
         Self("restart"),
         Self("blackout"),
@@ -37,6 +37,7 @@ impl Part {
         Self("feedback"),
         Self("remembered"),
         Self("keys"),
+        Self("identities"),
         Self("rate-limit"),
         Self("admission"),
         Self("memory"),
@@ -48,7 +49,7 @@ impl Part {
 
     /// Takes this part out of a plan.
     pub(super) fn take_from(self, plan: &mut Plan) {
-        let Plan { path, faults, kill, streams, config, .. } = plan;
+        let Plan { path, faults, kill, streams, config, identities, .. } = plan;
         let usual = Config::default();
         match self.0 {
             "kill" => *kill = None,
@@ -72,6 +73,7 @@ impl Part {
             "feedback" => config.feedback = usual.feedback,
             "remembered" => config.remembered = None,
             "keys" => config.key_packets = usual.key_packets,
+            "identities" => *identities = false,
             "rate-limit" => config.rate_limit = None,
             "admission" => {
                 (config.admission, config.max_streams) = (usual.admission, usual.max_streams);

@@ -3,7 +3,9 @@
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use transport::crypto::{Credentials, Identity};
 use transport::{CloseReason, Stats};
 use units::Instant;
 
@@ -14,6 +16,13 @@ use crate::{Arrived, Datagram, Node, Socket};
 /// The address of a side.
 fn address(side: usize) -> SocketAddr {
     ([10, 0, side as u8, 1], 7272).into()
+}
+
+/// The key of a side, and that of the other, whom alone it lets in.
+fn credentials(side: usize) -> Credentials {
+    let [own, other] = [side, 1 - side].map(|side| Identity::from_bytes([side as u8 + 1; 32]));
+    let host = other.public();
+    Credentials::Static { identity: own, host, allowed: Arc::new(move |key| *key == host) }
 }
 
 /// One side.
@@ -57,7 +66,11 @@ impl Peer {
         seed[8] = self.lives;
         self.lives += 1;
         self.sessions.clear();
-        self.socket = Some(Socket::new(address(self.side), self.plan.config, seed));
+        let (address, config) = (address(self.side), self.plan.config);
+        self.socket = Some(match self.plan.identities {
+            true => Socket::with(credentials(self.side), address, config, seed),
+            false => Socket::new(address, config, seed),
+        });
         self.connect(now);
     }
 

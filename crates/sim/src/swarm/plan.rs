@@ -101,6 +101,8 @@ pub struct Plan {
     pub streams: Vec<Stream>,
     /// Settings of both ends.
     pub config: Config,
+    /// Each end is known by a key of its own, not by one that both hold.
+    pub identities: bool,
 }
 
 /// Draws.
@@ -160,12 +162,14 @@ impl Plan {
             restart: dice.one_in(2, |dice| dice.ms(20_000)),
         });
         let streams = Self::draw_streams(&mut dice);
-        let mut plan = Self { seed, path, faults, kill, streams, config: Config::default() };
+        let (config, identities) = (Config::default(), false);
+        let mut plan = Self { seed, path, faults, kill, streams, config, identities };
         plan.config = plan.draw_config(&mut dice);
         // Last, so that everything else of a seed stays what it was.
         if let Some(queue) = dice.one_in(6, Dice::marking) {
             plan.path.forward.queue = queue;
         }
+        plan.identities = dice.below(3) == 0;
         plan
     }
 
