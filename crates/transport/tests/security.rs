@@ -140,6 +140,10 @@ struct World {
     jitter: Duration,
     /// What a translator makes of the client's address.
     mapped: Option<SocketAddr>,
+    /// What is sent there marked for ECN is lost.
+    drops_ect: Vec<SocketAddr>,
+    /// Datagrams that were.
+    marked_lost: usize,
 }
 
 impl World {
@@ -162,6 +166,8 @@ impl World {
             loss: 0.0,
             jitter: Duration::ZERO,
             mapped: None,
+            drops_ect: Vec::new(),
+            marked_lost: 0,
         }
     }
 
@@ -257,6 +263,10 @@ impl World {
                 connection.handle_timeout(self.now);
                 while let Some(transmit) = connection.poll_transmit(self.now, &mut out) {
                     let datagrams = out.chunks(transmit.segment).map(<[u8]>::to_vec);
+                    if transmit.ecn && self.drops_ect.contains(&transmit.to) {
+                        self.marked_lost += datagrams.len();
+                        continue;
+                    }
                     sent.extend(datagrams.map(|bytes| (transmit.to, bytes)));
                 }
             }
@@ -581,6 +591,27 @@ fn a_new_host_is_a_new_path() {
     assert!(before.datagram > 1200 && after.datagram == 1200);
     assert!(after.window < before.window, "{:?} {:?}", after.window, before.window);
     assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 40_000_000));
+}
+
+#[test]
+fn ends_meet_where_what_is_marked_is_lost_and_stop_marking() {
+    for lost in [vec![at(1, 1000), at(2, 7272)], vec![at(1, 1000)], vec![at(2, 7272)]] {
+        let mut world = World::new(shared(1), shared(1));
+        world.drops_ect = lost.clone();
+        world.connect();
+        assert!(world.run(ms(5000), |world| world.hosts.iter().all(|host| host.established)));
+        world.hosts[0].send(500_000);
+        assert!(world.run(ms(10_000), |world| world.hosts[1].read.len() == 500_000), "{lost:?}");
+        world.hosts[1].to_write = pattern(500_000);
+        assert!(world.run(ms(10_000), |world| world.hosts[0].read.len() == 500_000), "{lost:?}");
+        assert!(world.marked_lost > 0);
+        world.marked_lost = 0;
+        world.hosts[0].to_write = pattern(100_000);
+        world.hosts[1].to_write = pattern(100_000);
+        let whole = |world: &mut World| world.hosts.iter().all(|host| host.read.len() == 600_000);
+        assert!(world.run(ms(10_000), whole), "{lost:?}");
+        assert_eq!(world.marked_lost, 0, "{lost:?}");
+    }
 }
 
 #[test]

@@ -55,21 +55,22 @@ impl Connection {
         if let Some(trace) = &mut self.trace {
             trace.set_time(now);
         }
-        let mut to = self.address;
+        let (mut to, mut is_proved) = (self.address, self.validated);
         let segment = match &mut self.phase {
             Phase::Closed => return None,
             Phase::Opening(_) => self.hello(now, out)?,
             Phase::Closing { .. } => self.closing(now, out)?,
             Phase::Established => match self.path_packet(now, out) {
                 Some(other) => {
-                    to = other;
+                    (to, is_proved) = (other, false);
                     out.len()
                 }
                 None => self.established(now, out)?,
             },
         };
         self.count_sent(out.len().div_ceil(segment) as u64, out.len() as u64);
-        let ecn = self.seals.is_some() && self.marks_for_ecn();
+        // What finds out whether there is a way must not be lost for its mark.
+        let ecn = is_proved && self.seals.is_some() && self.marks_for_ecn();
         Some(Transmit { to, from: self.source, segment, ecn })
     }
 
