@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use path::{DropCause, Fate, Link, Packet, PathConfig};
+use path::{Change, DropCause, Fate, Link, Packet, PathConfig};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use transport::{Config, Stats};
@@ -208,6 +208,16 @@ impl<N: Node> World<N> {
     /// Bytes that wait in the forward queue.
     pub fn queued(&self) -> Bytes {
         self.links[0].queued()
+    }
+
+    /// Makes the path another one, both ways.
+    ///
+    /// # Panics
+    /// When no link can be so.
+    pub fn change_path(&mut self, change: &Change) {
+        for link in &mut self.links {
+            link.set(self.now, change).expect("a possible link");
+        }
     }
 
     /// How often each kind of fault has struck so far.

@@ -293,6 +293,11 @@ impl Feedback {
         self.resume.is_some()
     }
 
+    /// The path is another one: what has arrived says nothing of its capacity.
+    pub(crate) fn forget_capacity(&mut self) {
+        (self.trains, self.pairs, self.capacity) = (Trains::default(), Pairs::default(), None);
+    }
+
     /// The path's capacity by now: what the next report tells of it.
     pub(crate) fn measure_capacity(&mut self) -> Option<Rate> {
         self.capacity =

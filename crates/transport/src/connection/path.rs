@@ -100,8 +100,10 @@ impl Connection {
         }
     }
 
-    /// The other end asks whether we are where its packet found us.
+    /// The other end asks whether we are where its packet found us: elsewhere than before, so what comes
+    /// from there takes another way.
     pub(super) fn on_challenge(&mut self, from: SocketAddr, challenge: Challenge) {
+        self.feedback.forget_capacity();
         if self.answers.len() < MAX_ANSWERS {
             self.answers.push_back((from, challenge));
         }
@@ -141,6 +143,7 @@ impl Connection {
         }
         self.path_since = now;
         self.ecn = Ecn::Trying;
+        self.stats.capacity.0 = None;
         self.cc = self.config.congestion.controller(u64::from(self.local));
         self.rtt = Rtt::default();
         self.mtu = MtuSearch::new();

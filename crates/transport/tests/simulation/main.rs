@@ -6,6 +6,7 @@ mod dumbbell;
 mod fairness;
 mod feedback;
 mod limits;
+mod moves;
 mod trace;
 mod udt;
 
