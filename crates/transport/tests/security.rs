@@ -140,6 +140,8 @@ struct World {
     jitter: Duration,
     /// What a translator makes of the client's address.
     mapped: Option<SocketAddr>,
+    /// The client is still reached at its own address, too.
+    is_at_both: bool,
     /// What is sent there marked for ECN is lost.
     drops_ect: Vec<SocketAddr>,
     /// Datagrams that were.
@@ -166,6 +168,7 @@ impl World {
             loss: 0.0,
             jitter: Duration::ZERO,
             mapped: None,
+            is_at_both: false,
             drops_ect: Vec::new(),
             marked_lost: 0,
         }
@@ -224,7 +227,9 @@ impl World {
         {
             let (from, to, mut bytes) = entry.remove();
             let outside = [self.mapped.unwrap_or(self.hosts[0].address), self.hosts[1].address];
-            let Some(index) = outside.iter().position(|&address| address == to) else { continue };
+            let at_both = (self.is_at_both && to == self.hosts[0].address).then_some(0);
+            let index = outside.iter().position(|&address| address == to).or(at_both);
+            let Some(index) = index else { continue };
             self.arrive(index, from, &mut bytes);
         }
     }
@@ -577,13 +582,7 @@ fn a_new_port_is_followed_once_it_has_answered_and_loses_nothing() {
 
 #[test]
 fn a_new_host_is_a_new_path() {
-    let mut world = World::connected(Config::default());
-    let stream = world.hosts[0].connection().open().unwrap();
-    world.hosts[0].stream = Some(stream);
-    world.hosts[0].to_write = vec![1];
-    assert!(world.run(ms(3000), |world| world.hosts[1].read.len() == 1));
-    world.hosts[1].to_write = pattern(40_000_000);
-    assert!(world.run(ms(5000), |world| world.hosts[0].read.len() > 5_000_000));
+    let mut world = downloading(40_000_000);
     let before = world.hosts[1].stats();
     world.mapped = Some(at(3, 1000));
     assert!(world.run(ms(5000), |world| world.hosts[1].stats().migrations == 1));
@@ -591,6 +590,43 @@ fn a_new_host_is_a_new_path() {
     assert!(before.datagram > 1200 && after.datagram == 1200);
     assert!(after.window < before.window, "{:?} {:?}", after.window, before.window);
     assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 40_000_000));
+}
+
+/// A client to which the server sends so many bytes, of which some have come.
+fn downloading(len: usize) -> World {
+    let mut world = World::connected(Config::default());
+    let stream = world.hosts[0].connection().open().unwrap();
+    world.hosts[0].stream = Some(stream);
+    world.hosts[0].to_write = vec![1];
+    assert!(world.run(ms(3000), |world| world.hosts[1].read.len() == 1));
+    world.hosts[1].to_write = pattern(len);
+    assert!(world.run(ms(5000), |world| world.hosts[0].read.len() > len / 8));
+    world
+}
+
+#[test]
+fn what_arrives_over_the_old_path_says_nothing_of_the_new_one() {
+    let mut world = downloading(40_000_000);
+    world.mapped = Some(at(3, 1000));
+    world.is_at_both = true;
+    assert!(world.run(ms(5000), |world| world.hosts[1].stats().migrations == 1));
+    let before = world.hosts[1].stats();
+    // What has been sent there since is not reported yet.
+    world.run(DELAY * 2 - ms(1), |_| false);
+    let after = world.hosts[1].stats();
+    assert!(after.in_flight < before.in_flight, "{after:?}");
+    assert_eq!((after.window, after.pacing_rate), (before.window, before.pacing_rate));
+    assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 40_000_000));
+}
+
+#[test]
+fn a_new_path_that_loses_what_is_marked_is_used_without_marks() {
+    let mut world = downloading(40_000_000);
+    world.mapped = Some(at(3, 1000));
+    world.is_at_both = true;
+    world.drops_ect = vec![at(3, 1000)];
+    assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 40_000_000));
+    assert_eq!(world.hosts[1].connection().address(), at(3, 1000));
 }
 
 #[test]

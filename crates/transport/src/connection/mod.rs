@@ -167,6 +167,8 @@ pub struct Connection {
     answers: VecDeque<(SocketAddr, Challenge)>,
     /// What was sent before says nothing of the path in use.
     path_since: Instant,
+    /// Something has arrived that was sent since.
+    is_path_heard: bool,
     ecn: Ecn,
     seals: Option<Seals>,
     peer: Option<PublicKey>,
@@ -239,6 +241,7 @@ impl Connection {
             candidate: None,
             answers: VecDeque::new(),
             path_since: Instant::ZERO,
+            is_path_heard: true,
             ecn: Ecn::default(),
             seals: None,
             peer: None,

@@ -141,7 +141,7 @@ impl Connection {
         if same_host {
             return;
         }
-        self.path_since = now;
+        (self.path_since, self.is_path_heard) = (now, false);
         self.ecn = Ecn::Trying;
         self.stats.capacity.0 = None;
         self.cc = self.config.congestion.controller(u64::from(self.local));
@@ -208,8 +208,8 @@ impl Connection {
         self.ecn != Ecn::Off
     }
 
-    /// Bytes of a lost packet that say something of the path in use.
-    pub(super) fn lost_here(&self, sent_at: Instant, bytes: u64) -> u64 {
+    /// Bytes of a packet that has arrived, or is lost, which say something of the path in use.
+    pub(super) fn bytes_here(&self, sent_at: Instant, bytes: u64) -> u64 {
         if sent_at >= self.path_since { bytes } else { 0 }
     }
 

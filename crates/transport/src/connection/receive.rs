@@ -306,7 +306,7 @@ impl Connection {
         let gaps = settled.gaps;
         let (mut acked, mut lost) = (Tally::default(), Tally::default());
         for sent in &settled.acked {
-            acked.add(sent, u64::from(sent.size));
+            acked.add(sent, self.bytes_here(sent.at, u64::from(sent.size)));
             self.on_packet_acked(sent);
         }
         for (number, sent) in &settled.lost {
@@ -315,9 +315,12 @@ impl Connection {
                 trace.note(Step::Lost { number: *number, late });
             }
         }
-        if acked.bytes > 0 {
+        if !settled.acked.is_empty() {
             self.expiries = 0;
             self.progress_at = now;
+        }
+        if acked.bytes > 0 {
+            self.is_path_heard = true;
             self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };
         }
         self.settled = settled;
@@ -336,7 +339,8 @@ impl Connection {
             limited: self.limited_at.is_some_and(|at| now < at + self.rtt.patience()),
             ..said.unwrap_or_default()
         };
-        if self.rtt.smoothed().is_some() {
+        // Until then reports tell of the path that was in use before.
+        if self.rtt.smoothed().is_some() && self.is_path_heard {
             self.cc.on_ack(&sample);
         }
         self.trace_metrics(sample.rtt);
@@ -396,7 +400,7 @@ impl Connection {
         self.stats.lost.1 += Bytes(u64::from(sent.size));
         match sent.content {
             Content::Ping => 0,
-            _ => self.lost_here(sent.at, u64::from(sent.size)),
+            _ => self.bytes_here(sent.at, u64::from(sent.size)),
         }
     }
 
