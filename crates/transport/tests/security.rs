@@ -146,6 +146,8 @@ struct World {
     drops_ect: Vec<SocketAddr>,
     /// Datagrams that were.
     marked_lost: usize,
+    /// Who passes on, from here, all that he sees, faster than it comes by itself, and what is sent to him.
+    thief: Option<SocketAddr>,
 }
 
 impl World {
@@ -171,6 +173,7 @@ impl World {
             is_at_both: false,
             drops_ect: Vec::new(),
             marked_lost: 0,
+            thief: None,
         }
     }
 
@@ -196,6 +199,11 @@ impl World {
         if bytes.len() <= 1472 && draw(&mut self.random) >= self.loss {
             let due = self.now + DELAY + self.jitter.mul_f64(draw(&mut self.random));
             self.count += 1;
+            if let Some(thief) = self.thief {
+                let [near, far] = [self.hosts[0].address, self.hosts[1].address];
+                let copy = (thief, if from == near { far } else { near }, bytes.clone());
+                self.wire.insert((due - ms(1), self.count), copy);
+            }
             self.wire.insert((due, self.count), (from, to, bytes));
         }
     }
@@ -647,6 +655,27 @@ fn ends_meet_where_what_is_marked_is_lost_and_stop_marking() {
         let whole = |world: &mut World| world.hosts.iter().all(|host| host.read.len() == 600_000);
         assert!(world.run(ms(10_000), whole), "{lost:?}");
         assert_eq!(world.marked_lost, 0, "{lost:?}");
+    }
+}
+
+#[test]
+fn who_relays_a_connection_and_then_falls_silent_does_not_end_it() {
+    for writes in [None, Some(0), Some(1)] {
+        let mut world = downloading(1000);
+        assert!(world.run(ms(5000), |world| world.hosts[0].read.len() == 1000));
+        let len = if writes.is_some() { 3_000_000 } else { 0 };
+        if let Some(writer) = writes {
+            world.hosts[writer].to_write = pattern(len);
+        }
+        let (thief, ends) = (at(66, 6), [at(2, 7272), at(1, 1000)]);
+        world.thief = Some(thief);
+        let places = |world: &mut World| world.hosts.each_mut().map(|h| h.connection().address());
+        assert!(world.run(ms(30_000), |world| places(world) == [thief; 2]), "{writes:?}");
+        world.thief = None;
+        assert!(world.run(ms(30_000), |world| places(world) == ends), "{writes:?}");
+        let moved = |world: &mut World| world.hosts[0].read.len() + world.hosts[1].read.len();
+        assert!(world.run(ms(30_000), |world| moved(world) == 1001 + len), "{writes:?}");
+        assert!(world.hosts.iter().all(|host| host.closed.is_none()));
     }
 }
 

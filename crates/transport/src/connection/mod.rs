@@ -162,6 +162,8 @@ pub struct Connection {
     address: SocketAddr,
     /// Of a responder on a host with several addresses: the one that the other end knows.
     source: Option<IpAddr>,
+    /// Where the other end was proved to be before.
+    former: Option<SocketAddr>,
     candidate: Option<Candidate>,
     /// Answers to the other end's challenges, and where they go.
     answers: VecDeque<(SocketAddr, Challenge)>,
@@ -238,6 +240,7 @@ impl Connection {
             remote: 0,
             address,
             source: None,
+            former: None,
             candidate: None,
             answers: VecDeque::new(),
             path_since: Instant::ZERO,

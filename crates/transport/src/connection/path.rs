@@ -100,6 +100,16 @@ impl Connection {
         }
     }
 
+    /// Nothing is answered from where the other end was found last: asks where it was before. Who relays
+    /// its packets can draw the connection to himself, answers to challenges and all, and fall silent then
+    /// (RFC 9000, 9.3.2).
+    pub(super) fn look_back(&mut self, now: Instant) {
+        let is_free = self.candidate.as_ref().is_none_or(|other| other.next == Instant::FAR_FUTURE);
+        if let Some(former) = self.former.filter(|_| is_free) {
+            self.on_source(now, former, CHALLENGE_LEN as usize);
+        }
+    }
+
     /// The other end asks whether we are where its packet found us: elsewhere than before, so what comes
     /// from there takes another way.
     pub(super) fn on_challenge(&mut self, from: SocketAddr, challenge: Challenge) {
@@ -134,7 +144,7 @@ impl Connection {
     /// a translator has changed its mapping; behind another host a path of which nothing is known.
     fn migrate(&mut self, now: Instant, candidate: &Candidate) {
         let same_host = candidate.address.ip() == self.address.ip();
-        self.address = candidate.address;
+        self.former = Some(core::mem::replace(&mut self.address, candidate.address));
         self.stats.migrations += 1;
         self.backoff = 0;
         self.ping_due = true;

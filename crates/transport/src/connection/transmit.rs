@@ -386,8 +386,7 @@ impl Connection {
             return;
         }
         let patience = self.rtt.patience();
-        let since = self.log.oldest().unwrap_or(now).max(self.progress_at);
-        let (due, wait) = if now > since + patience * STUCK {
+        let (due, wait) = if self.is_unanswered(now, STUCK) {
             (true, patience)
         } else {
             let half = self.rtt.smoothed().unwrap_or_default() / 2;
