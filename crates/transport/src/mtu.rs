@@ -9,11 +9,14 @@ pub(crate) const BASE_SIZE: u16 = 1200;
 /// Sizes tried, largest first: jumbo frames, then Ethernet under IPv4 and IPv6, then common
 /// tunnels.
 const CANDIDATES: [u16; 5] = [8952, 1472, 1452, 1412, 1372];
-/// Times each size is tried: random loss must not cost the path its size.
+/// Times each size is tried in a row: random loss must not cost the path its size.
 const TRIES: u8 = 3;
+/// Afterwards each larger one is tried once in so long: what has lost them all may have ended, and a path
+/// may become wider (RFC 8899, PMTU_RAISE_TIMER).
+const RAISE: Duration = Duration::from_secs(600);
 /// So many large packets lost in a row are a black hole: at 50% loss one chance in a million.
 const BLACK_HOLE: u32 = 20;
-/// Between two rounds of probes.
+/// Between two of the first rounds of probes.
 const ROUND: Duration = Duration::from_millis(500);
 
 /// The search for the largest datagram that the path carries.
@@ -47,10 +50,9 @@ impl MtuSearch {
         usize::from(self.size)
     }
 
-    /// When the next probe is due; `None` when the search is over.
+    /// When the next probe is due; `None` when nothing larger is left to try.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let worth_it = self.size < CANDIDATES[0] && self.tries < TRIES;
-        worth_it.then_some(self.next_round)
+        (self.size < CANDIDATES[0]).then_some(self.next_round)
     }
 
     /// The size of the probe to send now, if one is due.
@@ -62,8 +64,8 @@ impl MtuSearch {
         self.candidate += 1;
         if CANDIDATES.get(self.candidate).is_none_or(|&next| next <= self.size) {
             self.candidate = 0;
-            self.tries += 1;
-            self.next_round = now + ROUND.max(rtt * 2);
+            self.tries = (self.tries + 1).min(TRIES);
+            self.next_round = now + if self.tries < TRIES { ROUND.max(rtt * 2) } else { RAISE };
         }
         (size > self.size).then_some(usize::from(size))
     }
@@ -98,21 +100,37 @@ impl MtuSearch {
 mod tests {
     use super::*;
 
-    #[test]
-    fn finds_the_size_in_spite_of_loss_and_stops() {
-        let mut search = MtuSearch::new();
-        let (mut now, mut probes) = (Instant::ZERO, 0);
-        while let Some(due) = search.due() {
-            now = now.max(due);
-            if let Some(size) = search.take(now, Duration::from_millis(10)) {
+    /// Does until `end` what is due over a path that carries `widest`, and loses so many probes first;
+    /// gives how many there were.
+    fn search(search: &mut MtuSearch, widest: usize, lost: u32, end: Duration) -> u32 {
+        let mut probes = 0;
+        while let Some(due) = search.due().filter(|&due| due < Instant::ZERO + end) {
+            if let Some(size) = search.take(due, Duration::from_millis(10)) {
                 probes += 1;
-                // The first round is lost entirely.
-                if probes > 5 && size <= 1472 {
+                if probes > lost && size <= widest {
                     search.on_acked(size as u32);
                 }
             }
         }
-        assert_eq!(search.size(), 1472);
-        assert!(probes <= 15);
+        probes
+    }
+
+    #[test]
+    fn finds_the_size_in_spite_of_loss() {
+        let mut found = MtuSearch::new();
+        // The first round is lost entirely.
+        assert!(search(&mut found, 1472, 5, RAISE) <= 15);
+        assert_eq!(found.size(), 1472);
+    }
+
+    #[test]
+    fn looks_again_now_and_then_whether_the_path_has_become_wider() {
+        let mut found = MtuSearch::new();
+        assert_eq!(search(&mut found, 1300, 0, RAISE), 15);
+        assert_eq!((search(&mut found, 1300, 0, RAISE * 4), found.size()), (15, 1200));
+        search(&mut found, 1472, 0, RAISE * 5);
+        assert_eq!(found.size(), 1472);
+        search(&mut found, 8952, 0, RAISE * 6);
+        assert_eq!((found.size(), found.due()), (8952, None));
     }
 }

@@ -146,6 +146,8 @@ struct World {
     drops_ect: Vec<SocketAddr>,
     /// Datagrams that were.
     marked_lost: usize,
+    /// Longer datagrams are lost.
+    widest: usize,
     /// Who passes on, from here, all that he sees, faster than it comes by itself, and what is sent to him.
     thief: Option<SocketAddr>,
 }
@@ -173,6 +175,7 @@ impl World {
             is_at_both: false,
             drops_ect: Vec::new(),
             marked_lost: 0,
+            widest: 1472,
             thief: None,
         }
     }
@@ -196,7 +199,7 @@ impl World {
     fn put(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
         let draw = |random: &mut Pcg64Mcg| random.next_u64() as f64 / u64::MAX as f64;
         self.seen.push((from, to, bytes.clone()));
-        if bytes.len() <= 1472 && draw(&mut self.random) >= self.loss {
+        if bytes.len() <= self.widest && draw(&mut self.random) >= self.loss {
             let due = self.now + DELAY + self.jitter.mul_f64(draw(&mut self.random));
             self.count += 1;
             if let Some(thief) = self.thief {
@@ -656,6 +659,20 @@ fn ends_meet_where_what_is_marked_is_lost_and_stop_marking() {
         assert!(world.run(ms(10_000), whole), "{lost:?}");
         assert_eq!(world.marked_lost, 0, "{lost:?}");
     }
+}
+
+#[test]
+fn a_path_that_becomes_wider_is_noticed_though_nothing_is_sent() {
+    let mut world = World::with(shared(1), shared(1), [Config::default(); 2]);
+    world.widest = 1300;
+    world.connect();
+    world.run(ms(5000), |_| false);
+    world.widest = 1472;
+    let sizes = |world: &mut World| world.hosts.each_mut().map(|host| host.stats().datagram);
+    world.run(ms(500_000), |_| false);
+    assert_eq!(sizes(&mut world), [1200; 2]);
+    world.run(ms(110_000), |_| false);
+    assert_eq!(sizes(&mut world), [1472; 2]);
 }
 
 #[test]
