@@ -16,6 +16,8 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::world::{CLIENT, PATIENCE, SERVER, SERVERS, World, at};
@@ -182,6 +184,15 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
 /// To close the socket is to reset the connection.
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// Waits for a reset and neither reads nor writes.
+pub fn wait_for_reset(stream: &TcpStream) -> ErrorKind {
+    let patience = PATIENCE.try_into().unwrap();
+    let mut noticed = [PollFd::new(stream, PollFlags::empty())];
+    let noticed = retry_on_intr(|| poll(&mut noticed, Some(&patience)));
+    assert_eq!(noticed.unwrap(), 1, "no reset came");
+    stream.take_error().unwrap().unwrap().kind()
 }
 
 /// Bytes among which none can be lost, doubled or exchanged unseen.

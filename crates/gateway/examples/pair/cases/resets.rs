@@ -5,10 +5,9 @@ use std::net::{Shutdown, TcpStream};
 use std::panic::resume_unwind;
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use socket2::SockRef;
 
-use super::{BODY, BRIEFLY, PATIENCE, Scene, pattern, read_all, reset};
+use super::{BODY, BRIEFLY, PATIENCE, Scene, pattern, read_all, reset, wait_for_reset};
 
 /// Pieces of [`BODY`] bytes that one side sends before it ends: more than the buffers on the way hold.
 const PIECES: u64 = 12;
@@ -88,10 +87,7 @@ fn end_and_reset_later(mut stream: TcpStream) {
 fn notice(mut stream: TcpStream) {
     assert_eq!(read_all(&mut stream), b"hello");
     stream.write_all(b"there").unwrap();
-    let patience = PATIENCE.try_into().unwrap();
-    let noticed = poll(&mut [PollFd::new(&stream, PollFlags::empty())], Some(&patience));
-    assert_eq!(noticed.unwrap(), 1, "no reset came");
-    assert_eq!(stream.take_error().unwrap().unwrap().kind(), ErrorKind::BrokenPipe);
+    assert_eq!(wait_for_reset(&stream), ErrorKind::BrokenPipe);
 }
 
 pub fn of_idle_server(scene: &Scene) {
