@@ -59,6 +59,13 @@ fn a_table_is_for_people_and_errors_name_their_place() {
     fs::write(home.path("s.toml"), SCENARIO).unwrap();
     let table = text(&home.succeed(&["simulate", "s.toml", "--duration", "2s"]).stdout);
     assert!(table.contains("tcp x 2") && table.contains("bottleneck: "), "{table}");
+    // The other way the other link limits.
+    let back = ["simulate", "s.toml", "--duration", "4s", "--set", "flow.from=far"];
+    let table = text(&home.succeed(&back).stdout);
+    assert!(table.contains("bottleneck: far to near, "), "{table}");
+    let slow = ["simulate", "s.toml", "--duration", "4s", "--set", "near.rate=2mbit"];
+    let table = text(&home.succeed(&slow).stdout);
+    assert!(table.contains("bottleneck: from near host 1, "), "{table}");
     let preset = ["simulate", "xftp-t1", "--duration", "3s", "--from", "1s"];
     assert!(text(&home.succeed(&preset).stdout).contains("longhaul"));
     let error = home.fail(1, &["simulate", "s.toml", "--set", "flow.9.cc=reno"]);
@@ -76,6 +83,8 @@ fn rows_of_the_papers_are_listed_and_judged() {
     let simulated = ["reproduce", "gw-eq1", "--only", "simulated", "--seeds", "1"];
     let row = text(&home.succeed(&simulated).stdout);
     assert!(row.starts_with("gw-eq1: reproduced"), "{row}");
+    let told = text(&home.succeed(&simulated).stderr);
+    assert!(told.contains("longhaul: all of that took 0."), "{told}");
     assert!(home.fail(1, &["reproduce", "nothing"]).contains("--list"));
 }
 

@@ -81,7 +81,7 @@ pub struct Reproduce {
     /// Run each row with so many seeds [default: as many as the row asks for, 5 at least]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: Option<u32>,
-    /// Run each row with one seed, and a third of the time across the emulator: a look, and no
+    /// Run each row with one seed, and a quarter of the time across the emulator: a look, and no
     /// verdict on the papers
     #[arg(long, conflicts_with = "seeds")]
     pub quick: bool,

@@ -6,6 +6,7 @@
 mod emulated;
 mod page;
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -23,11 +24,13 @@ use crate::progress::emit;
 use crate::simulate::bar;
 use emulated::Bench;
 
-/// Rows across the emulator that run side by side: most wait for their paths most of the time.
+/// Rows that run side by side: those that are simulated on few cores have runs of very different lengths,
+/// and the last runs of one across the emulator leave room for the next row's.
 const SIDE_BY_SIDE: usize = 2;
 
 /// `longhaul reproduce`.
 pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
+    let start = net::clock::now();
     let rows: Vec<&Row> = papers::rows().filter(|row| is_wanted(row, options)).collect();
     if let Some(id) = options.ids.iter().find(|id| !rows.iter().any(|row| row.id.starts_with(*id)))
     {
@@ -46,17 +49,23 @@ pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
     // Before any thread: only a process of one thread can enter a user namespace.
-    let bench = rows.iter().any(|row| row.is_emulated()).then(|| Bench::open(options.quick));
-    let (emulated, simulated): (Vec<_>, Vec<_>) =
+    let jobs = options.jobs.map(usize::from);
+    let bench = rows.iter().any(|row| row.is_emulated()).then(|| Bench::open(options.quick, jobs));
+    let (mut emulated, simulated): (Vec<_>, Vec<_>) =
         rows.iter().copied().partition(|row| row.is_emulated());
-    let mut done = run_all(&simulated, 1, options, None);
-    let workers = if options.jobs.is_some() { 1 } else { SIDE_BY_SIDE };
+    // Those of the lightest runs first: they share what heavy ones need alone.
+    emulated.sort_by_key(|row| Reverse(row.together()));
+    let workers = if jobs.is_some() { 1 } else { SIDE_BY_SIDE };
+    let mut done = run_all(&simulated, workers, options, None);
     done.extend(run_all(&emulated, workers, options, bench.as_ref()));
     done.sort_by_key(|one| rows.iter().position(|&row| std::ptr::eq(row, one.row)));
     if let Some(folder) = &options.report {
         page::write(folder, &done)?;
     }
-    Ok(close(&done))
+    let minutes = net::clock::now().since(start).as_secs_f64() / 60.0;
+    let code = close(&done);
+    tell!("longhaul: all of that took {minutes:.1} minutes");
+    Ok(code)
 }
 
 fn is_wanted(row: &Row, options: &Reproduce) -> bool {

@@ -21,6 +21,9 @@ pub struct Crossing {
     pub counted: Duration,
     /// What crosses the path.
     pub load: Load,
+    /// With so many of its like at a time the emulator keeps up: the part of this machine that it
+    /// takes.
+    pub together: usize,
 }
 
 /// What crosses a path.
@@ -141,6 +144,15 @@ impl Crossed {
     }
 }
 
+/// Labs of one kind at a time: of those with a whole 100 Mbit/s, of gateways, which take most of a
+/// machine as well, of hosts that windows hold to little, and of a T1 each.
+const FAST: usize = 1;
+const GATEWAYS: usize = 2;
+const SLOW: usize = 8;
+const T1: usize = 12;
+/// What a T1 carries, and more.
+const T1_RATE: Rate = Rate::from_bits_per_sec(2_000_000);
+
 impl Crossing {
     /// Programs that it needs beside our own.
     pub fn programs(&self) -> &'static [&'static str] {
@@ -167,7 +179,8 @@ impl Crossing {
         let cp = format!("--transport tcp --streams {count}");
         let fetch = Fetch { cp, serve: RENO.to_owned(), window, ..Fetch::default() };
         let [before, counted] = [before, counted].map(Duration::from_secs);
-        Self { path, mtu, before, counted, load: Load::Fetch(fetch) }
+        let together = if path.forward.rate < T1_RATE { T1 } else { SLOW };
+        Self { path, mtu, before, counted, load: Load::Fetch(fetch), together }
     }
 
     /// The same with its file fetched in another way.
@@ -187,7 +200,7 @@ impl Crossing {
         let (cp, serve) = (format!("--transport udp {both}"), format!("{both} {sender}"));
         let fetch = Fetch { cp, serve, ..Fetch::default() };
         let [before, counted] = [before, counted].map(Duration::from_secs);
-        Self { path, mtu: 1500, before, counted, load: Load::Fetch(fetch) }
+        Self { path, mtu: 1500, before, counted, load: Load::Fetch(fetch), together: FAST }
     }
 
     /// A client and a server of two such networks.
@@ -199,6 +212,7 @@ impl Crossing {
             before: Duration::from_secs(4),
             counted: Duration::from_secs(20),
             load: Load::Pair(pair),
+            together: if gateways { GATEWAYS } else { SLOW },
         }
     }
 }

@@ -31,7 +31,6 @@ pub(super) const ROWS: &[Row] = &[
                 judgement.near("Mbit/s", seen.spread(0, Crossed::mbps), 2.62, 0.05);
                 judgement
             },
-            TOGETHER,
         ),
     },
     Row {
@@ -51,7 +50,6 @@ pub(super) const ROWS: &[Row] = &[
                 RTTS.into_iter().flat_map(of).collect()
             },
             judge_fig6,
-            TOGETHER,
         ),
     },
     Row {
@@ -63,11 +61,7 @@ pub(super) const ROWS: &[Row] = &[
                     packet",
         assumptions: &[KERNEL, RANGES, "60 s of steady state"],
         seeds: SEEDS,
-        work: crossings(
-            error_crossings,
-            |seen| judge_errors(seen, &ERROR_RTTS, Crossed::mbps),
-            TOGETHER,
-        ),
+        work: crossings(error_crossings, |seen| judge_errors(seen, &ERROR_RTTS, Crossed::mbps)),
     },
     Row {
         id: "mftp-assign",
@@ -89,7 +83,6 @@ pub(super) const ROWS: &[Row] = &[
                 vec![run(), run().changed(|fetch| fetch.slow = slow)]
             },
             judge_assigned,
-            TOGETHER,
         ),
     },
     Row {
@@ -100,12 +93,10 @@ pub(super) const ROWS: &[Row] = &[
                     after a second as the first has stored",
         assumptions: &[KERNEL, "200 ms, windows of 24 KB, segments of 1460 bytes, files of 16 MB"],
         seeds: SEEDS,
-        work: crossings(automatic, judge_automatic, TOGETHER),
+        work: crossings(automatic, judge_automatic),
     },
 ];
 
-/// Labs at a time: they carry little.
-const TOGETHER: usize = 8;
 /// The window of most experiments, in segments that it holds many of.
 const WINDOW: (u64, u64) = (24 << 10, 1460);
 const RTTS: [u64; 2] = [200, 500];

@@ -83,8 +83,8 @@ enum Work {
     Relays(Runs<Relay, Vec<f64>>),
     /// Paper 5's model.
     Exchanges(Runs<Exchange, Exchanged>),
-    /// Real programs across the emulator; so many runs go side by side.
-    Crossings(Runs<Crossing, Crossed>, usize),
+    /// Real programs across the emulator.
+    Crossings(Runs<Crossing, Crossed>),
 }
 
 /// Runs that are made with the same seed, and what they mean.
@@ -109,12 +109,8 @@ const fn exchanges(make: fn() -> Vec<Exchange>, judge: fn(&Seen<Exchanged>) -> J
     Work::Exchanges(Runs { make, judge })
 }
 
-const fn crossings(
-    make: fn() -> Vec<Crossing>,
-    judge: fn(&Seen<Crossed>) -> Judgement,
-    together: usize,
-) -> Work {
-    Work::Crossings(Runs { make, judge }, together)
+const fn crossings(make: fn() -> Vec<Crossing>, judge: fn(&Seen<Crossed>) -> Judgement) -> Work {
+    Work::Crossings(Runs { make, judge })
 }
 
 /// Something that is fixed by itself and a seed.
@@ -247,8 +243,14 @@ impl Row {
             Work::Stripes(runs) => (runs.make)().len(),
             Work::Relays(runs) => (runs.make)().len(),
             Work::Exchanges(runs) => (runs.make)().len(),
-            Work::Crossings(runs, _) => (runs.make)().len(),
+            Work::Crossings(runs) => (runs.make)().len(),
         }
+    }
+
+    /// Of its runs across the emulator as many go at a time as do of the lightest; 0 of others.
+    pub fn together(&self) -> usize {
+        let Work::Crossings(runs) = &self.work else { return 0 };
+        (runs.make)().iter().map(|run| run.together).max().unwrap_or_default()
     }
 
     /// Whether it is about real programs across the emulator.
@@ -258,12 +260,13 @@ impl Row {
 
     /// Programs that it needs beside our own.
     pub fn programs(&self) -> Vec<&'static str> {
-        let Work::Crossings(runs, _) = &self.work else { return Vec::new() };
+        let Work::Crossings(runs) = &self.work else { return Vec::new() };
         (runs.make)().iter().flat_map(Crossing::programs).copied().collect()
     }
 
     /// Runs it with the seeds from 1 on, so many at a time or as suits it, and judges. `cross` carries
-    /// a crossing out with a seed; `done` hears of each run that has ended.
+    /// a crossing out with a seed, once this machine has room for it; `done` hears of each run that has
+    /// ended.
     ///
     /// # Errors
     /// What `cross` says of the first that it cannot carry out.
@@ -280,8 +283,8 @@ impl Row {
             Work::Stripes(runs) => runs.simulated(seeds, jobs, done),
             Work::Relays(runs) => runs.simulated(seeds, jobs, done),
             Work::Exchanges(runs) => runs.simulated(seeds, jobs, done),
-            Work::Crossings(runs, together) => {
-                runs.emulated(seeds, jobs.unwrap_or(*together), |crossing, seed| {
+            Work::Crossings(runs) => {
+                runs.emulated(seeds, jobs.unwrap_or(self.together()), |crossing, seed| {
                     let crossed = cross(crossing, seed);
                     done();
                     crossed
@@ -350,8 +353,8 @@ fn study(path: PathConfig, flows: Vec<FlowConfig>, duration: Duration) -> Study 
     }
 }
 
-/// When all flows together have delivered so many bytes, from samples, in seconds; the end of the
-/// run if they have not. Paper 1 and 3 assign a file's blocks to whichever connection takes them,
+/// When all flows together have delivered so many bytes, from samples, in seconds; no number if they
+/// have not. Paper 1 and 3 assign a file's blocks to whichever connection takes them,
 /// so that it is whole when the sum is.
 fn time_for(outcome: &Outcome, bytes: f64) -> f64 {
     let (mut sum, mut last) = (0.0, 0.0);
@@ -367,7 +370,7 @@ fn time_for(outcome: &Outcome, bytes: f64) -> f64 {
         }
         sum += gained;
     }
-    last
+    f64::NAN
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -396,7 +399,7 @@ mod tests {
                 Work::Stripes(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Relays(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Exchanges(_) => Vec::new(),
-                Work::Crossings(runs, _) => (runs.make)().into_iter().map(|run| run.path).collect(),
+                Work::Crossings(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
             };
             assert!(paths.iter().all(|path| path.links::<()>().is_ok()), "{}", row.id);
             assert!(row.runs() > 0 && row.seeds >= SEEDS, "{}", row.id);
@@ -418,6 +421,18 @@ mod tests {
             found.sort_unstable();
             assert_eq!(found, expected.split_whitespace().collect::<Vec<_>>());
         }
+    }
+
+    /// A file that has not arrived took no time that could be told, and no criterion takes that.
+    #[test]
+    fn what_never_arrives_takes_no_time() {
+        let path = preset("xftp-t1");
+        let mut study = study(path, tcp("tcp", 1, Config::default(), Source::Greedy), seconds(10));
+        study.trace = Some(ms(100));
+        let outcome = study.run();
+        let whole = outcome.flows[0].delivered_bytes as f64;
+        assert!((0.0..=10.0).contains(&time_for(&outcome, whole - 1e4)));
+        assert!(time_for(&outcome, whole + 1e4).is_nan());
     }
 
     #[test]

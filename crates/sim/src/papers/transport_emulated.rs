@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
             "20 s of steady state; lost is the share of the packets of that time",
         ],
         seeds: SEEDS,
-        work: crossings(udt, judge_udt, TOGETHER),
+        work: crossings(udt, judge_udt),
     },
     Row {
         id: "state-loss",
@@ -32,16 +32,11 @@ pub(super) const ROWS: &[Row] = &[
             "15 s of steady state; packets of 1 KB are counted",
         ],
         seeds: SEEDS,
-        work: crossings(
-            control_losses,
-            |seen| judge_losses(seen, |crossed| crossed.bytes() / 1024.0),
-            TOGETHER,
-        ),
+        work: crossings(control_losses, |seen| {
+            judge_losses(seen, |crossed| crossed.bytes() / 1024.0)
+        }),
     },
 ];
-
-/// Labs at a time: each has 100 Mbit/s.
-const TOGETHER: usize = 1;
 
 /// The data of a file that is fetched goes back.
 fn fetched(mut path: PathConfig) -> PathConfig {
@@ -69,7 +64,17 @@ fn judge_udt(seen: &Seen<Crossed>) -> Judgement {
         let of = |at: usize| format!("{:.1} Mbit/s, {:.3} % lost", rates[at], lost[at]);
         judgement.tell(format!("{queue}, UDT: {}", of(0)));
         let holds = lost[1].median < lost[0].median && rates[1].median >= 0.95 * rates[0].median;
-        judgement.ask(holds, format!("{queue}, UDT-g: {}", of(1)));
+        let share =
+            |of: fn(&Crossed) -> f64| seen.spreads(first..first + 2, |crossed| 100.0 * of(crossed));
+        let [early, full] = [share(|it| it.early), share(|it| it.lost - it.early)];
+        let offered = seen.spreads(first..first + 2, |crossed| crossed.offered / 1e6);
+        judgement.ask(holds, format!("{queue}, UDT-g: {}", of(1))).because(|| {
+            let of = |at: usize| {
+                let (offered, early, full) = (offered[at], early[at], full[at]);
+                format!("{offered:.1} Mbit/s of packets, {full:.3} % of which find it full and {early:.3} % are dropped early")
+            };
+            format!("{queue}: UDT-g gives the queue {}; UDT {}", of(1), of(0))
+        });
     }
     judgement
 }
@@ -83,4 +88,27 @@ fn control_losses() -> Vec<Crossing> {
     };
     let methods = ["periodic", "positive-ack"];
     methods.into_iter().flat_map(|method| LOSSES.map(|loss| run(method, loss))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A miss tells what the queue was given, and how it dropped what.
+    #[test]
+    fn a_law_that_is_no_gentler_has_a_cause() {
+        let judged = |lost: f64| {
+            let run = |lost: f64| {
+                let rates = vec![18e6; 5];
+                Crossed { rates, offered: 95e6, lost, early: lost / 4.0, ..Crossed::default() }
+            };
+            judge_udt(&Seen::new([0.01, 0.005, 0.02, lost].map(run).into(), 4))
+        };
+        assert!(judged(0.01).passed);
+        let missed = judged(0.04);
+        assert!(!missed.passed && missed.reasons.len() == 1, "{missed:?}");
+        let reason = &missed.reasons[0];
+        assert!(reason.starts_with("RED-i: UDT-g gives the queue 95.0 Mbit/s"), "{reason}");
+        assert!(reason.contains("3.000 % of which find it full and 1.000 %"), "{reason}");
+    }
 }

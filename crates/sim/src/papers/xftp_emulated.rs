@@ -24,7 +24,6 @@ pub(super) const ROWS: &[Row] = &[
                 judgement.near("byte/s", seen.spread(0, Crossed::bytes), 44_000.0, 0.05);
                 judgement
             },
-            TOGETHER,
         ),
     },
     Row {
@@ -41,7 +40,6 @@ pub(super) const ROWS: &[Row] = &[
                 splits.map(|(count, window)| run(count, window, (15, 60))).collect()
             },
             |seen| judge_sums(seen, JUDGED, Crossed::bytes),
-            TOGETHER,
         ),
     },
     Row {
@@ -55,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
             "alpha and beta are 1.25 and 2 times the base round-trip time; from 15 s to 75 s",
         ],
         seeds: SEEDS,
-        work: crossings(adaptive, |seen| judge_adaptive(seen, &MOST, Crossed::bytes), TOGETHER),
+        work: crossings(adaptive, |seen| judge_adaptive(seen, &MOST, Crossed::bytes)),
     },
     Row {
         id: "xftp-fig5",
@@ -64,12 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "ordered 16 > 8 > 4 at every error rate of 1e-6 and above",
         assumptions: &[KERNEL, "90 s of steady state"],
         seeds: SEEDS,
-        work: crossings(erring, |seen| judge_errors(seen, &ERRORS, Crossed::bytes), TOGETHER),
+        work: crossings(erring, |seen| judge_errors(seen, &ERRORS, Crossed::bytes)),
     },
 ];
 
-/// Labs at a time: a T1 each.
-const TOGETHER: usize = 12;
 /// The windows that are judged.
 const JUDGED: &[u64] = WINDOWS.split_at(3).0;
 /// The most connections there may be.

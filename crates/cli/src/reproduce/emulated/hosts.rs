@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use emulator::{Host, Lab, LabOptions, Namespace};
-use path::PathConfig;
+use path::{Counters, PathConfig};
 use sim::papers::{Crossing, Lan, Pair};
 use tempfile::TempDir;
 
@@ -109,6 +109,12 @@ impl Hosts {
         });
         ensure!(told.recv_timeout(MEETING) == Ok(true), "the gateways did not find each other");
         Ok(())
+    }
+
+    /// What the trunk has done so far with what the client sends, and since when.
+    pub fn passed(&self) -> (Duration, Counters) {
+        let report = self.trunk.stats();
+        (report.elapsed, report.forward.counters)
     }
 
     /// Why what they showed does not count, if so.

@@ -1,11 +1,13 @@
 //! Rows across the emulator: each run has a lab of its own, and real programs in it.
 //!
 //! `fetch` is a file that `longhaul cp` fetches, `hosts` two networks with a path between them,
-//! `programs` what their hosts run, and `leftovers` sees that nothing stays when this is interrupted.
+//! `programs` what their hosts run, `machine` how many of them there are at a time, and `leftovers` sees
+//! that nothing stays when this is interrupted.
 
 mod fetch;
 mod hosts;
 mod leftovers;
+mod machine;
 mod programs;
 
 use std::fs::{self, File};
@@ -26,6 +28,7 @@ use units::{Bytes, Rate};
 use crate::demo::Folder;
 use crate::keys;
 use leftovers::Leftovers;
+use machine::Machine;
 
 /// What is fetched for as long as it is measured; few paths carry it whole.
 const LARGE: (&str, Bytes) = ("large", Bytes::mib(256));
@@ -34,31 +37,35 @@ const SMALL: (&str, Bytes) = ("small", Bytes::mib(16));
 /// For what is served, and what arrives of all runs at a time.
 const ROOM: Bytes = Bytes::mib(2560);
 /// A look (`--quick`) counts for this part of the time.
-const LOOK: u32 = 3;
+const LOOK: u32 = 4;
 
 /// Where rows are run.
 pub struct Bench {
     folder: Folder,
     _leftovers: Leftovers,
     program: PathBuf,
+    machine: Machine,
     quick: bool,
+    /// So many runs at a time, whatever they take.
+    jobs: Option<usize>,
 }
 
 impl Bench {
     /// Gets the right to make labs, and what they need; else says why there can be none. To be called
     /// before any thread exists.
-    pub fn open(quick: bool) -> Result<Self, String> {
-        Self::try_open(quick).map_err(|error| crate::sentence(&error))
+    pub fn open(quick: bool, jobs: Option<usize>) -> Result<Self, String> {
+        Self::try_open(quick, jobs).map_err(|error| crate::sentence(&error))
     }
 
-    fn try_open(quick: bool) -> anyhow::Result<Self> {
+    fn try_open(quick: bool, jobs: Option<usize>) -> anyhow::Result<Self> {
         emulator::init()?;
         let path = PathConfig::new(Rate::from_bits_per_sec(1_000_000), Duration::ZERO);
         Lab::start(&path, &LabOptions::default())?;
         let folder = Folder::with_room(ROOM)?;
         let leftovers = Leftovers::of(folder.path()).context("cannot start sh")?;
         let program = std::env::current_exe()?;
-        let bench = Self { folder, _leftovers: leftovers, program, quick };
+        let machine = Machine::default();
+        let bench = Self { folder, _leftovers: leftovers, program, machine, quick, jobs };
         keys::write_shared(&bench.key())?;
         // Servers that are nobody read in it.
         fs::set_permissions(bench.folder.path(), fs::Permissions::from_mode(0o755))?;
@@ -76,8 +83,10 @@ impl Bench {
         missing.map_or(Ok(()), |program| Err(format!("{program} is not installed")))
     }
 
-    /// Carries out a run; once more if the emulator did not keep up, whatever it has shown.
+    /// Carries out a run when there is room for it; once more if the emulator did not keep up, whatever
+    /// it has shown.
     pub fn cross(&self, crossing: &Crossing, seed: u64) -> Result<Crossed, String> {
+        let _part = self.machine.part(self.jobs.unwrap_or(crossing.together));
         let cross = || match &crossing.load {
             Load::Fetch(fetch) => fetch::run(self, crossing, fetch, seed),
             Load::Pair(pair) => programs::run(self, crossing, pair, seed),

@@ -31,8 +31,19 @@ pub fn run(bench: &Bench, crossing: &Crossing, pair: &Pair, seed: u64) -> anyhow
             let (before, counted) = (crossing.before, bench.counted(crossing));
             let seconds = Seconds { before: before.as_secs(), counted: counted.as_secs() };
             let ends = [&hosts.client, &hosts.server];
-            let rates = send(ends, connections, late, seconds)?;
-            Crossed { rates, ..Crossed::default() }
+            let begun = SETTLE + late + before;
+            thread::scope(|scope| {
+                let look = || {
+                    thread::sleep(begun);
+                    hosts.passed()
+                };
+                let look = scope.spawn(look);
+                let rates = send(ends, connections, late, seconds)?;
+                let looks = [look.join().map_err(|_| anyhow!("the lab"))?, hosts.passed()];
+                let mut crossed = Crossed { rates, ..Crossed::default() };
+                crossed.count(looks.each_ref().map(|(at, counters)| (*at, counters)));
+                anyhow::Ok(crossed)
+            })?
         }
         Task::Web(size) => {
             let site = folder(bench, size)?;
