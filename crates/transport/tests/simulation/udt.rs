@@ -86,6 +86,8 @@ fn beside_tcp_it_fills_the_link_as_in_the_authors_model() {
         let rates = medians(queue, 1, true);
         let share = rates.iter().sum::<f64>() / model.iter().sum::<f64>();
         assert!((share - 1.0).abs() < 0.05, "{queue}: {rates:.1?} Mbit/s, in the model {model:?}");
-        assert!(rates[0] > 2.0 * rates[1] && rates[1] > 8.0, "{queue}: {rates:.1?} Mbit/s");
+        // Not the model's, but no further from them than is told above.
+        let told = (74.0..84.0).contains(&rates[0]) && (10.0..20.0).contains(&rates[1]);
+        assert!(told, "{queue}: {rates:.1?} Mbit/s");
     }
 }
