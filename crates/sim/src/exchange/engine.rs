@@ -82,7 +82,10 @@ pub(super) struct Engine {
     receiver: Receiver,
     /// Reports made so far.
     reports: u64,
-    random: Pcg64Mcg,
+    /// What the session draws from, so that the same packets come whatever becomes of them.
+    session: Pcg64Mcg,
+    /// What the network draws from.
+    network: Pcg64Mcg,
     count: Exchanged,
 }
 
@@ -98,7 +101,8 @@ impl Engine {
             transmitter: Transmitter::new(setup.window),
             receiver: Receiver::new(setup.window),
             reports: 0,
-            random: Pcg64Mcg::seed_from_u64(seed),
+            session: Pcg64Mcg::seed_from_u64(seed),
+            network: Pcg64Mcg::seed_from_u64(!seed),
             count: Exchanged::default(),
         };
         engine.plan(Duration::ZERO, Event::Arrival);
@@ -139,7 +143,7 @@ impl Engine {
         match event {
             Event::Arrival => {
                 self.backlog += 1;
-                let gap = self.setup.interarrival.mul_f64(-self.uniform().ln());
+                let gap = self.setup.interarrival.mul_f64(-uniform(&mut self.session).ln());
                 self.plan(gap, Event::Arrival);
                 self.poke(Process::HostTrans);
             }
@@ -292,27 +296,51 @@ impl Engine {
     fn carry(&mut self, process: Process, packet: Packet) {
         let control = !matches!(packet, Packet::Data(_));
         self.count.control += u64::from(control);
-        let Exchange { error, control_loss, delay, hops, .. } = self.setup;
-        let lost = self.uniform() <= error || control && self.uniform() <= control_loss;
-        if lost {
-            return;
+        let Exchange { error, control_loss, .. } = self.setup;
+        let lost = uniform(&mut self.network) <= error
+            || control && uniform(&mut self.network) <= control_loss;
+        if !lost {
+            let time = self.setup.transit(&mut self.network);
+            self.plan(time, Event::Reaches(process, packet));
         }
-        // N is geometric from 1 on, S and the mean of W each half of what a hop takes on average.
-        let hop = delay.as_secs_f64() / hops / 2.0;
-        let more = if hops > 1.0 { self.uniform().ln() / (1.0 - 1.0 / hops).ln() } else { 0.0 };
-        let time = (1.0 + more.floor()) * hop * (1.0 - self.uniform().ln());
-        self.plan(Duration::from_secs_f64(time), Event::Reaches(process, packet));
     }
+}
 
-    /// In (0, 1].
-    fn uniform(&mut self) -> f64 {
-        1.0 - (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+impl Exchange {
+    /// How long the network takes for a packet: T = N [S + W].
+    fn transit(&self, random: &mut Pcg64Mcg) -> Duration {
+        let Self { delay, hops, service, .. } = *self;
+        // N is geometric from 1 on; of what a hop takes on average, S is one share and the mean of W the other.
+        let more = if hops > 1.0 { uniform(random).ln() / (1.0 - 1.0 / hops).ln() } else { 0.0 };
+        let hop = service - (1.0 - service) * uniform(random).ln();
+        delay.mul_f64((1.0 + more.floor()) / hops * hop)
     }
+}
+
+/// In (0, 1].
+fn uniform(random: &mut Pcg64Mcg) -> f64 {
+    1.0 - (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_law_of_the_network_has_its_mean_and_its_least() {
+        for (hops, service) in [(1.0, 0.9), (4.0, 0.9), (4.0, 0.5), (8.0, 0.0)] {
+            let setup = Exchange { hops, service, ..Exchange::default() };
+            let mut random = Pcg64Mcg::seed_from_u64(1);
+            let times: Vec<f64> = (0..200_000)
+                .map(|_| setup.transit(&mut random).as_secs_f64() / setup.delay.as_secs_f64())
+                .collect();
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            assert!((mean - 1.0).abs() < 0.01, "{hops} {service}: {mean}");
+            // One hop that waits for nothing.
+            let least = times.iter().copied().fold(f64::MAX, f64::min);
+            assert!((least - service / hops).abs() < 1e-3, "{hops} {service}: {least}");
+        }
+    }
 
     /// The second queue is for packets that were sent and not acknowledged, the third for those that were not.
     #[test]

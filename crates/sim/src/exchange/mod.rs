@@ -3,7 +3,7 @@
 //!
 //! Every process is a machine of its own that takes the same time for each packet, so the ends work
 //! as pipelines (paper 5, figure 3). A packet's time in the network is T = N [S + W]: a geometric
-//! number of hops, each with a link's service and an exponential wait. The receiver's state comes
+//! number of hops, each with a link's service, always the same, and an exponential wait. The receiver's state comes
 //! back by one of two [`Method`]s, which is what the paper compares.
 //!
 //! ```
@@ -46,6 +46,8 @@ pub struct Exchange {
     pub delay: Duration,
     /// Mean number of hops, geometric from 1 on.
     pub hops: f64,
+    /// The share of S in the mean of S + W.
+    pub service: f64,
     /// Probability that a packet is lost, whatever it carries.
     pub error: f64,
     /// Probability that a control packet is lost beside.
@@ -69,6 +71,7 @@ impl Default for Exchange {
             interarrival: Duration::from_micros(80),
             delay: Duration::from_millis(5),
             hops: 4.0,
+            service: 0.9,
             error: 1e-3,
             control_loss: 0.0,
             timeout: Duration::from_millis(30),

@@ -6,8 +6,10 @@ use super::{Judgement, Plot, Row, SEEDS, Seen, Spreads, exchanges, ms, seconds};
 use crate::exchange::{Exchange, Exchanged, Method};
 
 /// What holds for every row.
-const NETWORK: &str = "T = N [S + W] with a geometric N of mean 4, S and the mean of the exponential W alike; \
-                       lost packets 1e-3, data and control (the last figures: 1e-4 and 1e-5)";
+const NETWORK: &str = "lost packets 1e-3, data and control (the last figures: 1e-4 and 1e-5)";
+const LAW: &str = "T = N [S + W] with a geometric N of mean 4 (the last figures: 2 and 8) and an exponential W with a tenth \
+                   of the mean of S + W (the last figures: half): the paper takes 5 ms for 1500 km, the time of light in \
+                   empty space, which leaves the queues in the switches next to nothing";
 const MACHINES: &str = "every process takes the same time for a packet; overhead is data sent again, for \
                         each packet sent first; 10 s, of which the first is not counted";
 const TIMERS: &str = "with positive acknowledgement a packet's timer starts when it is queued to be sent; from the \
@@ -24,6 +26,7 @@ pub(super) const ROWS: &[Row] = &[
                     positive-ack",
         assumptions: &[
             NETWORK,
+            LAW,
             MACHINES,
             TIMERS,
             "5 ms, a window of 1024, time-out 30 ms, state every 5 ms; 30 s",
@@ -40,9 +43,10 @@ pub(super) const ROWS: &[Row] = &[
                     512 to 1024 periodic gains < 5%",
         assumptions: &[
             NETWORK,
+            LAW,
             MACHINES,
             TIMERS,
-            "5 ms, 100 us of processing, time-out 30 ms, state every 5 ms",
+            "5 ms, 100 us of processing, time-out 30 ms, state every 5 ms; 30 s",
         ],
         seeds: SEEDS,
         work: exchanges(windows, judge_windows),
@@ -54,6 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "the plateau, within 5% of the best, at least 3 times wider at 5, 10 and 15 ms",
         assumptions: &[
             NETWORK,
+            LAW,
             MACHINES,
             TIMERS,
             "a window of 1024, 80 us of processing, state every 5 ms",
@@ -68,6 +73,7 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "the curve shown, with the range within 5% of the best named",
         assumptions: &[
             NETWORK,
+            LAW,
             MACHINES,
             "5 ms, a window of 1024, 80 us of processing, time-out 30 ms",
         ],
@@ -81,6 +87,7 @@ pub(super) const ROWS: &[Row] = &[
         criterion: "throughput falls < 5% at 10% loss of control packets",
         assumptions: &[
             NETWORK,
+            LAW,
             MACHINES,
             "5 ms, a window of 1024, 80 us of processing, time-out 30 ms",
         ],
@@ -92,8 +99,31 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The paper's other probabilities that a packet is lost.
-const FEWER_ERRORS: [f64; 2] = [1e-4, 1e-5];
+/// What else the network may be, with the paper's other errors first: a name, and what it changes.
+type Other = (&'static str, fn(Exchange) -> Exchange);
+const ERRORS: [Other; 2] = [
+    ("packet errors 1e-4", |run| Exchange { error: 1e-4, ..run }),
+    ("packet errors 1e-5", |run| Exchange { error: 1e-5, ..run }),
+];
+const LAWS: [Other; 3] = [
+    ("2 hops", |run| Exchange { hops: 2.0, ..run }),
+    ("8 hops", |run| Exchange { hops: 8.0, ..run }),
+    ("W half of a hop", |run| Exchange { service: 0.5, ..run }),
+];
+
+fn others() -> impl Iterator<Item = Other> {
+    ERRORS.into_iter().chain(LAWS)
+}
+
+/// What tells that a figure which missed hangs on the network's law, or that it does not.
+fn laws(holding: &[&str]) -> String {
+    match holding {
+        [] => "It misses with each of the laws of the network that are shown.".to_owned(),
+        _ => {
+            format!("The law of the network decides: it holds with {}.", holding.join(" and with "))
+        }
+    }
+}
 /// In microseconds.
 const PROCESSING: [u64; 8] = [60, 65, 70, 75, 80, 90, 110, 130];
 /// The place of 80 us, the time between packets.
@@ -121,27 +151,32 @@ fn processing(micros: u64) -> Exchange {
     }
 }
 
-/// The ends of a curve of both methods, with fewer errors.
-fn with_fewer_errors(ends: [Exchange; 2]) -> impl Iterator<Item = Exchange> {
-    FEWER_ERRORS.into_iter().flat_map(move |error| both(ends.map(|end| Exchange { error, ..end })))
+/// The ends of a curve of both methods in each other network.
+fn elsewhere<const N: usize>(ends: [Exchange; N]) -> impl Iterator<Item = Exchange> {
+    others().flat_map(move |(_, other)| both(ends.map(other)))
 }
 
 fn processings() -> Vec<Exchange> {
     let ends = [PROCESSING[0], PROCESSING[CORNER]].map(processing);
-    both(PROCESSING.map(processing)).into_iter().chain(with_fewer_errors(ends)).collect()
+    both(PROCESSING.map(processing)).into_iter().chain(elsewhere(ends)).collect()
 }
 
 fn window(window: u64) -> Exchange {
-    Exchange { window, processing: Duration::from_micros(100), ..Exchange::default() }
+    Exchange {
+        window,
+        processing: Duration::from_micros(100),
+        duration: seconds(30),
+        ..Exchange::default()
+    }
 }
 
-/// Both methods, then the narrowest and the widest with timers that start at the sending, then with
-/// fewer errors.
+/// Both methods, then the narrowest and the widest with timers that start at the sending, then in other
+/// networks.
 fn windows() -> Vec<Exchange> {
     let method = Method::PositiveAck;
     let ends = [WINDOWS[0], WINDOWS[WINDOWS.len() - 1]].map(window);
     let sent = ends.map(|end| Exchange { method, timed_when_sent: true, ..end });
-    both(WINDOWS.map(window)).into_iter().chain(sent).chain(with_fewer_errors(ends)).collect()
+    both(WINDOWS.map(window)).into_iter().chain(sent).chain(elsewhere(ends)).collect()
 }
 
 fn control_loss(control_loss: f64) -> Exchange {
@@ -150,34 +185,26 @@ fn control_loss(control_loss: f64) -> Exchange {
 
 /// All periods, then with fewer errors.
 fn intervals() -> Vec<Exchange> {
-    let at = |error: f64| {
-        INTERVALS.map(|period| Exchange {
-            method: Method::Periodic(ms(period)),
-            error,
-            ..Exchange::default()
-        })
-    };
-    let errors = [Exchange::default().error].into_iter().chain(FEWER_ERRORS);
-    errors.flat_map(at).collect()
+    let all = INTERVALS
+        .map(|period| Exchange { method: Method::Periodic(ms(period)), ..Exchange::default() });
+    all.into_iter().chain(ERRORS.iter().flat_map(|(_, other)| all.map(other))).collect()
 }
 
 /// Delay by delay, with both methods; then at 10 ms with timers that start at the sending, and with
-/// fewer errors.
+/// fewer errors; then with each other law at all delays but the longest, of which nothing is asked.
 fn timeouts() -> Vec<Exchange> {
-    let at = |delay: u64, error: f64| {
-        both(TIMEOUTS.map(|timeout| Exchange {
-            delay: ms(delay),
-            timeout: ms(timeout),
-            error,
-            duration: seconds(8),
-            ..Exchange::default()
+    let at = |delay: u64, (_, other): Other| {
+        both(TIMEOUTS.map(|timeout| {
+            let (delay, timeout) = (ms(delay), ms(timeout));
+            other(Exchange { delay, timeout, duration: seconds(8), ..Exchange::default() })
         }))
     };
-    let usual = Exchange::default().error;
+    let usual: Other = ("", |run| run);
     let sent = at(10, usual).into_iter().skip(TIMEOUTS.len());
     let sent = sent.map(|run| Exchange { timed_when_sent: true, ..run });
-    let fewer = FEWER_ERRORS.into_iter().flat_map(|error| at(10, error));
-    DELAYS.into_iter().flat_map(|delay| at(delay, usual)).chain(sent).chain(fewer).collect()
+    let fewer = ERRORS.into_iter().flat_map(|other| at(10, other));
+    let laws = LAWS.into_iter().flat_map(|law| DELAYS[..3].iter().flat_map(move |&d| at(d, law)));
+    DELAYS.into_iter().flat_map(|d| at(d, usual)).chain(sent).chain(fewer).chain(laws).collect()
 }
 
 /// A figure of both methods, whose runs begin at a place.
@@ -222,13 +249,15 @@ fn judge_processing(seen: &Seen<Exchanged>) -> Judgement {
         let at = (0..count).max_by(|&a, &b| less(a).total_cmp(&less(b))).unwrap_or_default();
         format!(
             "Periodic exchange is {:.2} % below positive acknowledgement at {} us, where that carries \
-             {:.0} packets/s, {:.0} to {:.0} from seed to seed, of the {:.0} that come on average.",
+             {:.0} packets/s, {:.0} to {:.0} from seed to seed, of the {:.0} that come on average. That is {:.0} \
+             packets in all that is counted; up to 1024, the window, may be under way when it begins or ends.",
             100.0 * below,
             PROCESSING[at],
             rates[1][at].median,
             rates[1][at].least,
             rates[1][at].most,
-            1e6 / 80.0
+            1e6 / 80.0,
+            (rates[1][at].median - rates[0][at].median) * seen.first(at).seconds
         )
     });
     judgement.tell(format!("overhead %, positive-ack: {:.2}", waste[1]));
@@ -236,23 +265,37 @@ fn judge_processing(seen: &Seen<Exchanged>) -> Judgement {
     judgement.ask(holds, format!("overhead %, periodic: {:.2}", waste[0]));
     let gain = |least: f64, corner: f64| 100.0 * (least / corner - 1.0);
     let [periodic, acked] = [0, 1].map(|at| gain(rates[at][0].median, rates[at][CORNER].median));
+    let elsewhere: Vec<_> = (0..others().count())
+        .map(|at| pair(seen, 2 * count + 4 * at, 2, Exchanged::throughput))
+        .map(|rates| rates.map(|rates| gain(rates[0].median, rates[1].median)))
+        .collect();
+    let with = |holds: fn([f64; 2]) -> bool| {
+        let found = others().zip(&elsewhere).skip(ERRORS.len());
+        laws(&found.filter(|found| holds(*found.1)).map(|found| found.0.0).collect::<Vec<_>>())
+    };
     let line = format!("from 80 to 60 us periodic gains {periodic:.2} %");
     judgement.ask(periodic < 3.0, line).because(|| {
         let state = seen.spread(CORNER, |run| run.control as f64 / run.sent as f64).times(100.0);
         format!(
             "At 80 us the processes can do just what comes, and besides have to send {:.1} % of the packets again \
              and a control packet, theirs or the other end's, for each {:.0} packets: so much more gets through \
-             below. The paper does not tell what a control packet costs.",
+             below. The paper does not tell what a control packet costs. {}",
             waste[0][CORNER].median,
-            100.0 / state.median
+            100.0 / state.median,
+            with(|[periodic, _]| periodic < 3.0)
         )
     });
-    judgement.ask(acked > 3.0, format!("from 80 to 60 us positive-ack gains {acked:.2} %"));
-    for (at, error) in FEWER_ERRORS.into_iter().enumerate() {
-        let rates = pair(seen, 2 * count + 4 * at, 2, Exchanged::throughput);
-        let [periodic, acked] = [0, 1].map(|at| gain(rates[at][0].median, rates[at][1].median));
+    let line = format!("from 80 to 60 us positive-ack gains {acked:.2} %");
+    judgement.ask(acked > 3.0, line).because(|| {
+        format!(
+            "Positive acknowledgement gains by what it sends in vain at 80 us, {:.2} %: packets that are late. {}",
+            waste[1][CORNER].median,
+            with(|[_, acked]| acked > 3.0)
+        )
+    });
+    for ((name, _), [periodic, acked]) in others().zip(&elsewhere) {
         judgement.tell(format!(
-            "packet errors {error:e}: from 80 to 60 us periodic gains {periodic:.2} %, positive-ack {acked:.2} %"
+            "{name}: from 80 to 60 us periodic gains {periodic:.2} %, positive-ack {acked:.2} %"
         ));
     }
     let x = PROCESSING.map(|us| us as f64);
@@ -271,8 +314,24 @@ fn judge_windows(seen: &Seen<Exchanged>) -> Judgement {
         judgement.tell(format!("overhead %, {name}: {:.2}", waste[method]));
     }
     let growth = |waste: &Spreads, last: usize| waste[last].median / waste[0].median;
+    let elsewhere: Vec<[Spreads; 2]> = (0..others().count())
+        .map(|at| pair(seen, 2 * count + 2 + 4 * at, 2, Exchanged::overhead))
+        .map(|waste| waste.map(|waste| waste.times(100.0)))
+        .collect();
+    let with = |holds: &dyn Fn(&[Spreads; 2]) -> bool| {
+        let found = others().zip(&elsewhere).skip(ERRORS.len());
+        laws(&found.filter(|found| holds(found.1)).map(|found| found.0.0).collect::<Vec<_>>())
+    };
     let [periodic, acked] = [0, 1].map(|method| growth(&waste[method], count - 1));
-    judgement.ask(periodic <= 1.1, format!("overhead of periodic grows {periodic:.2} times"));
+    let line = format!("overhead of periodic grows {periodic:.2} times");
+    judgement.ask(periodic <= 1.1, line).because(|| {
+        format!(
+            "Periodic exchange sends {:.2} % again at 64 and {:.2} % at 1024. {}",
+            waste[0][0].median,
+            waste[0][count - 1].median,
+            with(&|waste| growth(&waste[0], 1) <= 1.1)
+        )
+    });
     let line = format!("overhead of positive-ack grows {acked:.2} times");
     judgement.ask(acked >= 1.5, line).because(|| {
         let highest = (0..count).max_by(|&a, &b| waste[1][a].median.total_cmp(&waste[1][b].median));
@@ -280,10 +339,11 @@ fn judge_windows(seen: &Seen<Exchanged>) -> Judgement {
         format!(
             "The overhead of positive acknowledgement is highest at a window of {}, {:.2} %, and {:.2} % at \
              1024. What is sent again for nothing is what waits at the transmitter and in the network for \
-             longer than the time-out of 30 ms: the wait at the transmitter grows with the window.",
+             longer than the time-out of 30 ms: the wait at the transmitter grows with the window. {}",
             WINDOWS[at],
             waste[1][at].median,
-            waste[1][count - 1].median
+            waste[1][count - 1].median,
+            with(&|waste| growth(&waste[1], 1) >= 1.5)
         )
     });
     let sent = seen.spreads(2 * count..2 * count + 2, Exchanged::overhead);
@@ -291,11 +351,9 @@ fn judge_windows(seen: &Seen<Exchanged>) -> Judgement {
     judgement.tell(format!("and {times:.2} times with timers from the sending on"));
     let last = 100.0 * (rates[0][count - 1].median / rates[0][count - 2].median - 1.0);
     judgement.ask(last < 5.0, format!("from 512 to 1024 periodic gains {last:.2} %"));
-    for (at, error) in FEWER_ERRORS.into_iter().enumerate() {
-        let waste = pair(seen, 2 * count + 2 + 4 * at, 2, Exchanged::overhead);
-        let [periodic, acked] = waste.map(|waste| waste.times(100.0));
+    for ((name, _), [periodic, acked]) in others().zip(&elsewhere) {
         judgement.tell(format!(
-            "packet errors {error:e}: overhead % at 64 and 1024: periodic {periodic:.3}, positive-ack {acked:.3}"
+            "{name}: overhead % at 64 and 1024: periodic {periodic:.3}, positive-ack {acked:.3}"
         ));
     }
     let x = WINDOWS.map(|window| window as f64);
@@ -340,38 +398,52 @@ fn judge_timeouts(seen: &Seen<Exchanged>) -> Judgement {
             periodic.0, periodic.1, acked.0, acked.1
         )
     };
+    // A single point is no plateau, however narrow the other's is.
+    let wider = |[periodic, acked]: [(f64, f64); 2]| {
+        width(periodic) > 0.0 && width(periodic) >= 3.0 * width(acked)
+    };
+    let behind = 2 * DELAYS.len() * TIMEOUTS.len();
+    let elsewhere = |law: usize, delay: usize| {
+        let before = 1 + 2 * ERRORS.len() + 2 * (3 * law + delay);
+        of(&pair(seen, behind + before * TIMEOUTS.len(), TIMEOUTS.len(), Exchanged::throughput))
+    };
     for (at, delay) in DELAYS.into_iter().enumerate() {
         let first = 2 * at * TIMEOUTS.len();
         let rates = pair(seen, first, TIMEOUTS.len(), Exchanged::throughput);
         judgement.tell(format!("{delay} ms, periodic: {:.0} packets/s", rates[0]));
         judgement.tell(format!("{delay} ms, positive-ack: {:.0} packets/s", rates[1]));
         let [periodic, acked] = of(&rates);
-        // A single point is no plateau, however narrow the other's is.
-        let wider = width(periodic) > 0.0 && width(periodic) >= 3.0 * width(acked);
         let line = format!("{delay} ms, {}", told([periodic, acked]));
-        judgement.ask(delay == 20 || wider, line).because(|| {
+        judgement.ask(delay == 20 || wider([periodic, acked]), line).because(|| {
+            let holding = LAWS.iter().enumerate().filter(|(law, _)| wider(elsewhere(*law, at)));
+            let holding: Vec<&str> = holding.map(|(_, (name, _))| *name).collect();
             format!(
                 "At {delay} ms the plateau of periodic exchange is {} ms wide, that of positive acknowledgement \
                  {}. Below the plateau packets are sent again that are only late, above it a lost packet stops \
                  the window of 1024 packets, {:.0} ms of what comes: both edges draw together as the delay \
-                 grows, with either method.",
+                 grows, with either method. {}",
                 width(periodic),
                 width(acked),
-                1024.0 * 0.08
+                1024.0 * 0.08,
+                laws(&holding)
             )
         });
         let title = format!("Paper 5, figure {}: {delay} ms", 6 + at);
         judgement.plot(drawn(&title, ("time-out, ms", RATE), &x, &rates));
     }
-    let first = 2 * DELAYS.len() * TIMEOUTS.len();
-    let sent = seen.spreads(first..first + TIMEOUTS.len(), Exchanged::throughput);
+    let sent = seen.spreads(behind..behind + TIMEOUTS.len(), Exchanged::throughput);
     let (from, to) = plateau(&x, &sent.medians());
     judgement
         .tell(format!("10 ms, positive-ack with timers from the sending on: {from} to {to} ms"));
-    for (at, error) in FEWER_ERRORS.into_iter().enumerate() {
-        let first = first + (1 + 2 * at) * TIMEOUTS.len();
+    for (at, (name, _)) in ERRORS.into_iter().enumerate() {
+        let first = behind + (1 + 2 * at) * TIMEOUTS.len();
         let rates = pair(seen, first, TIMEOUTS.len(), Exchanged::throughput);
-        judgement.tell(format!("10 ms, packet errors {error:e}, {}", told(of(&rates))));
+        judgement.tell(format!("10 ms, {name}, {}", told(of(&rates))));
+    }
+    for (law, (name, _)) in LAWS.into_iter().enumerate() {
+        for (at, delay) in DELAYS[..3].iter().enumerate() {
+            judgement.tell(format!("{delay} ms, {name}, {}", told(elsewhere(law, at))));
+        }
     }
     judgement
 }
@@ -383,12 +455,11 @@ fn judge_intervals(seen: &Seen<Exchanged>) -> Judgement {
     judgement.tell(format!("{} ms: {rates:.0} packets/s", listed(&x, 0)));
     let (from, to) = plateau(&x, &rates.medians());
     judgement.tell(format!("within 5 % of the best: {from} to {to} ms"));
-    for (at, error) in FEWER_ERRORS.into_iter().enumerate() {
+    for (at, (name, _)) in ERRORS.iter().enumerate() {
         let first = (1 + at) * INTERVALS.len();
         let rates = seen.spreads(first..first + INTERVALS.len(), Exchanged::throughput);
         let (from, to) = plateau(&x, &rates.medians());
-        judgement
-            .tell(format!("packet errors {error:e}, within 5 % of the best: {from} to {to} ms"));
+        judgement.tell(format!("{name}, within 5 % of the best: {from} to {to} ms"));
     }
     let plot = Plot::new("Paper 5: the period of exchange", "period, ms", RATE);
     judgement.plot(plot.curve("periodic exchange", x.into_iter().zip(rates.0)));
