@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[Row {
     assumptions: &[
         RANGES,
         "go-back-N by time-out, of at least 1 s (the last figures: 0.2 s)",
-        "600 s of steady state for the curves, 200 s against N",
+        "600 s for the curves and 200 s against N, the start, of some seconds, with them",
     ],
     seeds: SEEDS,
     work: studies(error_studies, |seen| {
