@@ -26,7 +26,8 @@ const AGAIN: u32 = 2;
 const MAX_ANSWERS: usize = 4;
 /// An address that has proved nothing is sent so many times what came from it, at most.
 const AMPLIFICATION: u64 = 3;
-const CHALLENGE_LEN: u64 = (HEADER_LEN + 8 + TAG_LEN) as u64;
+/// The length of a challenge, and of its answer.
+const PATH_PACKET_LEN: u64 = (HEADER_LEN + 8 + TAG_LEN) as u64;
 /// Time-outs without any answer on a path after which packets are no longer marked for ECN:
 /// some networks drop what is.
 const ECN_PATIENCE: u32 = 3;
@@ -106,7 +107,7 @@ impl Connection {
     pub(super) fn look_back(&mut self, now: Instant) {
         let is_free = self.candidate.as_ref().is_none_or(|other| other.next == Instant::FAR_FUTURE);
         if let Some(former) = self.former.filter(|_| is_free) {
-            self.on_source(now, former, CHALLENGE_LEN as usize);
+            self.on_source(now, former, PATH_PACKET_LEN as usize);
         }
     }
 
@@ -184,17 +185,21 @@ impl Connection {
     /// A challenge or the answer to one, and where it goes.
     pub(super) fn path_packet(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<SocketAddr> {
         if let Some((to, answer)) = self.answers.pop_front() {
+            // What was copied from elsewhere may be a challenge: its answer is no gift either.
+            if let Some(candidate) = self.candidate.as_mut().filter(|it| it.address == to) {
+                candidate.allowance = candidate.allowance.saturating_sub(PATH_PACKET_LEN);
+            }
             self.packet(out, Kind::PathResponse, None, |out| answer.encode(out));
             return Some(to);
         }
         let tries = self.candidate.as_ref().map_or(0, |candidate| candidate.tries);
         let wait = self.probe_wait(self.rtt.patience() * (1 << tries));
         let candidate = self.candidate.as_mut().filter(|candidate| now >= candidate.next)?;
-        if candidate.tries == MAX_TRIES || candidate.allowance < CHALLENGE_LEN {
+        if candidate.tries == MAX_TRIES || candidate.allowance < PATH_PACKET_LEN {
             candidate.next = Instant::FAR_FUTURE;
             return None;
         }
-        candidate.allowance -= CHALLENGE_LEN;
+        candidate.allowance -= PATH_PACKET_LEN;
         candidate.sent_at = now;
         candidate.next = now + wait;
         candidate.tries += 1;
