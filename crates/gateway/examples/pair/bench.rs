@@ -288,7 +288,12 @@ impl Bed<'_> {
         let looks = looks.collect();
         let (offered_end, dropped_end) = self.queued();
         drop(senders);
-        // What is under way arrives before the next are measured.
+        // What is under way arrives before the next are measured, and makes room for them.
+        let has_ended = || self.status().is_none_or(|status| status.open == 0);
+        let _ = (0..50).any(|_| {
+            sleep(BRIEFLY);
+            has_ended()
+        });
         sleep(Duration::from_millis(2 * self.way.rtt + 500));
         Rates {
             looks,
@@ -335,10 +340,14 @@ impl Bed<'_> {
     fn carried(&self, (carried, bypassed): (u64, u64), connections: usize) -> bool {
         let wanted = Some((carried + connections as u64, bypassed));
         // One that ends in this moment is in neither count.
-        (0..50).any(|_| {
+        let all = (0..50).any(|_| {
             sleep(BRIEFLY);
             self.tally() == wanted
-        })
+        });
+        if !all {
+            println!("not all were carried: {:?}", self.status().unwrap_or_default().totals);
+        }
+        all
     }
 
     /// Seconds of processor time of each gateway so far: fields 14 and 15 of /proc/PID/stat.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Builder;
@@ -237,7 +238,10 @@ async fn introduce(port: u16, number: usize) -> io::Result<TcpStream> {
 }
 
 async fn send_to(port: u16, number: usize) -> io::Result<()> {
-    send(introduce(port, number).await?).await
+    let stream = introduce(port, number).await?;
+    // What a thousand of them have in their buffers would take half a minute after their end.
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+    send(stream).await
 }
 
 async fn receive(number: usize, counts: Arc<Vec<AtomicU64>>) -> io::Result<()> {
