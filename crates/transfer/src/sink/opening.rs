@@ -84,6 +84,10 @@ impl Sink<'_> {
         if missing <= to_come / TOLERANCE {
             return Ok(());
         }
+        // What has come of it meanwhile would only take room; of an earlier sitting it may be much.
+        if self.goes_on.is_none() {
+            self.abandon(None);
+        }
         let [to_come, free, missing] = [to_come, free, missing].map(Bytes);
         Err(TransferError::Near(format!(
             "{:?}: No space left for all of it: {to_come} are still to come, {free} are free: free space \
