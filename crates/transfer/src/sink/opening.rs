@@ -95,6 +95,13 @@ impl Sink<'_> {
             self.destination.path()
         )))
     }
+
+    /// Whether a file of this size would not fit even if nothing else were there.
+    pub(super) fn is_beyond_disk(&self, size: Option<u64>) -> bool {
+        let system = self.target.as_ref().and_then(|target| fstatfs(target.tree.top()).ok());
+        let whole = system.map(|it| it.f_blocks.saturating_mul(it.f_bsize.try_into().unwrap_or(1)));
+        whole.zip(size).is_some_and(|(whole, size)| whole > 0 && size > whole)
+    }
 }
 
 /// Whether nothing that stands there can give way to what comes: not the one thing, or nothing at all.
