@@ -422,10 +422,8 @@ impl<'a> Sink<'a> {
                 self.written = self.written.saturating_add(new);
                 self.report.progress.set_current_bytes(incoming.length());
                 if let Err(error) = written {
-                    let Header { path, size, .. } = &incoming.header;
-                    let (judged, size) = (self.report.judge(path, &error), *size);
-                    // What is larger than the disk is not kept for a next time, but what came before is.
-                    if judged.is_ok() || self.goes_on.is_none() && self.is_beyond_disk(size) {
+                    let judged = self.report.judge(&incoming.header.path, &error);
+                    if judged.is_ok() || self.is_beyond_disk() {
                         self.abandon(Some(Arriving::Unwanted));
                     }
                     judged.map_err(TransferError::Near)?;

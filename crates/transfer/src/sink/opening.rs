@@ -10,6 +10,7 @@ use rustix::process::geteuid;
 use units::Bytes;
 
 use super::Sink;
+use crate::arriving::Arriving;
 use crate::destination::Target;
 use crate::error::TransferError;
 use crate::journal::Journal;
@@ -96,11 +97,14 @@ impl Sink<'_> {
         )))
     }
 
-    /// Whether a file of this size would not fit even if nothing else were there.
-    pub(super) fn is_beyond_disk(&self, size: Option<u64>) -> bool {
+    /// Whether what arrives would not fit even if nothing else were there: it is not kept for a next time,
+    /// unless an earlier sitting may have brought much of it.
+    pub(super) fn is_beyond_disk(&self) -> bool {
+        let Some(Arriving::File(incoming)) = &self.arriving else { return false };
         let system = self.target.as_ref().and_then(|target| fstatfs(target.tree.top()).ok());
         let whole = system.map(|it| it.f_blocks.saturating_mul(it.f_bsize.try_into().unwrap_or(1)));
-        whole.zip(size).is_some_and(|(whole, size)| whole > 0 && size > whole)
+        let is_larger = |(whole, size)| whole > 0 && size > whole;
+        self.goes_on.is_none() && whole.zip(incoming.header.size).is_some_and(is_larger)
     }
 }
 
