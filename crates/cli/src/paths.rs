@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,8 +54,12 @@ struct Entry {
 impl Paths {
     /// The user's file, unless nothing is to be remembered or the user has no home.
     pub fn unless(forgets: bool) -> Option<Self> {
-        let folder = (!forgets).then(home::folder)?.ok()?;
-        Some(Self { file: folder.join("paths"), writing: Mutex::new(()) })
+        Some(Self::of(&(!forgets).then(home::folder)?.ok()?))
+    }
+
+    /// That of this LONGHAUL_HOME.
+    pub fn of(home: &Path) -> Self {
+        Self { file: home.join("paths"), writing: Mutex::new(()) }
     }
 
     /// What is known of the way from here to a host.
@@ -252,7 +256,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let paths = Paths { file: folder.path().join("paths"), writing: Mutex::new(()) };
+        let paths = Paths::of(folder.path());
         assert_eq!(paths.recall(host(1)), None);
         for damage in [&b"{\"127.0.0.1\":"[..], b"\xff", b"[]", &[b' '; 1 << 17]] {
             std::fs::write(&paths.file, damage).unwrap();

@@ -49,8 +49,9 @@ pub struct Fetch {
     pub slow: Option<Rate>,
     /// Files that are fetched beside the first.
     pub beside: usize,
-    /// Whether a file of 16 MB is fetched whole, and then once more by what was remembered.
-    pub twice: bool,
+    /// A file of 16 MB is fetched whole, as fast as this by paper 1's equation, and then once more by what
+    /// was remembered.
+    pub twice: Option<Rate>,
 }
 
 /// A client and a server, each in a network behind a router at its end of the path.

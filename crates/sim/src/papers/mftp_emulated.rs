@@ -157,7 +157,7 @@ fn automatic() -> Vec<Crossing> {
     let run = |target: u64| {
         striped(RTTS[0], 1, WINDOW, (4, 60)).changed(|fetch| {
             fetch.cp = format!("--transport tcp --streams equation --target-rate {target}mbit");
-            fetch.twice = true;
+            fetch.twice = Some(Rate::from_bits_per_sec(target * 1_000_000));
         })
     };
     TARGETS.map(run).into()

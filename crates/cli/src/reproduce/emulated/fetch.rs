@@ -1,8 +1,8 @@
 //! A file that `longhaul cp` fetches from `longhaul serve`, watched through its `--json`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use emulator::{Host, Lab};
 use serde::Deserialize;
-use serde_json::Value;
 use sim::papers::{Crossed, Crossing, Fetch};
 use tempfile::TempDir;
 use units::{Bytes, Rate};
@@ -19,6 +18,7 @@ use units::{Bytes, Rate};
 use super::hosts::acquaint;
 use super::{Bench, LARGE, Running, SMALL, bound, fault, ip, set};
 use crate::address::DEFAULT_PORT;
+use crate::paths::Paths;
 
 /// The most that a whole file may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -38,11 +38,11 @@ pub fn run(
     let _slows = fetch.slow.map(|rate| slow(&lab, rate)).transpose()?;
     let home = tempfile::tempdir_in(bench.folder.path())?;
     let mut crossed = Crossed::default();
-    let times = if fetch.twice { 2 } else { 1 };
+    let times = if fetch.twice.is_some() { 2 } else { 1 };
     for _ in 0..times {
         let begin = |_| Fetching::begin(bench, &lab, crossing, fetch, home.path());
         let begun = (0..=fetch.beside).map(begin).collect::<anyhow::Result<Vec<_>>>()?;
-        if !fetch.twice {
+        if fetch.twice.is_none() {
             thread::sleep(crossing.before);
         }
         let before = lab.stats();
@@ -53,8 +53,8 @@ pub fn run(
         }
         let looks = [before, lab.stats()];
         crossed.count(looks.each_ref().map(|look| (look.elapsed, &look.back.counters)));
-        if fetch.twice && crossed.stored == 0 {
-            crossed.stored = stored(home.path());
+        if let Some(target) = fetch.twice.filter(|_| crossed.stored == 0) {
+            crossed.stored = stored(home.path(), lab.address(Host::Far), target);
         }
     }
     crossed.fault = fault(&lab);
@@ -112,12 +112,10 @@ fn slow(lab: &Lab, rate: Rate) -> anyhow::Result<Running> {
     Running::start(shell)
 }
 
-/// TCP connections to the one host that the file `paths` knows; 0 if none were written down.
-fn stored(home: &Path) -> u64 {
-    let text = fs::read_to_string(home.join("paths")).unwrap_or_default();
-    let hosts: Option<BTreeMap<String, Value>> = serde_json::from_str(&text).ok();
-    let known = hosts.and_then(|hosts| hosts.values().find_map(|host| host["streams"].as_u64()));
-    known.unwrap_or_default()
+/// TCP connections that reach a rate to a host, by what is remembered of it; 0 if nothing is.
+fn stored(home: &Path, host: IpAddr, target: Rate) -> u64 {
+    let system = Paths::of(home).known(host).system;
+    system.map_or(0, |system| system.connections(target) as u64)
 }
 
 /// What `longhaul cp --json` says, as far as it matters here.
@@ -161,8 +159,8 @@ impl Fetching {
     ) -> anyhow::Result<Self> {
         let to = tempfile::tempdir_in(bench.folder.path())?;
         let (file, most) = match fetch.twice {
-            true => (SMALL, PATIENCE),
-            false => (LARGE, crossing.before + bench.counted(crossing)),
+            Some(_) => (SMALL, PATIENCE),
+            None => (LARGE, crossing.before + bench.counted(crossing)),
         };
         let mut command = bound(lab.command(Host::Near, "timeout"));
         // Some more for the beginning, which comes before the first second that is told.
@@ -170,13 +168,13 @@ impl Fetching {
         command.args(["-k", "10", "-s", "INT", &limit]).arg(&bench.program);
         command.args(["cp", "--json", "--until-eof", "--key"]).arg(bench.key());
         command.args(fetch.cp.split_whitespace()).env("LONGHAUL_HOME", home);
-        if !fetch.twice {
+        if fetch.twice.is_none() {
             command.arg("--no-remember");
         }
         command.arg(format!("lh://{}/{}", lab.address(Host::Far), file.0)).arg(to.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let cp = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-        Ok(Self { cp, to, whole: fetch.twice.then_some(file) })
+        Ok(Self { cp, to, whole: fetch.twice.map(|_| file) })
     }
 
     /// Waits for its end, and reads what it said.
@@ -238,12 +236,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_is_read_where_it_stands() {
-        let home = tempfile::tempdir().unwrap();
-        assert_eq!(stored(home.path()), 0);
-        let text = r#"{"10.0.0.2":{"rate_bps":0,"rtt_us":0,"streams":6,"learnt":9}}"#;
-        fs::write(home.path().join("paths"), text).unwrap();
-        assert_eq!(stored(home.path()), 6);
+    fn what_was_stored_gives_the_next_number() {
+        let (home, host) = (tempfile::tempdir().unwrap(), IpAddr::from([10, 0, 0, 2]));
+        let target = Rate::from_bits_per_sec(12_000_000);
+        assert_eq!(stored(home.path(), host, target), 0);
+        let of =
+            |k: u16| format!(r#"{{"{host}":{{"system":[{k},23360,200000],"learnt":{}}}}}"#, now());
+        fs::write(home.path().join("paths"), of(1000)).unwrap();
+        assert_eq!(stored(home.path(), host, target), 13);
+        fs::write(home.path().join("paths"), of(500)).unwrap();
+        assert_eq!(stored(home.path(), host, target), 25);
+    }
+
+    fn now() -> u64 {
+        net::clock::wall().as_secs()
     }
 
     #[test]
