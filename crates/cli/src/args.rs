@@ -320,7 +320,8 @@ pub struct Serve {
     pub cores: NonZeroUsize,
     /// Clients served at a time: UDP connections and striped streams; further ones wait
     ///
-    /// So do copies of one key beyond 64, or of one address where all share a key, for half a minute.
+    /// So do copies of one key beyond 64, or of one address where all share a key, and those of all clients beyond
+    /// 3968: what has not begun after half a minute is turned away. Probes count for themselves.
     #[arg(long, value_name = "N", default_value_t = 512,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections: u16,

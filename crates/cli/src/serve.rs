@@ -56,9 +56,10 @@ struct Service {
     address: SocketAddr,
     /// Requests under way.
     active: AtomicUsize,
-    /// Whose turn it is with them, and with copies to other servers.
+    /// Whose turn it is with copies, with copies to other servers, and with probes.
     requests: Turns,
     pushes: Turns,
+    probes: Turns,
     /// Memory that they share.
     budget: Budget,
 }
@@ -164,6 +165,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             active: AtomicUsize::new(0),
             requests: Turns::default(),
             pushes: Turns::default(),
+            probes: Turns::default(),
             budget: Budget::default(),
         });
         // Counted before the transfers are dropped, as they are when one of these is ready.
@@ -416,7 +418,11 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) {
     let _active = Active::new(&service.active);
     let start = net::clock::now();
-    let turn = service.requests.take(client.who());
+    let who = client.who();
+    let turn = |direction| match direction {
+        Direction::Put | Direction::Get => service.requests.take(who),
+        Direction::Probe => service.probes.take(who),
+    };
     let root = service.root_of(client);
     let only = client.ticket.as_ref().map(|ticket| ticket.destination.clone());
     let Client { address: client, grant, pacers, .. } = client;

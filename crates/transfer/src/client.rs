@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::exchange::{Hello, pour, receive, send};
-use crate::filter::Filter;
+use crate::filter::{Filter, check_length};
 use crate::journal::TransferId;
 use crate::manifest::Manifest;
 use crate::place::Place;
@@ -143,14 +143,9 @@ pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     pour(stream, preamble, output.into(), progress.clone()).await
 }
 
-/// Bytes of patterns that fit into a request beside a path.
-const PATTERNS_MAX: usize = 8 << 10;
-
 /// Patterns, if they fit into a request.
 fn told(patterns: &[String]) -> Result<Vec<String>, TransferError> {
-    if patterns.iter().map(|pattern| pattern.len() + 2).sum::<usize>() > PATTERNS_MAX {
-        return Err(TransferError::Near("too many patterns to be told to the far side".into()));
-    }
+    check_length(patterns).map_err(TransferError::Near)?;
     Ok(patterns.to_vec())
 }
 

@@ -7,6 +7,9 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::relpath::RelPath;
 
+/// Bytes of patterns that fit into a request beside a path.
+const PATTERNS_MAX: usize = 8 << 10;
+
 /// Patterns, of which the last that fits decides; one with `!` in front takes what fits it in again.
 /// They count from the source: one with a slash in it stands for a path there.
 #[derive(Clone, Debug)]
@@ -34,6 +37,13 @@ impl Filter {
         let path: &Path = below.as_path();
         self.0.matched(path, is_directory).is_ignore()
     }
+}
+
+/// Whether so many patterns may stand in a request.
+pub(crate) fn check_length(patterns: &[String]) -> Result<(), String> {
+    let bytes: usize = patterns.iter().map(|pattern| pattern.len() + 2).sum();
+    let fits = bytes <= PATTERNS_MAX;
+    fits.then_some(()).ok_or_else(|| "too many patterns to be told to the far side".into())
 }
 
 /// Whether a pattern of [`crate::wire::Terms`] can be understood.

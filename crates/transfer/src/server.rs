@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::destination::Destination;
 use crate::error::{TransferError, explain};
 use crate::exchange::{self, Hello, read_message, receive, send};
-use crate::filter::Filter;
+use crate::filter::{Filter, check_length};
 use crate::place::Place;
 use crate::probe;
 use crate::progress::Progress;
@@ -125,25 +125,28 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     root: impl Into<Root<'_>>,
     options: &ServeOptions,
 ) -> Result<Outcome, TransferError> {
-    serve_in_turn(stream, root, options, ready(Ok(()))).await
+    serve_in_turn(stream, root, options, |_| ready(Ok(()))).await
 }
 
-/// The same, once it is its turn: what `turn` gives lives as long as the work. An error of it says why the
-/// request is not served. Probes take no turn, for they are no work.
-pub async fn serve_in_turn<S: AsyncRead + AsyncWrite + Unpin + Send, T>(
+/// The same, once it is its turn: what `turn` gives lives as long as the work, and an error of it says why the
+/// request is not served. One that waits holds nothing but its message: no file is opened for it.
+pub async fn serve_in_turn<S: AsyncRead + AsyncWrite + Unpin + Send, T, F>(
     mut stream: S,
     root: impl Into<Root<'_>>,
     options: &ServeOptions,
-    turn: impl Future<Output = Result<T, String>>,
-) -> Result<Outcome, TransferError> {
+    turn: impl FnOnce(Direction) -> F,
+) -> Result<Outcome, TransferError>
+where
+    F: Future<Output = Result<T, String>>,
+{
     let root = root.into();
-    let (mut request, mut turn_taken) = (accept(&mut stream, root, options).await, None);
-    if matches!(request, Ok(Request::Put(..) | Request::Get(..))) {
-        match turn.await {
-            Ok(taken) => turn_taken = Some(taken),
-            Err(reason) => request = Err(TransferError::Near(reason)),
-        }
-    }
+    let mut turn_taken = None;
+    let request = async {
+        let (message, direction) = hear(&mut stream, options).await?;
+        turn_taken = Some(turn(direction).await.map_err(TransferError::Near)?);
+        accept(message, root, options)
+    };
+    let request = request.await;
     let served = carry_out(stream, request, options).await;
     drop(turn_taken);
     served
@@ -200,23 +203,40 @@ enum Request {
     Probe(u64),
 }
 
-async fn accept(
+/// Reads a request, and refuses what need not wait for that.
+async fn hear(
     stream: &mut (impl AsyncRead + Unpin),
-    root: Root<'_>,
     options: &ServeOptions,
-) -> Result<Request, TransferError> {
+) -> Result<(Message, Direction), TransferError> {
     Hello::Expected.read(stream).await?;
     let request = read_message(stream).await?;
-    let place = root.place()?;
     if let Some(only) = &options.only
         && !is_only(&request, only)
     {
         return Err(TransferError::Near(format!("nothing may be done here but to put {only:?}")));
     }
+    let (direction, patterns) = match &request {
+        Message::Put { .. } if options.read_only => {
+            return Err(TransferError::Near(
+                "this server only gives files and takes none: choose another destination".into(),
+            ));
+        }
+        Message::Put { patterns, .. } => (Direction::Put, &patterns[..]),
+        Message::Get { terms, .. } => (Direction::Get, &terms.patterns[..]),
+        Message::Probe { .. } => (Direction::Probe, &[][..]),
+        _ => return Err(WireError::Unexpected.into()),
+    };
+    check_length(patterns).map_err(TransferError::Near)?;
+    Ok((request, direction))
+}
+
+fn accept(
+    request: Message,
+    root: Root<'_>,
+    options: &ServeOptions,
+) -> Result<Request, TransferError> {
+    let place = root.place()?;
     match request {
-        Message::Put { .. } if options.read_only => Err(TransferError::Near(
-            "this server only gives files and takes none: choose another destination".into(),
-        )),
         Message::Put { destination, into_directory, id, rehearses, patterns } => {
             let path = root.path(&destination)?;
             let id = id.filter(|_| !rehearses);

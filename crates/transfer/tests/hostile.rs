@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::fs;
+use std::future::ready;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
@@ -12,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use transfer::wire::{Attributes, Compare, Decoder, HELLO_LEN, Item, Message, Piece, RawBytes};
 use transfer::wire::{Standing, Terms, append_message, data_head, hello};
 use transfer::{
-    Budget, Counts, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options, Outcome,
-    Progress, RelPath, ServeOptions, Summary, TransferError, get, serve,
+    Budget, Counts, Direction, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options,
+    Outcome, Progress, RelPath, ServeOptions, Summary, TransferError, get, serve, serve_in_turn,
 };
 
 fn path(path: &str) -> RelPath {
@@ -522,4 +524,48 @@ async fn whoever_may_put_to_one_path_may_do_nothing_else() {
     );
     assert!(got.unwrap_err().to_string().contains("nothing may be done here"));
     assert_eq!(look(to.path()).len(), 1, "only the folder itself");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_turn_opens_nothing_and_too_many_patterns_do_not_wait() {
+    let ask = async |request: Message| {
+        let (mut near, far) = duplex(1000);
+        let (allowed, asked) = (ServeOptions::default(), Cell::new(None));
+        let turn = |direction| {
+            asked.set(Some(direction));
+            ready(Err::<(), _>("not yet".to_owned()))
+        };
+        // Who opens it fails.
+        let serving = serve_in_turn(far, Path::new("/nowhere/at all"), &allowed, turn);
+        let asking = async {
+            near.write_all(&[hello().to_vec(), messages([request])].concat()).await.unwrap();
+            near.shutdown().await.unwrap();
+            near.read_to_end(&mut Vec::new()).await.unwrap();
+        };
+        let (served, ()) = tokio::join!(serving, asking);
+        (served.unwrap_err().to_string(), asked.get())
+    };
+    let put = |patterns: &[&str]| Message::Put {
+        destination: RawBytes::default(),
+        into_directory: false,
+        id: None,
+        rehearses: false,
+        patterns: patterns.iter().map(ToString::to_string).collect(),
+    };
+    let get = |patterns: &[&str]| {
+        let patterns = patterns.iter().map(ToString::to_string).collect();
+        Message::Get { source: RawBytes::default(), terms: Terms { patterns, ..Terms::default() } }
+    };
+    // A pattern that cannot be understood is not looked at either.
+    for (request, direction) in [
+        (put(&["[z-a]"]), Direction::Put),
+        (get(&["[z-a]"]), Direction::Get),
+        (Message::Probe { bytes: 1 }, Direction::Probe),
+    ] {
+        assert_eq!(ask(request).await, ("not yet".to_owned(), Some(direction)));
+    }
+    for request in [put(&["a"; 4000]), get(&["a"; 4000])] {
+        let (text, asked) = ask(request).await;
+        assert!(text.contains("too many patterns") && asked.is_none(), "{text} {asked:?}");
+    }
 }
