@@ -70,6 +70,8 @@ pub(crate) struct Incoming {
     pub spoilt: Arc<AtomicBool>,
     /// Bytes that the journal claims; `None` when it is not to claim more.
     claimed: Option<u64>,
+    /// Some of it is of an earlier sitting.
+    pub goes_on: bool,
 }
 
 impl Incoming {
@@ -102,6 +104,7 @@ impl Incoming {
             inode,
             spoilt: Arc::default(),
             claimed: journal.then_some(claimed),
+            goes_on: claimed > 0,
         }))
     }
 
@@ -196,7 +199,7 @@ impl Incoming {
             }
             copied += BLOCK;
         }
-        (self.hasher, self.has_copies) = (Hasher::from(part.state), true);
+        (self.hasher, self.has_copies, self.goes_on) = (Hasher::from(part.state), true, true);
         self.is_short = is_short;
         Ok(())
     }
@@ -268,6 +271,11 @@ impl Incoming {
         let (file, directory) = (self.file.clone(), self.temp.directory().clone());
         let spoilt = self.spoilt.clone();
         Some(Checkpoint { file, directory, name, path, record, spoilt })
+    }
+
+    /// Not all of it could be written: what was hashed since is not there.
+    pub fn claim_no_more(&mut self) {
+        self.claimed = None;
     }
 
     /// Whether what is still to come would be for nothing.

@@ -134,6 +134,8 @@ pub(crate) struct Report {
     pub stood: AtomicU64,
     /// What must be given no other names.
     pub failed: Mutex<Failed>,
+    /// What has come of a file that is larger than the disk.
+    pub unfit: Mutex<Option<Temp>>,
     /// Files that met an error of the disk itself.
     pub disk_errors: AtomicU32,
     /// Is told the hashes of all files.
@@ -164,12 +166,7 @@ impl Report {
         if records.is_empty() || is_last && !journal.is_begun() {
             return false;
         }
-        let added = journal.append(records);
-        let stands = added.and_then(|()| if syncs { journal.sync() } else { Ok(()) }).is_ok();
-        if !stands {
-            *place = None;
-        }
-        stands
+        journal.append(records, syncs)
     }
 
     /// What the journal needs to outlast the machine, besides what it was told to sync.
@@ -180,7 +177,8 @@ impl Report {
 
     /// The journal could not be brought to the disk.
     fn give_up_journal(&self) {
-        *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        place.iter_mut().for_each(Journal::give_up);
     }
 
     /// Gives up when the same transfer was begun again.
@@ -203,10 +201,19 @@ impl Report {
         told.map_err(|_| io::Error::other("the connection ended"))
     }
 
-    /// The journal at the end; one that only claims the name is removed.
+    /// Lets what is larger than the disk go once that has ended the transfer, or something else here; whoever has
+    /// begun it again may go on with it.
+    pub fn settle_unfit(&self, is_given_up: bool) {
+        let part = self.unfit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut part) = part {
+            part.keep(!is_given_up || self.overtaken().is_err());
+        }
+    }
+
+    /// The journal at the end; one of which nothing is left but its name is removed.
     pub fn begun_journal(&self) -> Option<Journal> {
         let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        if !journal.is_begun() {
+        if !journal.is_of_use() {
             journal.remove();
             return None;
         }

@@ -1,6 +1,6 @@
 //! Where files are to be put: what the user typed, and what that means on this disk.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -183,6 +183,11 @@ impl Target {
             Some(name) if self.top.as_bytes().is_empty() => name.join(path.as_bytes()),
             Some(name) => path.with_first(name.as_path().as_os_str()),
         }
+    }
+
+    /// What comes is given this name in the directory.
+    pub fn given_name(&self) -> Option<&OsStr> {
+        self.name.as_ref().map(|name| name.as_path().as_os_str())
     }
 
     /// How the sender calls what is at a place in the tree.

@@ -19,6 +19,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, futimens};
@@ -180,8 +181,16 @@ pub(crate) struct Journal {
     name: OsString,
     /// Missing when it could not be made.
     file: Option<Arc<File>>,
-    /// There is something to go on from.
+    /// It could not be written further: it may be missing something, and what it says is true.
+    is_given_up: bool,
+    /// There is something to go on from, or was.
     is_begun: bool,
+    /// It tells of files that stand under their final names.
+    has_installed: bool,
+    /// The begun files that it tells of.
+    begun: Vec<PathBuf>,
+    /// The destination's name, which a next sitting without this would take for a directory to write into.
+    pub leads_to: Option<OsString>,
     /// Its name outlasts the machine's end.
     is_named: bool,
     /// So does what is in it.
@@ -201,8 +210,18 @@ impl Journal {
     /// name is claimed all the same: an earlier sitting that has not noticed its end must not.
     pub fn take_over(id: TransferId, tree: &mut Tree, names: &mut Names) -> (Self, Found) {
         let directory = tree.top().clone();
-        let (name, is_begun, is_named, is_synced) = (id.file_name(), false, false, true);
-        let mut journal = Self { directory, name, file: None, is_begun, is_named, is_synced };
+        let mut journal = Self {
+            directory,
+            name: id.file_name(),
+            file: None,
+            is_given_up: false,
+            is_begun: false,
+            has_installed: false,
+            begun: Vec::new(),
+            leads_to: None,
+            is_named: false,
+            is_synced: true,
+        };
         let mut found = Found::default();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
@@ -222,6 +241,8 @@ impl Journal {
             if copied.is_err() {
                 found = Found { was_there: true, ..Found::default() };
             }
+            journal.has_installed = !found.installed.is_empty();
+            journal.begun = found.parts.iter().map(|part| beside(&part.path, &part.name)).collect();
         } else {
             // Without it the transfer does, as where it cannot be written later.
             let _ = journal.replace(names, false, |_| Ok(()));
@@ -259,30 +280,61 @@ impl Journal {
         }
     }
 
-    /// Whether there is anything in it.
+    /// Whether anything was told in it.
     pub fn is_begun(&self) -> bool {
         self.is_begun
     }
 
-    /// Adds records: those that were synced, and no others.
-    pub fn append(&mut self, records: &[Record]) -> io::Result<()> {
+    /// Whether anything that it tells of is there still, or a directory that only it knows to be the destination.
+    pub fn is_of_use(&self) -> bool {
+        let leads_to = self.leads_to.as_ref().and_then(|name| Meta::at(&self.directory, name).ok());
+        self.has_installed
+            || self.begun.iter().any(|part| self.stands(part))
+            || leads_to.is_some_and(|meta| meta.kind == FileType::Directory)
+    }
+
+    fn stands(&self, part: &Path) -> bool {
+        Meta::at(&self.directory, part.as_os_str()).is_ok()
+    }
+
+    /// Adds records: those that were synced, and no others. Whether it could.
+    pub fn append(&mut self, records: &[Record], syncs: bool) -> bool {
+        let Some(file) = self.file.clone().filter(|_| !self.is_given_up) else { return false };
         let mut bytes = Vec::new();
-        records.iter().for_each(|record| append_frame(record, &mut bytes));
-        (&**self.file.as_ref().ok_or(io::ErrorKind::NotFound)?).write_all(&bytes)?;
+        for record in records {
+            append_frame(record, &mut bytes);
+            match record {
+                Record::Installed { .. } => self.has_installed = true,
+                Record::Begun { path, name, .. } => {
+                    let part = beside(path, OsStr::from_bytes(&name.0));
+                    let mut begun = std::mem::take(&mut self.begun);
+                    begun.retain(|other| *other != part && self.stands(other));
+                    begun.push(part);
+                    self.begun = begun;
+                }
+            }
+        }
         (self.is_begun, self.is_synced) = (true, false);
-        Ok(())
+        let added = (&*file).write_all(&bytes);
+        self.is_given_up = added.and_then(|()| if syncs { self.sync() } else { Ok(()) }).is_err();
+        !self.is_given_up
+    }
+
+    /// It could not be brought to the disk.
+    pub fn give_up(&mut self) {
+        self.is_given_up = true;
     }
 
     /// What is left to be synced; who asks sees to it.
     pub fn unsynced(&mut self) -> Option<Unsynced> {
-        let file = self.file.clone().filter(|_| !self.is_synced)?;
+        let file = self.file.clone().filter(|_| !self.is_synced && !self.is_given_up)?;
         self.is_synced = true;
         let is_named = std::mem::replace(&mut self.is_named, true);
         Some(Unsynced { file, named_in: (!is_named).then(|| self.directory.clone()) })
     }
 
     /// Makes what was added outlast the machine's end, and the journal's name with it.
-    pub fn sync(&mut self) -> io::Result<()> {
+    fn sync(&mut self) -> io::Result<()> {
         fdatasync(self.file.as_ref().ok_or(io::ErrorKind::NotFound)?)?;
         self.is_synced = true;
         self.sync_name();
@@ -389,6 +441,11 @@ impl Found {
             is_useful
         });
     }
+}
+
+/// Where a part of the file of this path is.
+fn beside(path: &RelPath, name: &OsStr) -> PathBuf {
+    path.as_path().with_file_name(name)
 }
 
 fn write(record: &Record, new: &mut BufWriter<File>) -> io::Result<()> {

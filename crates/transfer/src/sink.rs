@@ -59,6 +59,7 @@ pub(crate) fn run(
         journal,
         stood: AtomicU64::new(0),
         failed: Mutex::new(Failed::new(&destination.budget)),
+        unfit: Mutex::new(None),
         disk_errors: AtomicU32::new(0),
         manifest: destination.manifest.clone(),
         told_extended: AtomicBool::new(false),
@@ -85,6 +86,7 @@ pub(crate) fn run(
         counts.bytes = counts.bytes.saturating_add(kept.bytes);
         Ok((counts, kept, sending))
     });
+    report.settle_unfit(matches!(ended, Err(TransferError::Near(_))));
     let journal = report.begun_journal();
     let last = match &ended {
         Ok((counts, ..)) => Message::Done { counts: *counts, occupancy: pipe.occupancy() },
@@ -193,9 +195,7 @@ impl<'a> Sink<'a> {
     fn run(mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept, Counts), TransferError> {
         let taken = self.take(pipe);
         let left = if taken.is_ok() { self.leave(None) } else { Ok(()) };
-        if let Some(Arriving::File(mut incoming)) = self.arriving.take() {
-            self.batch.checkpoint = incoming.checkpoint(0);
-        }
+        self.leave_begun();
         self.batch.is_last = taken.is_ok();
         let committed = self.commit();
         if taken.is_err() {
@@ -422,8 +422,9 @@ impl<'a> Sink<'a> {
                 self.written = self.written.saturating_add(new);
                 self.report.progress.set_current_bytes(incoming.length());
                 if let Err(error) = written {
+                    incoming.claim_no_more();
                     let judged = self.report.judge(&incoming.header.path, &error);
-                    if judged.is_ok() || self.is_beyond_disk() {
+                    if judged.is_ok() {
                         self.abandon(Some(Arriving::Unwanted));
                     }
                     judged.map_err(TransferError::Near)?;
@@ -483,8 +484,7 @@ impl<'a> Sink<'a> {
         self.commits.send(std::mem::take(&mut self.batch)).map_err(|_| TransferError::Cut)
     }
 
-    /// Nothing else is left of an earlier sitting. A sender that is gone is noticed where the stream is
-    /// written.
+    /// Nothing else is left of an earlier sitting.
     fn tell_had_all(&self) {
         let _ = self.report.replies.blocking_send(Message::HadAll);
     }

@@ -169,6 +169,21 @@ async fn cut_again_and_again_it_goes_on() {
 }
 
 #[tokio::test]
+async fn a_name_of_which_there_is_no_more_than_a_directory_means_what_it_meant() {
+    let (source, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let tree = source.path().join("tree");
+    for number in 0..600 {
+        fs::create_dir_all(tree.join(format!("{number:0>100}"))).unwrap();
+    }
+    let (both, _) = sitting(&tree, root.path(), "name", true, 50_000).await;
+    both.0.unwrap_err();
+    assert!(root.path().join("name").exists());
+    let (both, _) = sitting(&tree, root.path(), "name", true, u64::MAX).await;
+    both.0.unwrap();
+    is_whole(&tree, root.path(), "name");
+}
+
+#[tokio::test]
 async fn a_lost_last_word_costs_no_second_copy() {
     let source = source(2);
     let tree = source.path().join("tree");

@@ -4,12 +4,13 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use common::{Dice, Mounted, look, put_to, skip};
+use common::{Dice, Mounted, leftovers, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::duplex;
 use transfer::wire::{Compare, Terms};
-use transfer::{Options, Progress, ServeOptions, put, serve};
+use transfer::{Options, Progress, ServeOptions, Summary, TransferError, TransferId, put, serve};
 
 #[tokio::test]
 async fn what_was_there_before_the_disk_was_full_is_counted_on_both_sides() {
@@ -113,4 +114,85 @@ async fn holes_need_no_room() {
     let (near, far) = duplex(10_000);
     let summary = put_to(near, far, &[tree], &disk.disk(), "").await.0.unwrap();
     assert_eq!((summary.counts.files, summary.notes.failed()), (8, 0), "{summary:?}");
+}
+
+/// One sitting of a transfer into a directory, in which something may give way to it for all that anybody knows.
+async fn sitting(sources: &[PathBuf], root: &Path) -> Result<Summary, TransferError> {
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let options = Options { id, into_directory: true, ..Options::default() };
+    let (progress, allowed) = <(Progress, ServeOptions)>::default();
+    let (near, far) = duplex(100_000);
+    let putting = put(near, sources, Path::new(""), &options, &progress);
+    tokio::join!(putting, serve(far, root, &allowed)).0
+}
+
+/// Names there, but for those of journals; and how many of these there are.
+fn names(root: &Path) -> (Vec<String>, usize) {
+    let all = look(root).into_keys().map(|path| path.display().to_string());
+    let (journals, names): (Vec<_>, _) = all.partition(|name| name.ends_with(".journal"));
+    (names, journals.len())
+}
+
+#[tokio::test]
+async fn what_is_larger_than_the_disk_leaves_nothing_however_often_it_is_tried() {
+    let name = "what_is_larger_than_the_disk_leaves_nothing_however_often_it_is_tried";
+    let Some(disk) = Mounted::memory(24 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let (source, root) = (TempDir::new().unwrap(), disk.disk());
+    fs::write(root.join("old"), "old").unwrap();
+    let [small, huge] = ["small", "huge"].map(|name| source.path().join(name));
+    fs::write(&small, "small").unwrap();
+    fs::write(&huge, Dice::new(1).bytes(40 << 20)).unwrap();
+    let sets = [
+        (vec![huge.clone()], ["", "old"].to_vec(), 0),
+        (vec![small, huge], ["", "old", "small"].to_vec(), 1),
+    ];
+    for (sources, stays, journals) in sets {
+        for _ in 0..2 {
+            let text = sitting(&sources, &root).await.unwrap_err().to_string();
+            assert!(text.contains("huge") && text.contains("free space"), "{text}");
+            assert_eq!(names(&root), (stays.iter().map(ToString::to_string).collect(), journals));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_larger_than_the_disk_leaves_nothing_where_that_shows_late() {
+    let name = "what_is_larger_than_the_disk_leaves_nothing_where_that_shows_late";
+    // It promises room that what it stands on has not.
+    let thin = Mounted::memory(32 << 20);
+    let mut make = Command::new("mkfs.ext4");
+    make.args(["-q", "-O", "^has_journal", "-E", "lazy_itable_init=0"]);
+    let mut mount = Command::new("mount");
+    let disk = thin.as_ref().and_then(|thin| {
+        Mounted::within(&thin.disk(), 80 << 20, &mut make, mount.args(["-o", "loop"]))
+    });
+    let Some(disk) = disk else {
+        return skip(name, "only root may mount a file system");
+    };
+    let (source, root) = (TempDir::new().unwrap(), disk.disk());
+    let huge = source.path().join("huge");
+    fs::write(&huge, Dice::new(1).bytes(100 << 20)).unwrap();
+    let text = sitting(&[huge], &root).await.unwrap_err().to_string();
+    assert!(text.contains("huge") && text.contains("free space"), "{text}");
+    assert_eq!((leftovers(&root), names(&root).1), (vec![], 0));
+}
+
+#[tokio::test]
+async fn what_had_come_before_the_disk_was_full_does_not_go_again() {
+    let name = "what_had_come_before_the_disk_was_full_does_not_go_again";
+    let Some(disk) = Mounted::memory(48 << 20) else {
+        return skip(name, "only root may mount a small file system");
+    };
+    let (source, root) = (TempDir::new().unwrap(), disk.disk());
+    fs::write(root.join("old"), vec![7; 20 << 20]).unwrap();
+    let large = source.path().join("large");
+    fs::write(&large, Dice::new(1).bytes(40 << 20)).unwrap();
+    let text = sitting(std::slice::from_ref(&large), &root).await.unwrap_err().to_string();
+    assert!(text.contains("large") && text.contains("free space"), "{text}");
+    fs::remove_file(root.join("old")).unwrap();
+    let summary = sitting(&[large], &root).await.unwrap();
+    assert!(summary.kept.begun >= 16 << 20, "{summary:?}");
+    assert_eq!(names(&root), (["", "large"].map(str::to_owned).into(), 0));
 }

@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use units::Bytes;
 
 use super::Sink;
-use crate::arriving::Arriving;
+use crate::arriving::{Arriving, Incoming};
 use crate::destination::Target;
 use crate::error::TransferError;
 use crate::journal::Journal;
@@ -37,7 +37,8 @@ impl Sink<'_> {
             // A sender that is gone is noticed where the stream is written.
             let tell = |message| drop(self.report.replies.blocking_send(message));
             self.names = Names::of(id).map_err(|error| error.to_string())?;
-            let (journal, found) = Journal::take_over(id, &mut target.tree, &mut self.names);
+            let (mut journal, found) = Journal::take_over(id, &mut target.tree, &mut self.names);
+            journal.leads_to = target.given_name().map(ToOwned::to_owned);
             if found.is_refused {
                 let name = RelPath::new(id.file_name().into_encoded_bytes()).unwrap_or_default();
                 let reason = "what it tells of an earlier sitting does not count, for it is not this user's \
@@ -86,7 +87,9 @@ impl Sink<'_> {
             return Ok(());
         }
         // What has come of it meanwhile would only take room; of an earlier sitting it may be much.
-        if self.goes_on.is_none() {
+        if let Some(Arriving::File(incoming)) = &self.arriving
+            && !incoming.goes_on
+        {
             self.abandon(None);
         }
         let [to_come, free, missing] = [to_come, free, missing].map(Bytes);
@@ -97,14 +100,22 @@ impl Sink<'_> {
         )))
     }
 
-    /// Whether what arrives would not fit even if nothing else were there: it is not kept for a next time,
-    /// unless an earlier sitting may have brought much of it.
-    pub(super) fn is_beyond_disk(&self) -> bool {
-        let Some(Arriving::File(incoming)) = &self.arriving else { return false };
+    /// Leaves a file that has not come to its end. One that would not fit even if nothing else were there is kept
+    /// for a next time only if nothing here ends this one, or if an earlier one has brought much of it.
+    pub(super) fn leave_begun(&mut self) {
+        let Some(Arriving::File(mut incoming)) = self.arriving.take() else { return };
+        self.batch.checkpoint = incoming.checkpoint(0);
+        if !incoming.goes_on && self.is_beyond_disk(&incoming) {
+            let mut unfit = self.report.unfit.lock().unwrap_or_else(PoisonError::into_inner);
+            *unfit = Some(incoming.discard());
+        }
+    }
+
+    fn is_beyond_disk(&self, incoming: &Incoming) -> bool {
         let system = self.target.as_ref().and_then(|target| fstatfs(target.tree.top()).ok());
         let whole = system.map(|it| it.f_blocks.saturating_mul(it.f_bsize.try_into().unwrap_or(1)));
         let is_larger = |(whole, size)| whole > 0 && size > whole;
-        self.goes_on.is_none() && whole.zip(incoming.header.size).is_some_and(is_larger)
+        whole.zip(incoming.header.size).is_some_and(is_larger)
     }
 }
 

@@ -236,7 +236,17 @@ pub struct Mounted(TempDir);
 impl Mounted {
     /// Of an image of so many bytes, which the commands make and mount.
     pub fn new(bytes: u64, make: &mut Command, mount: &mut Command) -> Option<Self> {
-        let folder = TempDir::new().unwrap();
+        Self::within(&std::env::temp_dir(), bytes, make, mount)
+    }
+
+    /// The same, whose image is below this folder.
+    pub fn within(
+        folder: &Path,
+        bytes: u64,
+        make: &mut Command,
+        mount: &mut Command,
+    ) -> Option<Self> {
+        let folder = TempDir::new_in(folder).unwrap();
         let (image, disk) = (folder.path().join("image"), folder.path().join("disk"));
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         fs::create_dir(&disk).unwrap();
