@@ -78,13 +78,9 @@ pub(crate) async fn serve(
 
 /// Connects a server that the other gateway does not, for a client that asked this one.
 pub(crate) async fn direct(server: &Target) -> Result<TcpStream, Refusal> {
-    let mut refusal = Refusal::NoSuchHost;
-    for server in addresses(server).await? {
-        // Whoever named a loopback address meant the other gateway's, not this one's.
-        if !Deliver::default().allows(server.ip()) {
-            refusal = Refusal::Failed;
-            continue;
-        }
+    let mut refusal = Refusal::Failed;
+    // Whoever named a loopback address meant the other gateway's, not this one's.
+    for server in addresses(server, &Deliver::default()).await? {
         match patiently(as_ourselves(server)).await {
             Ok(stream) => return Ok(stream),
             Err(error) => refusal = reason(&error),
@@ -93,33 +89,32 @@ pub(crate) async fn direct(server: &Target) -> Result<TcpStream, Refusal> {
     Err(refusal)
 }
 
-/// Where a server may be found.
-async fn addresses(server: &Target) -> Result<Vec<SocketAddr>, Refusal> {
+/// Where a server may be found, as far as the settings allow that.
+async fn addresses(server: &Target, deliver: &Deliver) -> Result<Vec<SocketAddr>, Refusal> {
     match server {
-        Target::Address(address) => Ok(to_try([*address])),
+        Target::Address(address) => Ok(to_try([*address], deliver)),
         Target::Name(name, port) => {
             let found = lookup_host((name.as_str(), *port)).await;
-            found.map(to_try).map_err(|_| Refusal::NoSuchHost)
+            found.map(|found| to_try(found, deliver)).map_err(|_| Refusal::NoSuchHost)
         }
-        Target::Nobody => Ok(Vec::new()),
+        Target::Nobody => Err(Refusal::NoSuchHost),
     }
 }
 
-/// So many of them, as the settings and the kernel know them: an IPv4 address in IPv6's clothes is the IPv4
-/// address.
-fn to_try(found: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
-    let mut found: Vec<_> = found.into_iter().take(MAX_ADDRESSES).collect();
-    found.iter_mut().for_each(|address| address.set_ip(address.ip().to_canonical()));
-    found
+/// So many of those that the settings allow, as these and the kernel know them: an IPv4 address in IPv6's clothes
+/// is the IPv4 address.
+fn to_try(found: impl IntoIterator<Item = SocketAddr>, deliver: &Deliver) -> Vec<SocketAddr> {
+    let canonical = |mut address: SocketAddr| {
+        address.set_ip(address.ip().to_canonical());
+        address
+    };
+    let found = found.into_iter().map(canonical).filter(|address| deliver.allows(address.ip()));
+    found.take(MAX_ADDRESSES).collect()
 }
 
 async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
-    let mut refusal = Refusal::NoSuchHost;
-    for server in addresses(&request.server).await? {
-        if !deliver.allows(server.ip()) {
-            refusal = Refusal::Prohibited;
-            continue;
-        }
+    let mut refusal = Refusal::Prohibited;
+    for server in addresses(&request.server, deliver).await? {
         if is_own(server).unwrap_or(false) && !deliver.names(server.ip()) {
             // Who has a way to this host needs no gateway for it.
             refusal = Refusal::Failed;
@@ -296,7 +291,12 @@ mod tests {
     #[test]
     fn of_a_name_with_hundreds_of_addresses_some_are_tried() {
         let found = |count| (1..=count).map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
-        assert_eq!(to_try(found(500)), Vec::from_iter(found(16)));
+        assert_eq!(to_try(found(500), &Deliver::default()), Vec::from_iter(found(16)));
+        // Those that may not be connected to take nobody's place.
+        let to = vec!["192.0.2.0/24".parse().unwrap()];
+        let some = Deliver { to, ..Deliver::default() };
+        let others = (1..=16).map(|port| SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
+        assert_eq!(to_try(others.chain(found(2)), &some), Vec::from_iter(found(2)));
     }
 
     #[tokio::test]

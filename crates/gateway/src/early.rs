@@ -8,11 +8,19 @@ use net::udp::UdpStream;
 use tokio::net::TcpStream;
 
 use crate::dial::{direct, prepare};
-use crate::record::{Bypass, Outcome};
+use crate::record::Outcome;
 use crate::request::{Refusal, Request, ask};
-use crate::sight::{Counters, Entry};
+use crate::sight::Entry;
 use crate::splice::splice;
 use crate::trunk::Trunk;
+
+/// What became of a client.
+pub(crate) enum Served {
+    /// It has ended.
+    Ended(Outcome),
+    /// The far gateway could not, so its server was connected from here; the two are to be joined.
+    Direct(TcpStream, TcpStream),
+}
 
 /// Brings a client, which is reset when dropped, to its server: over the trunk, or from here where the far
 /// gateway cannot.
@@ -22,27 +30,25 @@ pub(crate) async fn serve(
     trunk: &Trunk,
     keepalive: Duration,
     entry: Entry,
-) -> Outcome {
+) -> Served {
     let refusal = match ask_patiently(trunk, request).await {
         Ok(Ok(stream)) => {
-            return Outcome::Carried(splice(client, stream, entry.counters()).await);
+            let passed = splice(client, stream, entry.counters()).await;
+            return Served::Ended(Outcome::Carried(passed));
         }
         Ok(Err(refusal)) => refusal,
-        Err(_) => return Outcome::Lost,
+        Err(_) => return Served::Ended(Outcome::Lost),
     };
     // It is none of the trunk's.
     drop(entry);
     if refusal != Refusal::Failed {
-        return Outcome::Refused(refusal);
+        return Served::Ended(Outcome::Refused(refusal));
     }
     match direct(&request.server).await {
-        Ok(server) => {
-            if prepare(&server, keepalive).is_ok() {
-                splice(client, server, &Counters::default()).await;
-            }
-            Outcome::Bypassed(Bypass::Far)
-        }
-        Err(refusal) => Outcome::Refused(refusal),
+        Ok(server) if prepare(&server, keepalive).is_ok() => Served::Direct(client, server),
+        // It is gone already.
+        Ok(_) => Served::Ended(Outcome::Refused(Refusal::Failed)),
+        Err(refusal) => Served::Ended(Outcome::Refused(refusal)),
     }
 }
 

@@ -19,13 +19,13 @@ use units::Instant;
 use crate::Event;
 use crate::config::{Intercept, share};
 use crate::dial::prepare;
-use crate::early;
+use crate::early::{self, Served};
 use crate::flows::{self, Flow, Flows, Tally};
 use crate::nfqueue::{Held, HeldId, Queue, Verdict};
 use crate::record::{Bypass, Outcome, Record};
 use crate::request::{NO_ROOM, Refusal, Request, Target, ask_while_there_is_room};
 use crate::rules::mark;
-use crate::sight::{Book, Entry, Side};
+use crate::sight::{Book, Counters, Entry, Side};
 use crate::splice::{End, splice};
 use crate::trunk::{Link, MAX_CONNECTIONS, Trunk};
 
@@ -74,7 +74,9 @@ struct Joined {
 enum Done {
     /// What was asked for a SYN, over the trunk of this number.
     Answered(Flow, (HeldId, u64), io::Result<Result<UdpStream, Refusal>>),
-    Ended(Flow, u64, Record),
+    Ended(Flow, u64, Option<Record>),
+    /// A client that was answered early goes past the trunk, to a server that was connected from here.
+    Direct(Flow, u64, Box<(TcpStream, TcpStream)>),
     /// A SYN has waited long enough for the end of the last connection.
     Overdue(Flow, HeldId),
     /// It may be tried again to accept.
@@ -147,7 +149,9 @@ impl Interceptor {
             tokio::select! {
                 held = self.queue.next() => {
                     for packet in held? {
-                        passed = passed.saturating_add(self.queue.passed_before(packet.id()));
+                        let before = self.queue.passed_before(packet.id());
+                        self.book.count_unseen(before);
+                        passed = passed.saturating_add(before);
                         self.arrived(&packet, &report)?;
                     }
                 }
@@ -180,7 +184,7 @@ impl Interceptor {
         match done {
             Done::Answered(flow, asked, answer) => self.answered(flow, asked, answer, report),
             Done::Ended(flow, id, record) => {
-                report(Event::Near(record));
+                record.into_iter().for_each(|record| report(Event::Near(record)));
                 let next = match self.flows.get(flow) {
                     Some(State::Joined(joined)) if joined.id == id => joined.next,
                     // The client has used its port again since.
@@ -188,6 +192,14 @@ impl Interceptor {
                 };
                 self.flows.remove(flow);
                 next.map_or(Ok(()), |syn| self.admit(flow, syn, report))
+            }
+            Done::Direct(flow, id, ends) => {
+                report(Event::Near(Record::of(flow, Outcome::Bypassed(Bypass::Far))));
+                self.tasks.spawn(async move {
+                    splice(ends.0, ends.1, &Counters::default()).await;
+                    Done::Ended(flow, id, None)
+                });
+                Ok(())
             }
             Done::Overdue(flow, held) => match self.flows.get_mut(flow) {
                 // The kernel knows what to do with a SYN for a connection that it has.
@@ -383,7 +395,7 @@ impl Interceptor {
                 let entry = self.enter(flow);
                 self.tasks.spawn(async move {
                     let passed = splice(client, *stream, entry.counters()).await;
-                    Done::Ended(flow, id, Record::of(flow, Outcome::Carried(passed)))
+                    Done::Ended(flow, id, Some(Record::of(flow, Outcome::Carried(passed))))
                 });
             }
             // Nobody is meant by the listener's own address.
@@ -432,8 +444,10 @@ impl Interceptor {
         let id = self.join(flow, None);
         client.cut_when_dropped();
         self.tasks.spawn(async move {
-            let outcome = early::serve(client, &request, &trunk, keepalive, entry).await;
-            Done::Ended(flow, id, Record::of(flow, outcome))
+            match early::serve(client, &request, &trunk, keepalive, entry).await {
+                Served::Ended(outcome) => Done::Ended(flow, id, Some(Record::of(flow, outcome))),
+                Served::Direct(client, server) => Done::Direct(flow, id, (client, server).into()),
+            }
         });
     }
 }

@@ -263,9 +263,21 @@ impl Bed<'_> {
     }
 
     fn beside_stalled(&self) -> Rates {
-        let _stuck = Senders::stalled(&self.world, STALLED);
+        let stuck = Senders::stalled(&self.world, STALLED);
         sleep(FILL);
-        self.send(8)
+        let rates = self.send(8);
+        drop(stuck);
+        self.wait_until_open(0);
+        rates
+    }
+
+    /// Waits until the near gateway carries no more than so many, if it is ours.
+    fn wait_until_open(&self, most: u64) {
+        let has_ended = || self.status().is_none_or(|status| status.open <= most);
+        let _ = (0..50).any(|_| {
+            sleep(BRIEFLY);
+            has_ended()
+        });
     }
 
     /// Packets that went towards the receivers, and those of them that found the path's queue full.
@@ -277,6 +289,7 @@ impl Bed<'_> {
 
     fn rates(&self, connections: usize, start: impl FnOnce() -> Senders) -> Rates {
         self.servers.reset();
+        let others = self.status().map_or(0, |status| status.open);
         let (offered, dropped) = self.queued();
         let tally = self.tally();
         let senders = start();
@@ -289,11 +302,7 @@ impl Bed<'_> {
         let (offered_end, dropped_end) = self.queued();
         drop(senders);
         // What is under way arrives before the next are measured, and makes room for them.
-        let has_ended = || self.status().is_none_or(|status| status.open == 0);
-        let _ = (0..50).any(|_| {
-            sleep(BRIEFLY);
-            has_ended()
-        });
+        self.wait_until_open(others);
         sleep(Duration::from_millis(2 * self.way.rtt + 500));
         Rates {
             looks,

@@ -185,6 +185,13 @@ impl Book {
         Entry { book: self.clone(), id, counters }
     }
 
+    /// So many SYNs went direct that came too fast to be looked at.
+    pub(crate) fn count_unseen(&self, passed: u32) {
+        if passed > 0 {
+            self.pages().totals.bypassed_unseen += u64::from(passed);
+        }
+    }
+
     /// Takes in what happened.
     pub(crate) fn note(&self, event: &Event) {
         let (side, record) = match event {
@@ -197,10 +204,8 @@ impl Book {
                 pages.otherwise = Some(Cause::stands_by(*address));
                 return;
             }
-            Event::Overrun(passed) => {
-                self.pages().totals.bypassed_unseen += u64::from(*passed);
-                return;
-            }
+            // Those that it tells of are counted as they are found.
+            Event::Overrun(_) => return,
             Event::Rootless | Event::Hidden(_) | Event::Full(_) => return,
         };
         self.pages().note(side, record);
@@ -485,6 +490,15 @@ mod tests {
         };
         assert!(slices >= 3, "{slices} slices are no slices");
         assert_eq!(status.open, entries.len() as u64);
+    }
+
+    #[tokio::test]
+    async fn what_came_too_fast_is_counted_when_it_is_found_and_once() {
+        let book = Book::new(Trunk::default());
+        book.count_unseen(3);
+        assert_eq!(book.status().await.totals.bypassed_unseen, 3);
+        book.note(&Event::Overrun(3));
+        assert_eq!(book.status().await.totals.bypassed_unseen, 3);
     }
 
     #[tokio::test]
