@@ -222,6 +222,29 @@ mod tests {
     }
 
     #[test]
+    fn a_receive_buffer_that_was_full_once_is_not_blamed_for_what_is_lost_later() {
+        let mut recent = Recent::default();
+        for n in 0..100u32 {
+            // Every tick ten packets are lost, of the first fifty ticks for want of room here.
+            let (lost, all) = (u64::from(n) * 10, u64::from(n) * 100);
+            let figures = Figures {
+                packets: Some((lost, all)),
+                overflowed: lost.min(500),
+                held: Some((Held::Path, 1.0)),
+                ..Figures::default()
+            };
+            let at = Instant::ZERO + TICK * n;
+            let (rate, figures) = recent.look(at, Bytes(u64::from(n) << 20), figures);
+            let what = at_present(&figures, rate).map(|(what, _)| what);
+            match n {
+                30..50 => assert_eq!(what, Some("receive-buffer")),
+                80.. => assert_eq!(what, Some("loss")),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
     fn programs_are_told_all_that_the_bar_shows() {
         let sample = Sample {
             bytes: 10,

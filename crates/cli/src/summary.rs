@@ -81,6 +81,7 @@ const MOSTLY: f64 = 0.5;
 pub struct Spent {
     times: Option<Times>,
     packets: Option<(u64, u64)>,
+    overflowed: u64,
     cpu: Duration,
 }
 
@@ -157,7 +158,8 @@ impl Figures {
 
     /// What adds up as time passes.
     pub fn spent(&self) -> Spent {
-        Spent { times: self.times, packets: self.packets, cpu: processor_time() }
+        let Self { times, packets, overflowed, .. } = *self;
+        Spent { times, packets, overflowed, cpu: processor_time() }
     }
 
     /// With what held, was lost and was used since `then`, so long ago.
@@ -170,8 +172,9 @@ impl Figures {
         }
         if let (Some(now), Some(then)) = (self.packets, then.packets) {
             let of = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
-            self.loss = share(of);
+            (self.packets, self.loss) = (Some(of), share(of));
         }
+        self.overflowed = self.overflowed.saturating_sub(then.overflowed);
         self
     }
 

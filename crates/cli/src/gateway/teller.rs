@@ -2,6 +2,7 @@
 //! what is carried.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
@@ -32,7 +33,7 @@ struct Noted<T> {
 /// Takes what happens; who calls it never waits.
 pub struct Teller<T> {
     queue: SyncSender<Noted<T>>,
-    missed: AtomicU64,
+    missed: Arc<AtomicU64>,
 }
 
 /// What is left to be told once the teller is gone.
@@ -43,16 +44,28 @@ impl<T: Send + 'static> Teller<T> {
     pub fn new(tell: impl Fn(News<T>, Duration) + Send + 'static) -> (Self, Rest) {
         let (queue, waiting) = sync_channel::<Noted<T>>(WAITING);
         let (telling, rest) = channel();
+        let missed = Arc::new(AtomicU64::new(0));
+        let (teller, last) = (Self { queue, missed: missed.clone() }, missed);
         thread::spawn(move || {
             let _telling = telling;
-            for Noted { what, at, missed } in waiting {
+            let tell_missed = |missed, at| {
                 if missed > 0 {
                     tell(News::Missed(missed), at);
                 }
+            };
+            // Behind the last that found room, others may have been missed.
+            let next = || {
+                waiting.try_recv().or_else(|_| {
+                    tell_missed(last.swap(0, Relaxed), clock::wall());
+                    waiting.recv()
+                })
+            };
+            while let Ok(Noted { what, at, missed }) = next() {
+                tell_missed(missed, at);
                 tell(News::Happened(what), at);
             }
         });
-        (Self { queue, missed: AtomicU64::new(0) }, Rest(rest))
+        (teller, Rest(rest))
     }
 
     pub fn note(&self, what: T) {
@@ -93,6 +106,26 @@ mod tests {
         let (missed, last) = (&told[told.len() - 2], &told[told.len() - 1]);
         assert!(matches!(missed, News::Missed(3..)), "{missed:?}");
         assert_eq!(last, &News::Happened(2));
+        rest.wait();
+    }
+
+    #[test]
+    fn what_was_missed_last_is_told_once_all_else_is() {
+        let (say, said) = sync_channel(0);
+        let (teller, rest) = Teller::new(move |news, _| say.send(news).unwrap());
+        let next = || said.recv_timeout(10 * LAST_WORDS).unwrap();
+        let overfill = || {
+            teller.note(0);
+            while teller.missed.load(Relaxed) < 3 {
+                teller.note(1);
+            }
+        };
+        overfill();
+        while next() != News::Missed(3) {}
+        overfill();
+        drop(teller);
+        let told: Vec<_> = std::iter::from_fn(|| said.recv().ok()).collect();
+        assert_eq!(told.last(), Some(&News::Missed(3)));
         rest.wait();
     }
 }
