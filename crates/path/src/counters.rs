@@ -84,6 +84,8 @@ pub struct Counters {
     pub damaged: Tally,
     /// Of these: twice.
     pub duplicated: Tally,
+    /// Bytes that everything has taken on the line, what was lost there too: with framing and in whole cells.
+    pub line: Bytes,
     dropped: [Tally; DropCause::ALL.len()],
 }
 

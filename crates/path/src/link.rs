@@ -301,7 +301,9 @@ impl<T> Link<T> {
 
     fn put_on_line(&mut self, start: Instant, packet: Waiting<T>) {
         let Waiting { size, item, marked, .. } = packet;
-        let sent = self.transmitter.send(start, self.config.line_size(size));
+        let line_size = self.config.line_size(size);
+        self.counters.line += line_size;
+        let sent = self.transmitter.send(start, line_size);
         self.free_at = sent;
         let passage = self.wire.pass(&self.config, sent, size);
         let mut exit = Exit::new(passage.due, size, item, passage.fate);

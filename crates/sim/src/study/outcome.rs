@@ -80,7 +80,7 @@ pub struct FlowReport {
 pub struct QueueReport {
     /// What it joins, from whom to whom.
     pub link: String,
-    /// Share of the link's rate that was used, headers and framing counted.
+    /// Share of the link's rate that was used; headers, framing and cells count.
     pub utilisation: f64,
     /// Packets waiting, on average.
     pub mean_packets: f64,
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-/// Bytes carried, packets offered and dropped by a link.
+/// Bytes on the line, packets offered and dropped by a link.
 #[derive(Clone, Copy, Default)]
 struct Carried {
     bytes: u64,
@@ -337,15 +337,11 @@ impl<'a> Tally<'a> {
 
 fn carried(link: &Link<impl Sized>) -> Carried {
     let counters = link.counters();
-    let dropped = |cause| counters.dropped(cause);
-    let lost = [DropCause::Loss, DropCause::Damage, DropCause::Blackout].map(dropped);
-    let sent = [counters.delivered].into_iter().chain(lost);
-    let framed =
-        |sum, tally: path::Tally| sum + tally.bytes.0 + tally.packets * link.config().framing.0;
+    let dropped = |cause| counters.dropped(cause).packets;
     Carried {
-        bytes: sent.fold(0, framed),
+        bytes: counters.line.0,
         offered: counters.offered.packets,
-        dropped: dropped(DropCause::Queue).packets + dropped(DropCause::Early).packets,
+        dropped: dropped(DropCause::Queue) + dropped(DropCause::Early),
     }
 }
 
@@ -443,5 +439,15 @@ mod tests {
             assert!(waited.max() <= Some(queue.most_packets + 20), "{queue:?}");
             assert!(outcome.samples.iter().any(|sample| sample.queue_packets > 2), "{queue:?}");
         }
+    }
+
+    /// Cells take more of a line than the packets that are cut into them.
+    #[test]
+    fn a_line_of_cells_is_full_when_its_cells_fill_it() {
+        let text = "rtt = \"40ms\"\nduration = \"10s\"\nboth = { rate = \"5mbit\", atm = true }\n\
+            [[far]]\nrate = \"4.6mbit\"\n[[flow]]\ntransport = \"tcp\"";
+        let queue = study(text, 2000, None).run().queue;
+        assert_eq!(queue.link, "near to far");
+        assert!((queue.utilisation - 1.0).abs() < 0.01, "{queue:?}");
     }
 }
