@@ -19,8 +19,8 @@ const HOSTS: &str =
 /// How a fall is told from chance, where there is no figure for it.
 pub(super) const FALL: &str =
     "a fall is one of more than 2% from the best median with fewer connections";
-/// The same.
-const CHANCE: f64 = 0.02;
+/// The least share that is one.
+const LEAST_FALL: f64 = 0.02;
 
 pub(super) const ROWS: &[Row] = &[
     Row {
@@ -391,7 +391,7 @@ pub(super) fn judge_adaptive<T>(
     let limit = 192_000.0 * MSS as f64 / (MSS + 40) as f64;
     let mut best: Option<Spread> = None;
     for (most, &rate) in most.iter().zip(&rates.0) {
-        let falls = best.filter(|best| *most > 8 && rate.median < (1.0 - CHANCE) * best.median);
+        let falls = best.filter(|best| *most > 8 && rate.median < (1.0 - LEAST_FALL) * best.median);
         let filled = *most < 8 || rate.median >= 0.9 * limit;
         let share = 100.0 * rate.median / limit;
         let line = format!("at most {most:2}: {rate:.0} byte/s, {share:.1} % of {limit:.0}");

@@ -18,14 +18,14 @@ const MEASURED: core::ops::RangeInclusive<f64> = 0.05..=2.0;
 const ROUND_TRIPS: u32 = 2;
 /// Who is so near a target has reached it: measurements vary by as much, and one connection more for
 /// each that came out low would be too many.
-pub(super) const REACHED: f64 = 0.95;
+const REACHED: f64 = 0.95;
 /// A measurement of k takes so long at least.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// As many connections as a target rate needs, by what each may have on its way (W'), the round-trip
-/// time (D) and the *system parameter* k: the share of N W' / D that is reached. The paper measured
-/// k = 0.75 for its workstations; here it is learnt while the stream runs, beginning with 1, the
-/// paper's equation (2).
+/// As many connections as come within a twentieth of a target rate, by what each may have on its way
+/// (W'), the round-trip time (D) and the *system parameter* k: the share of N W' / D that is reached.
+/// The paper measured k = 0.75 for its workstations; here it is learnt while the stream runs, beginning
+/// with 1, the paper's equation (2).
 #[derive(Debug)]
 pub struct Equation {
     target: Rate,
