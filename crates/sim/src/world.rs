@@ -220,6 +220,11 @@ impl<N: Node> World<N> {
         }
     }
 
+    /// What is sent to this address arrives at this host, too.
+    pub fn reach_also_at(&mut self, address: SocketAddr, host: usize) {
+        self.routes.insert(address, host);
+    }
+
     /// How often each kind of fault has struck so far.
     pub fn struck(&self) -> Struck {
         self.struck

@@ -33,6 +33,8 @@ const MAX_RANGES: usize = 1 << 16;
 /// Packets that wait to be acknowledged one by one. The oldest of more is not, as if its
 /// acknowledgement were lost.
 const MAX_UNACKNOWLEDGED: usize = 1 << 12;
+/// For so many round trips after a move packets may come by the old path.
+const OTHER_PATH: u32 = 2;
 /// UDP and IPv4 headers, which count as bytes on the wire.
 const WIRE_OVERHEAD: i64 = 28;
 
@@ -52,6 +54,8 @@ pub(crate) struct Feedback {
     pairs: Pairs,
     /// The sender wants the capacity that pairs tell, not trains.
     wants_pairs: bool,
+    /// What arrives before that may come by another path, and says nothing of the capacity.
+    path_since: Instant,
     /// What they told by the last report.
     capacity: Option<Rate>,
     /// Where the map of the next report begins, when the last did not fit.
@@ -65,6 +69,8 @@ pub(crate) struct Feedback {
     interval: Duration,
     /// The interval was given, and is kept whatever it costs.
     is_fixed: bool,
+    /// The round-trip time that either end told last.
+    rtt: Duration,
     /// The time between two reports while somebody waits and bytes received do not pay for them.
     prompt_interval: Duration,
     /// The same while nobody waits.
@@ -112,6 +118,7 @@ impl Feedback {
             trains: Trains::default(),
             pairs: Pairs::default(),
             wants_pairs: false,
+            path_since: Instant::ZERO,
             capacity: None,
             resume: None,
             unacknowledged: acknowledges.then(VecDeque::new),
@@ -119,6 +126,7 @@ impl Feedback {
             prompt: false,
             interval: interval.unwrap_or(MIN_INTERVAL),
             is_fixed: interval.is_some(),
+            rtt: Duration::ZERO,
             prompt_interval: MAX_PROMPT.0,
             thrifty_interval: MAX_STRETCH.0,
             last_report: Instant::ZERO,
@@ -157,8 +165,10 @@ impl Feedback {
             self.on_wanted(Arrival { number, at: packet.at, bytes: self.bytes });
         }
         self.prompt |= packet.prompt;
-        self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
-        self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
+        if packet.at >= self.path_since {
+            self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
+            self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
+        }
         self.allowance = (self.allowance + packet.size as i64 + WIRE_OVERHEAD).min(MAX_ALLOWANCE);
     }
 
@@ -205,6 +215,7 @@ impl Feedback {
         if !self.is_fixed {
             self.interval = (rtt / 32).clamp(MIN_INTERVAL, MAX_INTERVAL);
         }
+        self.rtt = rtt;
         self.prompt_interval = (rtt / PROMPT_SHARE).clamp(MAX_PROMPT.0, MAX_PROMPT.1);
         self.thrifty_interval = (rtt / STRETCH_SHARE).clamp(MAX_STRETCH.0, MAX_STRETCH.1);
     }
@@ -293,9 +304,11 @@ impl Feedback {
         self.resume.is_some()
     }
 
-    /// The path is another one: what has arrived says nothing of its capacity.
-    pub(crate) fn forget_capacity(&mut self) {
+    /// The path is another one: what has arrived says nothing of its capacity, nor does what will until the
+    /// sender knows, and what it sent before has come.
+    pub(crate) fn forget_capacity(&mut self, now: Instant) {
         (self.trains, self.pairs, self.capacity) = (Trains::default(), Pairs::default(), None);
+        self.path_since = now + self.rtt * OTHER_PATH;
     }
 
     /// The path's capacity by now: what the next report tells of it.

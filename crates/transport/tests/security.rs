@@ -146,6 +146,8 @@ struct World {
     drops_ect: Vec<SocketAddr>,
     /// Datagrams that were.
     marked_lost: usize,
+    /// Datagrams of the server that went out marked.
+    marked: usize,
     /// Longer datagrams are lost.
     widest: usize,
     /// Who passes on, from here, all that he sees, faster than it comes by itself, and what is sent to him.
@@ -175,6 +177,7 @@ impl World {
             is_at_both: false,
             drops_ect: Vec::new(),
             marked_lost: 0,
+            marked: 0,
             widest: 1472,
             thief: None,
         }
@@ -203,7 +206,8 @@ impl World {
             let due = self.now + DELAY + self.jitter.mul_f64(draw(&mut self.random));
             self.count += 1;
             if let Some(thief) = self.thief {
-                let [near, far] = [self.hosts[0].address, self.hosts[1].address];
+                let near = self.mapped.unwrap_or(self.hosts[0].address);
+                let far = self.hosts[1].address;
                 let copy = (thief, if from == near { far } else { near }, bytes.clone());
                 self.wire.insert((due - ms(1), self.count), copy);
             }
@@ -279,6 +283,7 @@ impl World {
                 connection.handle_timeout(self.now);
                 while let Some(transmit) = connection.poll_transmit(self.now, &mut out) {
                     let datagrams = out.chunks(transmit.segment).map(<[u8]>::to_vec);
+                    self.marked += if transmit.ecn && index == 1 { datagrams.len() } else { 0 };
                     if transmit.ecn && self.drops_ect.contains(&transmit.to) {
                         self.marked_lost += datagrams.len();
                         continue;
@@ -605,7 +610,11 @@ fn a_new_host_is_a_new_path() {
 
 /// A client to which the server sends so many bytes, of which some have come.
 fn downloading(len: usize) -> World {
-    let mut world = World::connected(Config::default());
+    downloading_by(FeedbackKind::Periodic, len)
+}
+
+fn downloading_by(feedback: FeedbackKind, len: usize) -> World {
+    let mut world = World::connected(Config { feedback, ..Config::default() });
     let stream = world.hosts[0].connection().open().unwrap();
     world.hosts[0].stream = Some(stream);
     world.hosts[0].to_write = vec![1];
@@ -662,6 +671,49 @@ fn ends_meet_where_what_is_marked_is_lost_and_stop_marking() {
 }
 
 #[test]
+fn who_writes_little_by_little_where_what_is_marked_is_lost_is_heard() {
+    for (feedback, pause) in [
+        (FeedbackKind::Periodic, 500),
+        (FeedbackKind::Periodic, 20),
+        (FeedbackKind::PositiveAck, 20),
+    ] {
+        let config = Config { feedback, ..Config::default() };
+        let mut world = World::with(shared(1), shared(1), [config; 2]);
+        world.drops_ect = vec![at(2, 7272)];
+        world.connect();
+        assert!(world.run(ms(1000), |world| world.hosts[0].established));
+        world.hosts[0].send(100);
+        for _ in 0..3000 / pause {
+            world.hosts[0].to_write.extend([7; 100]);
+            world.run(ms(pause), |_| false);
+        }
+        assert!(world.hosts[1].established, "{feedback:?} {pause}");
+        assert!(world.hosts[1].read.len() > 200, "{feedback:?} {pause}");
+    }
+}
+
+#[test]
+fn silence_on_the_old_path_says_nothing_of_the_new_one() {
+    for feedback in [FeedbackKind::Periodic, FeedbackKind::PositiveAck] {
+        let mut world = downloading_by(feedback, 20_000_000);
+        world.loss = 1.0;
+        world.run(ms(2000), |_| false);
+        (world.loss, world.mapped) = (0.0, Some(at(3, 1000)));
+        // Only when the client has heard nothing for long it says a word.
+        assert!(world.run(ms(20_000), |world| world.hosts[1].stats().migrations == 1));
+        let so_far = world.seen.len();
+        world.marked = 0;
+        assert!(world.run(ms(60_000), |world| world.hosts[0].read.len() >= 20_000_000));
+        assert!(world.marked > 10_000, "{feedback:?}: marks were given up");
+        let astray = world.seen[so_far..].iter().filter(|(_, to, _)| *to == at(1, 1000)).count();
+        // One by one it takes longer until the old path's packets, which fill the window, are given up.
+        if feedback == FeedbackKind::Periodic {
+            assert_eq!(astray, 0, "it was looked for where it had been");
+        }
+    }
+}
+
+#[test]
 fn a_path_that_becomes_wider_is_noticed_though_nothing_is_sent() {
     let mut world = World::with(shared(1), shared(1), [Config::default(); 2]);
     world.widest = 1300;
@@ -677,8 +729,11 @@ fn a_path_that_becomes_wider_is_noticed_though_nothing_is_sent() {
 
 #[test]
 fn who_relays_a_connection_and_then_falls_silent_does_not_end_it() {
-    for writes in [None, Some(0), Some(1)] {
-        let mut world = downloading(1000);
+    let kinds = [FeedbackKind::Periodic, FeedbackKind::PositiveAck];
+    for (feedback, writes) in
+        kinds.into_iter().flat_map(|kind| [None, Some(0), Some(1)].map(|writes| (kind, writes)))
+    {
+        let mut world = downloading_by(feedback, 1000);
         assert!(world.run(ms(5000), |world| world.hosts[0].read.len() == 1000));
         let len = if writes.is_some() { 3_000_000 } else { 0 };
         if let Some(writer) = writes {
@@ -686,14 +741,64 @@ fn who_relays_a_connection_and_then_falls_silent_does_not_end_it() {
         }
         let (thief, ends) = (at(66, 6), [at(2, 7272), at(1, 1000)]);
         world.thief = Some(thief);
-        let places = |world: &mut World| world.hosts.each_mut().map(|h| h.connection().address());
-        assert!(world.run(ms(30_000), |world| places(world) == [thief; 2]), "{writes:?}");
+        let what = (feedback, writes);
+        assert!(world.run(ms(30_000), |world| places(world) == [thief; 2]), "{what:?}");
+        // Until the size of datagrams is found, when nothing is written.
+        world.run(ms(if writes.is_none() { 60_000 } else { 0 }), |_| false);
         world.thief = None;
-        assert!(world.run(ms(30_000), |world| places(world) == ends), "{writes:?}");
+        assert!(world.run(ms(30_000), |world| places(world) == ends), "{what:?}");
         let moved = |world: &mut World| world.hosts[0].read.len() + world.hosts[1].read.len();
-        assert!(world.run(ms(30_000), |world| moved(world) == 1001 + len), "{writes:?}");
+        assert!(world.run(ms(30_000), |world| moved(world) == 1001 + len), "{what:?}");
         assert!(world.hosts.iter().all(|host| host.closed.is_none()));
     }
+}
+
+fn places(world: &mut World) -> [SocketAddr; 2] {
+    world.hosts.each_mut().map(|host| host.connection().address())
+}
+
+#[test]
+fn who_relays_from_many_ports_and_then_falls_silent_does_not_end_a_connection() {
+    // Of the client's two addresses the second is the one in use.
+    for (mapped, ports) in [(None, 8), (Some(at(1, 2000)), 2)] {
+        let mut world = downloading(1000);
+        world.mapped = mapped;
+        let ends = [at(2, 7272), mapped.unwrap_or(at(1, 1000))];
+        world.hosts[0].to_write = vec![1];
+        assert!(world.run(ms(30_000), |world| places(world) == ends));
+        for port in 1..=ports {
+            let thief = at(66, port);
+            world.thief = Some(thief);
+            for host in &mut world.hosts {
+                host.to_write.extend([7; 100]);
+            }
+            assert!(world.run(ms(30_000), |world| places(world) == [thief; 2]), "{port}");
+        }
+        world.thief = None;
+        world.hosts[1].to_write = pattern(100_000);
+        let before = world.hosts[0].read.len();
+        assert!(world.run(ms(20_000), |world| places(world) == ends), "{mapped:?}");
+        assert!(world.run(ms(20_000), |world| world.hosts[0].read.len() == before + 100_000));
+    }
+}
+
+#[test]
+fn ends_that_never_cease_to_send_little_look_for_each_other_too() {
+    let mut world = downloading(1000);
+    let thief = at(66, 6);
+    world.thief = Some(thief);
+    let write = |world: &mut World, time: u64| {
+        for _ in 0..time / 4 {
+            for host in &mut world.hosts {
+                host.to_write.extend([7; 10]);
+            }
+            world.run(ms(4), |_| false);
+        }
+        places(world)
+    };
+    assert_eq!(write(&mut world, 2000), [thief; 2]);
+    world.thief = None;
+    assert_eq!(write(&mut world, 3000), [at(2, 7272), at(1, 1000)]);
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! ```
 
 mod application;
+mod losses;
 mod opening;
 mod path;
 mod receive;
@@ -47,6 +48,7 @@ pub use receive::Received;
 pub use transmit::Transmit;
 pub use unreachable::Unreachable;
 
+use losses::Losses;
 use opening::Opening;
 use path::{Candidate, Ecn};
 
@@ -162,8 +164,8 @@ pub struct Connection {
     address: SocketAddr,
     /// Of a responder on a host with several addresses: the one that the other end knows.
     source: Option<IpAddr>,
-    /// Where the other end was proved to be before.
-    former: Option<SocketAddr>,
+    /// Where the other end was proved to be, once that is more than one address; the first one first.
+    proved: Vec<SocketAddr>,
     candidate: Option<Candidate>,
     /// Answers to the other end's challenges, and where they go.
     answers: VecDeque<(SocketAddr, Challenge)>,
@@ -171,6 +173,7 @@ pub struct Connection {
     path_since: Instant,
     /// Something has arrived that was sent since.
     is_path_heard: bool,
+    losses: Losses,
     ecn: Ecn,
     seals: Option<Seals>,
     peer: Option<PublicKey>,
@@ -200,7 +203,7 @@ pub struct Connection {
     repeats: VecDeque<Vec<(u64, Piece)>>,
     ping_due: bool,
     close_due: bool,
-    /// Probe time-outs in a row without an answer.
+    /// Probes since data was last sent.
     backoff: u32,
     /// Time-outs of unacknowledged packets in a row, with nothing acknowledged between.
     expiries: u32,
@@ -213,6 +216,8 @@ pub struct Connection {
     next_state: Instant,
     /// When the tail last came nearer to being settled.
     progress_at: Instant,
+    /// When something was sent that is to be answered, and nothing has been since.
+    unanswered_since: Option<Instant>,
     /// When the application or credit last held the sender back: for a round trip, reports tell of that.
     limited_at: Option<Instant>,
     events: VecDeque<Event>,
@@ -240,11 +245,12 @@ impl Connection {
             remote: 0,
             address,
             source: None,
-            former: None,
+            proved: Vec::new(),
             candidate: None,
             answers: VecDeque::new(),
             path_since: Instant::ZERO,
             is_path_heard: true,
+            losses: Losses::default(),
             ecn: Ecn::default(),
             seals: None,
             peer: None,
@@ -277,6 +283,7 @@ impl Connection {
             last_received: now,
             next_state: now,
             progress_at: now,
+            unanswered_since: None,
             limited_at: None,
             events: VecDeque::new(),
             stats: Stats {

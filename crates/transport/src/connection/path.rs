@@ -9,6 +9,8 @@ use core::net::{IpAddr, SocketAddr};
 use rand_chacha::rand_core::Rng;
 use units::{Bytes, Instant};
 
+use super::losses::Losses;
+use super::timers::LOST;
 use super::{Connection, Event, Side, Transmit};
 use crate::cc::Remembered;
 use crate::crypto::TAG_LEN;
@@ -28,9 +30,8 @@ const MAX_ANSWERS: usize = 4;
 const AMPLIFICATION: u64 = 3;
 /// The length of a challenge, and of its answer.
 const PATH_PACKET_LEN: u64 = (HEADER_LEN + 8 + TAG_LEN) as u64;
-/// Time-outs without any answer on a path after which packets are no longer marked for ECN:
-/// some networks drop what is.
-const ECN_PATIENCE: u32 = 3;
+/// Addresses of the other end that are remembered, with the one in use.
+const MAX_PROVED: usize = 5;
 
 /// An address from which the other end was heard and that has not answered yet.
 pub(super) struct Candidate {
@@ -101,20 +102,26 @@ impl Connection {
         }
     }
 
-    /// Nothing is answered from where the other end was found last: asks where it was before. Who relays
-    /// its packets can draw the connection to himself, answers to challenges and all, and fall silent then
-    /// (RFC 9000, 9.3.2).
+    /// Nothing is answered from where the other end was found last: asks where it was before, at one
+    /// address after the other. Who relays its packets can draw the connection to himself, answers to
+    /// challenges and all, and fall silent then (RFC 9000, 9.3.2).
     pub(super) fn look_back(&mut self, now: Instant) {
-        let is_free = self.candidate.as_ref().is_none_or(|other| other.next == Instant::FAR_FUTURE);
-        if let Some(former) = self.former.filter(|_| is_free) {
+        let asked = match &self.candidate {
+            Some(candidate) if candidate.next != Instant::FAR_FUTURE => return,
+            other => other.as_ref().map(|candidate| candidate.address),
+        };
+        let mut former = self.proved.iter().copied().filter(|&other| other != self.address);
+        let first = former.clone().next();
+        let following = former.by_ref().skip_while(|&other| Some(other) != asked).nth(1);
+        if let Some(former) = following.or(first) {
             self.on_source(now, former, PATH_PACKET_LEN as usize);
         }
     }
 
     /// The other end asks whether we are where its packet found us: elsewhere than before, so what comes
     /// from there takes another way.
-    pub(super) fn on_challenge(&mut self, from: SocketAddr, challenge: Challenge) {
-        self.feedback.forget_capacity();
+    pub(super) fn on_challenge(&mut self, now: Instant, from: SocketAddr, challenge: Challenge) {
+        self.feedback.forget_capacity(now);
         if self.answers.len() < MAX_ANSWERS {
             self.answers.push_back((from, challenge));
         }
@@ -145,15 +152,27 @@ impl Connection {
     /// a translator has changed its mapping; behind another host a path of which nothing is known.
     fn migrate(&mut self, now: Instant, candidate: &Candidate) {
         let same_host = candidate.address.ip() == self.address.ip();
-        self.former = Some(core::mem::replace(&mut self.address, candidate.address));
+        for address in [self.address, candidate.address] {
+            if !self.proved.contains(&address) {
+                self.proved.push(address);
+            }
+        }
+        if self.proved.len() > MAX_PROVED {
+            // Whoever drew the connection away came later than the first.
+            self.proved.remove(1);
+        }
+        self.address = candidate.address;
         self.stats.migrations += 1;
-        self.backoff = 0;
+        // What was not answered was sent elsewhere.
+        (self.backoff, self.expiries) = (0, 0);
+        (self.progress_at, self.unanswered_since) = (now, None);
         self.ping_due = true;
         if same_host {
             return;
         }
         (self.path_since, self.is_path_heard) = (now, false);
         self.ecn = Ecn::Trying;
+        self.losses = Losses::default();
         self.stats.capacity.0 = None;
         self.cc = self.config.congestion.controller(u64::from(self.local));
         self.rtt = Rtt::default();
@@ -215,9 +234,9 @@ impl Connection {
         new
     }
 
-    /// Whether what goes out now is marked for ECN.
-    pub(super) fn marks_for_ecn(&mut self) -> bool {
-        if self.ecn == Ecn::Trying && self.backoff.max(self.expiries) >= ECN_PATIENCE {
+    /// Whether what goes out now is marked for ECN: some networks drop what is.
+    pub(super) fn marks_for_ecn(&mut self, now: Instant) -> bool {
+        if self.ecn == Ecn::Trying && self.is_unanswered(now, LOST) {
             self.ecn = Ecn::Off;
         }
         self.ecn != Ecn::Off

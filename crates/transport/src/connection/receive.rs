@@ -68,9 +68,10 @@ impl Violation {
     }
 }
 
-/// Bytes that a report settled, and when the oldest and the newest of them were sent.
+/// Packets and bytes that a report settled, and when the oldest and the newest of them were sent.
 #[derive(Default)]
 struct Tally {
+    packets: u64,
     bytes: u64,
     sent: Option<(Instant, Instant)>,
 }
@@ -79,6 +80,7 @@ impl Tally {
     /// Packets that count for nothing are left out.
     fn add(&mut self, sent: &Sent, bytes: u64) {
         if bytes > 0 {
+            self.packets += 1;
             self.bytes += bytes;
             let (oldest, newest) = self.sent.unwrap_or((sent.at, sent.at));
             self.sent = Some((oldest.min(sent.at), newest.max(sent.at)));
@@ -227,7 +229,7 @@ impl Connection {
                 self.streams.on_sender_state(state.queued, &state.blocked);
             }
             Kind::Ping => {}
-            Kind::PathChallenge => self.on_challenge(from, Challenge::decode(body)?),
+            Kind::PathChallenge => self.on_challenge(now, from, Challenge::decode(body)?),
             Kind::PathResponse => self.on_path_response(now, from, Challenge::decode(body)?),
             Kind::Reset => {
                 let signal = StreamSignal::decode(body)?;
@@ -269,6 +271,9 @@ impl Connection {
         self.log
             .on_report(report, (rtt, old_enough), &mut settled)
             .map_err(|NeverSent| Violation::NeverSent)?;
+        if !settled.acked.is_empty() || !settled.lost.is_empty() {
+            self.unanswered_since = None;
+        }
         if let Some(seals) = &mut self.seals {
             seals.told = seals.told.max(Some(report.largest));
         }
@@ -297,6 +302,8 @@ impl Connection {
         let mut settled = core::mem::take(&mut self.settled);
         self.log.expire(now - after, &mut settled);
         self.on_settled(now, settled, None);
+        // Somebody is to answer, if not the ping that was given up.
+        self.ping_due |= self.log.is_empty() && !self.has_data();
     }
 
     /// Packets have arrived or are lost; `said` is what the report said beside that, if it was one.
@@ -319,6 +326,7 @@ impl Connection {
             self.expiries = 0;
             self.progress_at = now;
         }
+        self.losses.on_settled(acked.packets, lost.packets);
         if acked.bytes > 0 {
             self.is_path_heard = true;
             self.ecn = if self.ecn == Ecn::Trying { Ecn::Works } else { self.ecn };

@@ -15,8 +15,8 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 /// The most doublings of the tail probe's wait, and its longest.
 const MAX_BACKOFF: u32 = 6;
 const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
-/// After so many times the patience with a packet without an answer the other end may be elsewhere.
-const LOST: u32 = 3;
+/// After so many times the patience without an answer the other end may be elsewhere.
+pub(super) const LOST: u32 = 3;
 /// The least time that a close waits for its answer.
 const MIN_CLOSE_WAIT: Duration = Duration::from_millis(25);
 /// What arrives after a close is answered no sooner than after this share of a round trip, and this time.
@@ -83,22 +83,19 @@ impl Connection {
         }
         if self.expiry_at().is_some_and(|at| now >= at) {
             self.on_expiry(now, self.retransmit_after());
-            if self.expiries >= LOST {
-                self.look_back(now);
-            }
         }
         if self.probe_at().is_some_and(|at| now >= at) {
             self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
             self.last_eliciting = now;
             self.stats.probes += 1;
             self.ping_due = true;
-            if self.is_unanswered(now, LOST) {
-                self.look_back(now);
-            }
         }
         if self.keep_alive_at().is_some_and(|at| now >= at) {
             self.last_asked = now;
             self.ping_due = true;
+        }
+        if self.is_unanswered(now, LOST) {
+            self.look_back(now);
         }
     }
 
@@ -147,11 +144,9 @@ impl Connection {
         wait.min(MAX_PROBE_WAIT.max(self.rtt.min() * 2))
     }
 
-    /// Whether the oldest packet under way was sent so many times its patience ago, and nothing was settled
-    /// since.
+    /// Whether something was sent so many times its patience ago, and nothing was answered since.
     pub(super) fn is_unanswered(&self, now: Instant, times: u32) -> bool {
-        let since = self.log.oldest().map(|sent| sent.max(self.progress_at));
-        since.is_some_and(|since| now > since + self.rtt.patience() * times)
+        self.unanswered_since.is_some_and(|since| now > since + self.rtt.patience() * times)
     }
 
     /// Whether packets are acknowledged one by one, and have time-outs instead of probes.

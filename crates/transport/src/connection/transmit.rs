@@ -23,11 +23,9 @@ const MAX_BATCH: usize = 65_000;
 const MAX_SEGMENTS: usize = 44;
 /// The length of a reset's or stop's body.
 const SIGNAL_LEN: usize = 24;
-/// Who has less than this share of the window in flight leaves most of the path unused: at the very end
-/// of a transfer, or with little to send.
-const SPARE_SHARE: u64 = 8;
-/// A path loses, as far as little data is concerned, of which more than one packet in so many is lost.
-const LOSSY: u64 = 1000;
+/// Who has less than this share of what the path holds in flight, copies included, leaves most of it unused:
+/// at the very end of a transfer, or with little to send.
+const SPARE_SHARE: u64 = 4;
 /// After so many times its patience with a packet the sender asks what has become of all of them.
 const STUCK: u32 = 2;
 /// The sender's state is told once in this share of a round trip, within bounds.
@@ -70,7 +68,7 @@ impl Connection {
         };
         self.count_sent(out.len().div_ceil(segment) as u64, out.len() as u64);
         // What finds out whether there is a way must not be lost for its mark.
-        let ecn = is_proved && self.seals.is_some() && self.marks_for_ecn();
+        let ecn = is_proved && self.seals.is_some() && self.marks_for_ecn(now);
         Some(Transmit { to, from: self.source, segment, ecn })
     }
 
@@ -222,7 +220,13 @@ impl Connection {
             }
             out.resize(out.len() + padding, 0);
         });
+        self.on_asked(now);
+    }
+
+    /// Something went out that the other end answers.
+    fn on_asked(&mut self, now: Instant) {
         self.last_eliciting = now;
+        self.unanswered_since.get_or_insert(now);
     }
 
     pub(super) fn packet(
@@ -280,7 +284,7 @@ impl Connection {
         if out.is_empty() {
             return None;
         }
-        self.last_eliciting = now;
+        self.on_asked(now);
         self.backoff = 0;
         self.pacer.on_sent(now, Bytes(out.len() as u64), rate);
         self.cc.on_sent(now, Bytes(out.len() as u64), Bytes(self.log.in_flight()));
@@ -314,9 +318,11 @@ impl Connection {
     /// hardly used, all: requests and answers wait for the last of their packets, not for the rate.
     fn is_urgent(&self) -> bool {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
-        let spare = self.log.in_flight() < self.cc.window().0 / SPARE_SHARE;
+        // Not of the window: that of a thin path is larger than the path.
+        let held = self.rate().bytes_in(self.rtt.min());
+        let spare = self.log.in_flight() < held.0 / SPARE_SHARE;
         match least.unwrap_or_default() {
-            0 => spare && self.cc.may_insure() && self.stats.lost.0 * LOSSY > self.stats.sent.0,
+            0 => spare && self.cc.may_insure() && self.losses.are_many(),
             1 => spare && !self.streams.has_pending(),
             _ => true,
         }

@@ -2,6 +2,7 @@
 //! the seed that a failure prints.
 
 mod classic;
+mod doubling;
 mod dumbbell;
 mod fairness;
 mod feedback;
@@ -94,29 +95,6 @@ fn an_echo_with_loss_both_ways_comes_back_whole() {
             |world: &World| world.hosts[0].incoming.get(&id).is_some_and(|(_, ended)| *ended);
         assert!(world.run_until(ms(60_000), whole), "seed {seed}: no echo");
         assert!(world.hosts[0].incoming[&id].0 == sent, "seed {seed}: the echo differs");
-    }
-}
-
-#[test]
-fn little_waits_for_no_repair_on_a_path_that_loses() {
-    let (rtt, exchanges) = (ms(200), 120);
-    for seed in 0..3 {
-        let path =
-            PathConfig::new(mbit(100), rtt).with_loss(0.02).with_loss_back(0.02).with_seed(seed);
-        let mut world = World::new(&path, Faults::default(), Config::default());
-        world.hosts[1].echo = true;
-        let mut late = 0;
-        for exchange in 0..exchanges {
-            let begun = world.elapsed();
-            let id = world.hosts[0].send(pattern(exchange, 30_000));
-            let whole =
-                |world: &World| world.hosts[0].incoming.get(&id).is_some_and(|(_, ended)| *ended);
-            assert!(world.run_until(ms(120_000), whole), "seed {seed}: no echo");
-            // The first ones find out that the path loses.
-            late += u64::from(exchange >= 20 && world.elapsed() - begun > rtt * 3 / 2);
-        }
-        // Of the 42 packets of an exchange one at least is lost in four of seven.
-        assert!(late <= 10, "seed {seed}: {late} of {} waited for a repair", exchanges - 20);
     }
 }
 

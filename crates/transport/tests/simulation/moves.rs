@@ -45,3 +45,26 @@ fn the_capacity_of_the_old_path_is_not_taken_for_that_of_the_new() {
         assert!(is_forgotten(rates), "{congestion}: {rates:?}");
     }
 }
+
+#[test]
+fn nor_what_the_old_path_carries_until_the_other_end_knows() {
+    let path = PathConfig::new(mbit(1000), ms(40)).with_seed(1);
+    let faults = Faults { moves: Some(ms(1000)), ..Faults::default() };
+    let mut world = World::new(&path, faults, Config::default());
+    assert!(world.run_until(ms(1000), |world| world.hosts[1].established));
+    let before = world.hosts[1].connection().address();
+    world.hosts[1].send(pattern(1, 200_000_000));
+    world.run_until(ms(1001) - world.elapsed(), |_| false);
+    world.reach_also_at(before, 0);
+    assert!(world.stats(1).pacing_rate > mbit(700));
+    while world.stats(1).migrations == 0 {
+        world.run_until(ms(1), |_| false);
+    }
+    world.change_path(&Change { rate: Some(mbit(20)), ..Change::default() });
+    let mut most = mbit(0);
+    for _ in 0..1000 {
+        world.run_until(ms(5), |_| false);
+        most = most.max(world.stats(1).capacity.0.unwrap_or_default());
+    }
+    assert!(most > mbit(15) && most < mbit(100), "{most}");
+}

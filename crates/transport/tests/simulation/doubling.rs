@@ -1,0 +1,101 @@
+//! What goes out twice, on paths that lose: little, and nothing else.
+
+use path::{Change, PathConfig};
+use sim::{Faults, World, pattern};
+use transport::Config;
+use units::Rate;
+
+use crate::{mbit, ms};
+
+fn kbit(rate: u64) -> Rate {
+    Rate::from_bits_per_sec(rate * 1000)
+}
+
+fn is_whole(world: &World, host: usize, id: u64) -> bool {
+    world.hosts[host].incoming.get(&id).is_some_and(|(_, ended)| *ended)
+}
+
+/// Bytes of a host that arrived, or will, without what it says of its state.
+fn arriving(world: &mut World, host: usize) -> u64 {
+    let stats = world.stats(host);
+    (stats.sent.1 - stats.state_bytes - stats.lost.1).0
+}
+
+/// How many bytes of host `from` arrive for each that it is to send, in so many messages of this length.
+fn arrive_for_each(world: &mut World, from: usize, (count, len): (u64, usize)) -> f64 {
+    let before = arriving(world, from);
+    for message in 0..count {
+        let id = world.hosts[from].send(pattern(message, len));
+        let whole = |world: &World| is_whole(world, 1 - from, id);
+        assert!(world.run_until(ms(300_000), whole), "message {message}: not whole");
+    }
+    (arriving(world, from) - before) as f64 / (count * len as u64) as f64
+}
+
+#[test]
+fn little_waits_for_no_repair_on_a_path_that_loses() {
+    let (rtt, exchanges) = (ms(200), 120);
+    for seed in 0..3 {
+        let path =
+            PathConfig::new(mbit(100), rtt).with_loss(0.02).with_loss_back(0.02).with_seed(seed);
+        let mut world = World::new(&path, Faults::default(), Config::default());
+        world.hosts[1].echo = true;
+        let mut late = 0;
+        for exchange in 0..exchanges {
+            let begun = world.elapsed();
+            let id = world.hosts[0].send(pattern(exchange, 30_000));
+            let whole = |world: &World| is_whole(world, 0, id);
+            assert!(world.run_until(ms(120_000), whole), "seed {seed}: no echo");
+            // The first ones find out that the path loses.
+            late += u64::from(exchange >= 20 && world.elapsed() - begun > rtt * 3 / 2);
+        }
+        // Of the 42 packets of an exchange one at least is lost in four of seven.
+        assert!(late <= 10, "seed {seed}: {late} of {} waited for a repair", exchanges - 20);
+    }
+}
+
+#[test]
+fn bulk_on_a_thin_path_or_with_a_thin_share_goes_once() {
+    for (rate, rate_limit) in [
+        (kbit(128), None),
+        (kbit(256), None),
+        (mbit(100), Some(kbit(128))),
+        (mbit(100), Some(kbit(512))),
+    ] {
+        let mut path = PathConfig::new(rate, ms(100)).with_loss(0.01).with_seed(1);
+        path.forward.queue = "40packets".parse().unwrap();
+        let config = Config { rate_limit, ..Config::default() };
+        let mut world = World::new(&path, Faults::default(), config);
+        assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
+        let arrived = arrive_for_each(&mut world, 0, (1, 1_000_000));
+        assert!(arrived < 1.08, "{rate}, limit {rate_limit:?}: {arrived:.2} for each byte");
+    }
+}
+
+#[test]
+fn little_goes_once_where_the_path_lost_long_ago() {
+    let path = PathConfig::new(mbit(100), ms(100)).with_loss(0.05).with_seed(1);
+    let mut world = World::new(&path, Faults::default(), Config::default());
+    let while_it_loses = arrive_for_each(&mut world, 0, (50, 20_000));
+    assert!(while_it_loses > 1.8, "{while_it_loses:.2}");
+    world.change_path(&Change { loss: Some("none".parse().unwrap()), ..Change::default() });
+    arrive_for_each(&mut world, 0, (1, 15_000_000));
+    let later = arrive_for_each(&mut world, 0, (50, 20_000));
+    assert!(later < 1.2, "{later:.2}");
+}
+
+#[test]
+fn little_goes_once_where_the_old_path_lost_and_the_new_one_does_not() {
+    let path = PathConfig::new(mbit(100), ms(100)).with_loss_back(0.05).with_seed(1);
+    let faults = Faults { moves: Some(ms(60_000)), ..Faults::default() };
+    let mut world = World::new(&path, faults, Config::default());
+    assert!(world.run_until(ms(20_000), |world| world.hosts[1].established));
+    let before = arrive_for_each(&mut world, 1, (50, 20_000));
+    assert!(before > 1.8, "{before:.2}");
+    world.change_path(&Change { loss: Some("none".parse().unwrap()), ..Change::default() });
+    world.run_until(ms(60_000) - world.elapsed(), |_| false);
+    arrive_for_each(&mut world, 1, (1, 1000));
+    assert_eq!(world.stats(1).migrations, 1);
+    let after = arrive_for_each(&mut world, 1, (50, 20_000));
+    assert!(after < 1.2, "{after:.2}");
+}
