@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
-use stripe::count::{Controller, Policy, Sample, System};
+use stripe::count::{Controller, Law, Pace, Policy, Sample, System};
 use units::{Bytes, Instant};
 
 use super::info::Totals;
+use super::pacing;
 
 /// What may wait unsent in the kernel for one connection, at least and at most: what waits there is sent
 /// although its connection is used no more.
@@ -19,7 +20,9 @@ const UNSENT: [u64; 2] = [16 << 10, 128 << 10];
 #[derive(Debug)]
 pub struct Choice {
     sockets: Vec<OwnedFd>,
+    policy: Policy,
     controller: Box<dyn Controller>,
+    pace: Pace,
     used: usize,
     delivered: Bytes,
     /// For how long the kernel's send buffers have held connections back.
@@ -31,7 +34,8 @@ impl Choice {
     pub fn new(policy: Policy, sockets: Vec<OwnedFd>) -> Self {
         let used = policy.first().clamp(1, sockets.len().max(1));
         let (delivered, held_back) = (Bytes(0), Duration::ZERO);
-        Self { sockets, controller: policy.controller(), used, delivered, held_back }
+        let (controller, pace) = (policy.controller(), Pace::default());
+        Self { sockets, policy, controller, pace, used, delivered, held_back }
     }
 
     /// How many to use from now on, 1 at least. To be called at once, and then every
@@ -41,12 +45,17 @@ impl Choice {
         let mut totals = Totals::default();
         others.iter().for_each(|socket| totals.add(socket));
         if let Some(sample) = totals.sample(now, used, None) {
-            self.limit_unsent(sample.delivered);
             // Where the send buffer is too small, all that was written is on its way, and there is more.
             let held_back = self.held_back();
             let idle = sample.idle && held_back <= self.held_back;
             self.held_back = held_back;
-            let sample = Sample { most: self.sockets.len(), idle, ..sample };
+            let mut sample = Sample { most: self.sockets.len(), idle, ..sample };
+            if sample.law == Law::Bbr {
+                let used = &self.sockets[..self.used];
+                pacing::apply(&mut self.pace, self.policy, &mut sample, used);
+            } else {
+                self.limit_unsent(sample.delivered);
+            }
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used

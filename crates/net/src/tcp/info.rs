@@ -13,6 +13,9 @@ use units::{Bytes, Instant};
 
 use super::options::MAX_STREAMS;
 
+/// Segments that BBR leaves on the way while it looks at the round-trip time.
+const RESTING: u32 = 4;
+
 /// A striped stream's figures since its connections were opened.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -66,6 +69,7 @@ pub(super) struct Totals {
     acked: u64,
     segments_sent: u64,
     segments_resent: u64,
+    segments_arrived: u64,
     busy: Duration,
     window_limited: Duration,
     buffer_limited: Duration,
@@ -87,19 +91,25 @@ impl Totals {
         let infos = infos(sockets);
         infos.iter().for_each(|info| self.add_info(info));
         let name = sockets.first().and_then(|socket| SockRef::from(socket).tcp_congestion().ok());
-        let Condition { rtt, rtt_min, window, segment } = Condition::of_infos(&infos);
+        let Condition { rtt, rtt_least, rtt_min, window, segment } = Condition::of_infos(&infos);
         let (rtt, base_rtt) = echoed.or(rtt.zip(rtt_min))?;
+        let least_rtt = if echoed.is_some() { rtt } else { rtt_least? };
         Some(Sample {
             now,
             connections: sockets.len(),
+            resting: infos.iter().filter(|info| info.snd_cwnd <= RESTING).count(),
             most: MAX_STREAMS,
             delivered: Bytes(self.acked),
             rtt,
+            least_rtt,
             base_rtt,
             window,
             segment,
             sent: self.segments_sent,
             resent: self.segments_resent,
+            arrived: self.segments_arrived,
+            lost: self.segments_resent + infos.iter().map(|info| u64::from(info.lost)).sum::<u64>(),
+            paced: false,
             // The kernel fills up with zeros.
             law: name.map_or(Law::Unknown, |name| {
                 Law::of(name.split(|&byte| byte == 0).next().unwrap_or_default())
@@ -127,6 +137,7 @@ impl Totals {
         self.acked += info.acked;
         self.segments_sent += u64::from(info.data_segs_out);
         self.segments_resent += u64::from(info.total_retrans);
+        self.segments_arrived += u64::from(info.delivered);
         self.busy += Duration::from_micros(info.busy_time);
         self.window_limited += Duration::from_micros(info.rwnd_limited);
         self.buffer_limited += Duration::from_micros(info.sndbuf_limited);
@@ -138,6 +149,8 @@ impl Totals {
 struct Condition {
     /// The smoothed round-trip time, its mean over the connections.
     rtt: Option<Duration>,
+    /// The least of these.
+    rtt_least: Option<Duration>,
     /// The smallest that any of them saw.
     rtt_min: Option<Duration>,
     /// What a connection may have on its way, in whole segments.
@@ -158,6 +171,7 @@ impl Condition {
         Self {
             rtt: (!smoothed.is_empty())
                 .then(|| smoothed.iter().sum::<Duration>() / smoothed.len() as u32),
+            rtt_least: smoothed.iter().min().copied(),
             rtt_min: infos.iter().filter_map(|info| known(info.min_rtt)).min(),
             window: mean(TcpInfo::window),
             segment: mean(|info| info.snd_mss.into()),
@@ -205,13 +219,16 @@ struct TcpInfo {
     _state_to_options: [u8; 8],
     _rto_ato: [u32; 2],
     snd_mss: u32,
-    _rcv_mss_to_rcv_ssthresh: [u32; 12],
+    _rcv_mss_to_sacked: [u32; 3],
+    lost: u32,
+    _retrans_to_rcv_ssthresh: [u32; 8],
     rtt: u32,
     _rttvar_ssthresh: [u32; 2],
     snd_cwnd: u32,
     _advmss_to_rcv_space: [u32; 4],
     total_retrans: u32,
-    _pacing: [u64; 2],
+    /// What it sends a second, and at most.
+    pacing: [u64; 2],
     acked: u64,
     _bytes_received: u64,
     _segs_out_in: [u32; 2],
@@ -223,7 +240,8 @@ struct TcpInfo {
     busy_time: u64,
     rwnd_limited: u64,
     sndbuf_limited: u64,
-    _delivered: [u32; 2],
+    delivered: u32,
+    _delivered_ce: u32,
     _bytes_sent_retrans: [u64; 2],
     _dsack_dups_to_rcv_ooopack: [u32; 3],
     /// The receiver's window; zero from kernels before 5.4.
@@ -248,6 +266,12 @@ pub fn unacknowledged(socket: &impl AsFd) -> u64 {
     if result == 0 { bytes.max(0) as u64 } else { 0 }
 }
 
+/// The bytes a second at which a connection's congestion control lets it send, and how many the other
+/// side has confirmed; zeros when the kernel does not say.
+pub(super) fn sending(socket: &impl AsFd) -> [u64; 2] {
+    tcp_info(socket.as_fd()).map_or([0; 2], |info| [info.pacing[0], info.acked])
+}
+
 /// Of those of which the kernel says something.
 fn infos<S: AsFd>(sockets: &[S]) -> Vec<TcpInfo> {
     sockets.iter().filter_map(|socket| tcp_info(socket.as_fd()).ok()).collect()
@@ -270,4 +294,24 @@ fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         )
     };
     if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Rate;
+
+    use super::super::options::limit_rate;
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_rate_reaches_the_kernel_and_is_lifted_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for (rate, bytes) in
+            [(Some(Rate::from_bits_per_sec(80_000_000)), 10_000_000), (None, u64::MAX)]
+        {
+            limit_rate(&socket, rate);
+            assert_eq!(tcp_info(socket.as_fd()).unwrap().pacing[1], bytes);
+        }
+    }
 }

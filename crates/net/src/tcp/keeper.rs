@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stripe::count::{Controller, Policy, Sample, TICK};
+use stripe::count::{Controller, Law, Pace, Policy, Sample, TICK};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use transport::crypto::Credentials;
@@ -15,9 +15,9 @@ use units::Instant;
 use super::connect::dial;
 use super::echo::Echo;
 use super::hello::{Connection, Hello};
-use super::lane;
 use super::options::{MAX_STREAMS, Options, limit_unsent};
 use super::shared::Shared;
+use super::{lane, pacing};
 use crate::clock;
 use crate::error::NetError;
 
@@ -112,7 +112,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub async fn run(mut self) {
-        let mut controller = self.policy.controller();
+        let (mut controller, mut pace) = (self.policy.controller(), Pace::default());
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut waits, mut target) = (None, Some(self.policy.first()));
@@ -123,7 +123,7 @@ impl Keeper {
                     continue;
                 }
                 () = self.shared.changed.notified() => {}
-                _ = ticks.tick() => match self.measure(&mut *controller) {
+                _ = ticks.tick() => match self.measure(&mut *controller, &mut pace) {
                     Wish::Count(count) => target = Some(count),
                     Wish::None => target = None,
                     Wish::AsBefore => {}
@@ -170,7 +170,7 @@ impl Keeper {
 
     /// How many connections the controller would like. While there is little to send it may not
     /// mind.
-    fn measure(&self, controller: &mut dyn Controller) -> Wish {
+    fn measure(&self, controller: &mut dyn Controller, pace: &mut Pace) -> Wish {
         let now = clock::now();
         let idle = self.shared.tick(now);
         let (sockets, gone) = self.shared.sockets();
@@ -178,9 +178,13 @@ impl Keeper {
         self.shared.note_echoes(echoed);
         let echoed = echoed.or_else(|| self.shared.their_echoes());
         let Some(sample) = gone.sample(now, &sockets, echoed) else { return Wish::AsBefore };
-        sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
         let delivered = self.shared.delivered();
-        let sample = Sample { delivered, idle, ..sample };
+        let mut sample = Sample { delivered, idle, ..sample };
+        if sample.law == Law::Bbr {
+            pacing::apply(pace, self.policy, &mut sample, &sockets);
+        } else {
+            sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
+        }
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
         self.shared.learn(controller.learnt());
         match self.policy {

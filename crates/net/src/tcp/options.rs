@@ -1,11 +1,12 @@
 //! What the kernel is told about each connection.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use units::Bytes;
+use units::{Bytes, Rate};
 
 use crate::error::NetError;
 
@@ -124,4 +125,21 @@ pub(super) fn limit_unsent(socket: &TcpStream, connections: usize) {
     let share = UNSENT / u32::try_from(connections.max(1)).unwrap_or(UNSENT);
     // Without it the stream works as well, but a slow connection holds more.
     let _ = SockRef::from(socket).set_tcp_notsent_lowat(share.clamp(UNSENT_ONE[0], UNSENT_ONE[1]));
+}
+
+/// Keeps a connection from sending faster; `None` for no limit.
+pub(super) fn limit_rate(socket: &impl AsFd, rate: Option<Rate>) {
+    let bytes = |rate: Rate| rate.as_bits_per_sec().div_ceil(8) as libc::c_ulong;
+    let bytes = rate.map_or(libc::c_ulong::MAX, bytes);
+    // SAFETY: the descriptor is open while borrowed, and the kernel reads the one number whose size
+    // it is told. Should it refuse, the connection sends as its congestion control has it.
+    let _ = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes).cast(),
+            size_of_val(&bytes) as libc::socklen_t,
+        )
+    };
 }

@@ -120,18 +120,23 @@ impl<'a> Run<'a> {
         let sample = Sample {
             now,
             connections,
+            resting: 0,
             most: MAX_CONNECTIONS,
             delivered,
             rtt,
+            least_rtt: least,
             base_rtt,
             window,
             segment: config.mss,
             sent: total(|standing| standing.sent),
             resent: total(|standing| standing.retransmitted),
+            arrived: delivered.0 / config.mss.0.max(1),
+            lost: total(|standing| standing.retransmitted),
             law: match config.congestion {
                 Congestion::Reno => Law::Reno,
                 Congestion::Cubic => Law::Cubic,
             },
+            paced: false,
             idle: false,
         };
         let count = self.controller.connections(&sample);

@@ -13,13 +13,16 @@
 //! from time to time a few more are tried if the queue has gone, or a few less if it stands. Where it
 //! doubles the round-trip time, half of them are let go at once, as in paper 3.
 //! Connections that do not come are not waited for for ever, and those that cannot not at all.
+//!
+//! What BBR's connections lose asks for no others, and a path that a [`Pace`](super::Pace) keeps just full
+//! counts as full.
 
 use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
 use super::losses::Losses;
-use super::{Controller, MAX_CONNECTIONS, Sample};
+use super::{Controller, Law, MAX_CONNECTIONS, Sample};
 
 /// The first count is one for each of these in the round-trip time, for a long path takes each
 /// connection long to fill,
@@ -160,7 +163,7 @@ impl Auto {
         let rate = rate.as_bits_per_sec() as f64;
         let flooded = window.rtt[0] > base_rtt * FLOODED && base_rtt >= LONG;
         let [least, most] = window.rtt.map(|rtt| rtt.saturating_sub(base_rtt));
-        let queued = least > base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
+        let queued = sample.paced || least > base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
         self.window = None;
         let grows = self.last.replace(rate).is_none_or(|last| rate > last * GROWS);
         self.filled |= !grows;
@@ -179,6 +182,10 @@ impl Auto {
 
     /// As many as carry the best rate when losses have had their effect on each.
     fn needed(&self, sample: &Sample) -> Option<usize> {
+        // BBR heeds none: as many as come up to speed soon.
+        if sample.law == Law::Bbr {
+            return Some(suitable(sample.base_rtt));
+        }
         let window = self.losses.window(sample.law, sample.rtt)? * sample.segment.0 as f64 * 8.0;
         let needed = self.best * sample.rtt.as_secs_f64() / window * SPARE;
         Some((needed.ceil() as usize).clamp(1, MAX_CONNECTIONS))

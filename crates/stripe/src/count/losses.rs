@@ -9,6 +9,8 @@ pub enum Law {
     Reno,
     /// CUBIC (RFC 9438).
     Cubic,
+    /// Not at all: BBR, version 1. A [`Pace`](super::Pace) sees to them.
+    Bbr,
     /// Not by its window, or in no way that is known.
     #[default]
     Unknown,
@@ -20,6 +22,7 @@ impl Law {
         match name {
             b"cubic" => Self::Cubic,
             b"reno" => Self::Reno,
+            b"bbr" => Self::Bbr,
             _ => Self::Unknown,
         }
     }
@@ -31,7 +34,7 @@ impl Law {
         match self {
             Self::Reno => Some(reno),
             Self::Cubic => Some((1.054 * (rtt.as_secs_f64() / share).powf(0.75)).max(reno)),
-            Self::Unknown => None,
+            Self::Bbr | Self::Unknown => None,
         }
     }
 }

@@ -4,6 +4,7 @@
 mod auto;
 mod equation;
 mod losses;
+mod pace;
 mod rtt_bounded;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use units::{Bytes, Instant, Rate};
 pub use auto::{Auto, suitable};
 pub use equation::{Equation, System};
 pub use losses::Law;
+pub use pace::Pace;
 pub use rtt_bounded::RttBounded;
 
 /// Bytes of a policy on the wire.
@@ -28,12 +30,17 @@ pub struct Sample {
     pub now: Instant,
     /// How many connections live.
     pub connections: usize,
+    /// How many of these have next to nothing on their way just now, as BBR has now and then to see the
+    /// round-trip time.
+    pub resting: usize,
     /// How many can be had.
     pub most: usize,
     /// Payload that the other side has confirmed, since the beginning.
     pub delivered: Bytes,
     /// Smoothed round-trip time, its mean over the connections.
     pub rtt: Duration,
+    /// The smoothed round-trip time of the connection where it is least.
+    pub least_rtt: Duration,
     /// The least round-trip time that any of them saw.
     pub base_rtt: Duration,
     /// How much a connection may have on its way, in whole segments, its mean over the connections.
@@ -44,8 +51,14 @@ pub struct Sample {
     pub sent: u64,
     /// Of these, sent again.
     pub resent: u64,
+    /// Segments that arrived since the beginning, whatever of what was sent before is missing.
+    pub arrived: u64,
+    /// Segments that were lost since the beginning, sent again or not yet.
+    pub lost: u64,
     /// How the connections answer losses.
     pub law: Law,
+    /// Whether a [`Pace`] is what holds them back: more would not help.
+    pub paced: bool,
     /// Whether connections had nothing to send since the last sample: more would not help.
     pub idle: bool,
 }

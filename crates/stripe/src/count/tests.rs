@@ -1,19 +1,26 @@
 //! Controllers on paths that a formula describes.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 const NOTHING: Sample = Sample {
     now: Instant::ZERO,
     connections: 1,
+    resting: 0,
     most: MAX_CONNECTIONS,
     delivered: Bytes(0),
     rtt: Duration::ZERO,
+    least_rtt: Duration::ZERO,
     base_rtt: Duration::ZERO,
     window: Bytes(0),
     segment: Bytes(1448),
     sent: 0,
     resent: 0,
+    arrived: 0,
+    lost: 0,
     law: Law::Unknown,
+    paced: false,
     idle: false,
 };
 
@@ -24,6 +31,8 @@ struct Path {
     link: f64,
     base: Duration,
     window: Bytes,
+    /// Whether the connections are BBR's, and a pace holds them back.
+    paced: bool,
 }
 
 impl Path {
@@ -52,6 +61,8 @@ impl Path {
                 rtt: self.base.mul_f64(1.0 + queue),
                 base_rtt: self.base,
                 window: self.window,
+                law: if self.paced { Law::Bbr } else { Law::Unknown },
+                paced: self.paced,
                 idle: false,
                 ..NOTHING
             };
@@ -63,7 +74,8 @@ impl Path {
 }
 
 fn long(one: f64) -> Path {
-    Path { one, link: 1e9, base: Duration::from_millis(200), window: Bytes::kib(24) }
+    let (base, window) = (Duration::from_millis(200), Bytes::kib(24));
+    Path { one, link: 1e9, base, window, paced: false }
 }
 
 #[test]
@@ -111,16 +123,24 @@ fn auto_is_not_misled_by_the_passing_rates_of_slow_start() {
 
 #[test]
 fn auto_stays_small_where_one_connection_is_enough() {
-    let short = Path { one: 1e8, link: 1e8, base: Duration::from_millis(20), window: Bytes(0) };
+    let short = Path { link: 1e8, base: Duration::from_millis(20), ..long(1e8) };
     let counts = short.run(Policy::default(), 120);
     assert!(counts.iter().all(|&count| count <= 4), "{counts:?}");
     assert!(counts.iter().filter(|&&count| count <= 2).count() > 1000);
 }
 
 #[test]
+fn auto_asks_for_no_more_while_a_pace_holds_the_connections_back() {
+    let counts = Path { paced: true, ..long(6e6) }.run(Policy::default(), 60);
+    assert!(counts.iter().all(|&count| count == 8), "{counts:?}");
+    // Fewer than it would begin with anew stay as they are, too: it was found before that they do.
+    let counts = Path { paced: true, ..long(6e6) }.run(Policy::Auto { first: 3 }, 60);
+    assert!(counts.iter().all(|&count| count == 3), "{counts:?}");
+}
+
+#[test]
 fn auto_keeps_to_the_most_there_may_be() {
-    let poor = Path { one: 1e5, link: 1e9, base: Duration::from_millis(200), window: Bytes(0) };
-    let counts = poor.run(Policy::default(), 120);
+    let counts = long(1e5).run(Policy::default(), 120);
     assert_eq!(counts.iter().max(), Some(&MAX_CONNECTIONS));
 }
 
@@ -150,7 +170,7 @@ fn the_equation_of_paper_1_needs_no_count() {
     // Eq. 2: 155 Mbit/s x 200 ms with windows of 24 KiB rounded down to segments of 1460 bytes.
     let window = Bytes(24_576 / 1460 * 1460);
     let one = window.0 as f64 * 8.0 / 0.2;
-    let path = Path { one: one * 0.75, link: 155e6, base: Duration::from_millis(200), window };
+    let path = Path { link: 155e6, window, ..long(one * 0.75) };
     let target = Rate::from_bits_per_sec(20_000_000);
     let counts = path.run(Policy::Equation { target, first: 0, k: 0 }, 30);
     // All of the target would need 22, and then 29: within a twentieth is enough.
@@ -230,6 +250,7 @@ fn paper_3s_bounds_halve_above_beta_and_add_below_alpha() {
         link: 1.536e6,
         base: Duration::from_millis(560),
         window: Bytes::kib(24),
+        paced: false,
     };
     let policy = Policy::RttBounded { alpha: Duration::ZERO, beta: Duration::ZERO };
     let counts = t1.run(policy, 60);
@@ -245,6 +266,135 @@ fn paper_3s_bounds_halve_above_beta_and_add_below_alpha() {
     };
     assert_eq!(crowded.connections(&sample), 16);
     assert_eq!(crowded.connections(&sample), 16, "one step at a time");
+}
+
+/// A link of 1 Gbit/s and 200 ms that connections of BBR share, in segments a second.
+struct Shared {
+    /// What all of them send at most, by their windows.
+    most: f64,
+    /// The deepest queue, in seconds.
+    room: f64,
+    /// The share that is lost whatever they do.
+    random: f64,
+    /// Whether somebody else keeps the link full, by AIMD.
+    contended: bool,
+}
+
+/// A time of it.
+struct Moment {
+    arrived: f64,
+    queue: f64,
+    dropped: f64,
+    sent: f64,
+}
+
+const LINK: f64 = 1e9 / 8.0 / 1500.0;
+const STEP: f64 = 0.01;
+const BASE: f64 = 0.2;
+
+impl Shared {
+    /// What happens in each step of 10 ms, with a pace or without.
+    fn run(&self, connections: usize, paced: bool, seconds: usize) -> Vec<Moment> {
+        let mut pace = Pace::default();
+        let mut past: VecDeque<Moment> = VecDeque::new();
+        let (mut queue, mut full, mut other) = (0.0_f64, false, 0.0);
+        let (mut best, mut sums, mut cap) = (VecDeque::new(), [0.0; 3], f64::INFINITY);
+        let mut all = Vec::new();
+        for step in 0..seconds * 100 {
+            // What was sent a round trip ago shows now.
+            let seen = if past.len() >= 20 { past.pop_front() } else { None };
+            if let Some(seen) = &seen {
+                best.push_back(seen.arrived);
+                if best.len() > 200 {
+                    best.pop_front();
+                }
+                full |= seen.dropped > 0.0;
+                let outcomes = [seen.arrived, seen.dropped + seen.sent * self.random, seen.sent];
+                sums.iter_mut().zip(outcomes).for_each(|(sum, new)| *sum += new * STEP);
+            }
+            // They double until the path is full. Then each sends a little more than the best of its
+            // shares, which together are more than there is.
+            let best = best.iter().copied().fold(10.0 * connections as f64 / BASE, f64::max);
+            let wanted = best * if full { 1.4 } else { 2.0 };
+            let sent = wanted.min(cap).min(self.most);
+            let offered = sent * (1.0 - self.random) + other;
+            let fits = LINK + (self.room - queue) * LINK / STEP;
+            let taken = offered.min(fits);
+            queue = (queue + (taken / LINK - 1.0) * STEP).max(0.0);
+            let ours = sent * (1.0 - self.random) / offered;
+            let dropped = (offered - taken) * ours;
+            // Whoever waits in the queue leaves it at the link's rate.
+            let arrived = if queue > 0.0 { LINK * ours } else { taken * ours };
+            if self.contended {
+                other = if offered > taken { other * 0.97 } else { other + LINK * 0.05 * STEP };
+            }
+            past.push_back(Moment { arrived, queue, dropped, sent });
+            all.push(Moment { arrived, queue, dropped, sent });
+            if let Some(seen) = seen.filter(|_| paced && step % 10 == 0) {
+                let sample = Sample {
+                    now: Instant::ZERO + Duration::from_millis(step as u64 * 10),
+                    connections,
+                    least_rtt: Duration::from_secs_f64(BASE + seen.queue),
+                    base_rtt: Duration::from_secs_f64(BASE),
+                    arrived: sums[0] as u64,
+                    lost: sums[1] as u64,
+                    sent: sums[2] as u64,
+                    law: Law::Bbr,
+                    ..NOTHING
+                };
+                cap = pace.limit(&sample).map_or(f64::INFINITY, |limit| {
+                    limit.as_bits_per_sec() as f64 / 8.0 / 1448.0 * connections as f64
+                });
+            }
+        }
+        all
+    }
+}
+
+/// The shares of the link that was used and of what was sent that was dropped, and the mean queue.
+fn told(moments: &[Moment]) -> [f64; 3] {
+    let sum = |of: fn(&Moment) -> f64| moments.iter().map(of).sum::<f64>();
+    let sent = sum(|moment| moment.sent);
+    let queue = sum(|moment| moment.queue) / moments.len() as f64;
+    [
+        sum(|moment| moment.arrived) / moments.len() as f64 / LINK,
+        sum(|moment| moment.dropped) / sent,
+        queue,
+    ]
+}
+
+const ALONE: Shared = Shared { most: f64::INFINITY, room: 0.05, random: 0.0, contended: false };
+
+#[test]
+fn a_pace_keeps_the_rate_and_lets_the_queue_drain() {
+    for (connections, random) in [(1, 0.0), (2, 0.001), (8, 0.001), (2, 0.05)] {
+        let path = Shared { random, ..ALONE };
+        let [_, dropped, queue] = told(&path.run(connections, false, 20)[500..]);
+        assert!(dropped > 0.2 && queue > 0.045, "without: {dropped} {queue}");
+        let [used, dropped, queue] = told(&path.run(connections, true, 20)[500..]);
+        assert!(used > 0.95 && dropped < 0.005 && queue < 0.025, "{used} {dropped} {queue}");
+    }
+}
+
+#[test]
+fn a_pace_goes_by_losses_where_the_queue_is_too_short_to_show() {
+    let path = Shared { room: 0.004, random: 0.002, ..ALONE };
+    let [used, dropped, _] = told(&path.run(2, true, 20)[500..]);
+    assert!(used > 0.93 && dropped < 0.03, "{used} {dropped}");
+}
+
+#[test]
+fn a_pace_leaves_alone_who_does_not_fill_the_path() {
+    let path = Shared { most: LINK * 0.8, random: 0.05, ..ALONE };
+    let [used, ..] = told(&path.run(4, true, 20)[500..]);
+    assert!(used > 0.8 * 0.949, "{used}");
+}
+
+#[test]
+fn a_pace_neither_gives_way_to_others_nor_takes_all() {
+    let path = Shared { contended: true, ..ALONE };
+    let [used, ..] = told(&path.run(2, true, 120)[2000..]);
+    assert!((0.4..0.85).contains(&used), "{used}");
 }
 
 #[test]
