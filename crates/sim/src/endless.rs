@@ -32,8 +32,10 @@ impl Endless {
     /// Both ends of flow `number`, which begins `start` after the world and sends `limit` bytes.
     pub fn pair(number: usize, start: Duration, config: Config, limit: u64) -> [Self; 2] {
         let end = |side: u8| {
-            let address = ([10, side, number as u8, 1], 7272).into();
-            let socket = Socket::new(address, config, [side * 100 + number as u8; 32]);
+            let [low, high, ..] = number.to_le_bytes();
+            let mut seed = [side; 32];
+            seed[..2].copy_from_slice(&[low, high]);
+            let socket = Socket::new(([10, side, high, low], 7272).into(), config, seed);
             let (asks, answered) = (false, None);
             Self { socket, connects: None, asks, answered, stream: None, left: 0, read: 0 }
         };

@@ -45,7 +45,7 @@ pub struct Case {
 
 /// The parts, in the order of the table.
 pub const PARTS: &[&str] =
-    &["start", "grid", "ours", "cubic", "bbr", "background", "short", "marks"];
+    &["start", "grid", "ours", "many", "cubic", "bbr", "background", "short", "marks"];
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
@@ -78,6 +78,7 @@ pub fn all(rate: u64) -> Vec<Case> {
         cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
     }
     cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
+    cases.extend([(100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
     cases.extend([25, 50, 100].map(after_cubic));
     for queue in [25, 50, 100] {
         for absence in [None, Some(BUSY)] {
@@ -175,6 +176,44 @@ fn ours(rate: u64, rtt: u64, count: u64, absence: Option<Absence>) -> Case {
                 seen.used(converged, end),
                 seen.queue(0.5, converged, end) * 1e3,
                 seen.drop_share(converged, end) * 100.0,
+            ]
+        }),
+    }
+}
+
+/// So many flows of ours, one after the other within 6 s, that none is owed much.
+fn many((rate, rtt, count): (u64, u64, u64)) -> Case {
+    const END: f64 = 50.0;
+    Case {
+        part: "many",
+        name: format!("{count} on {rate} Mbit/s, {rtt} ms"),
+        figures: vec![
+            at_least("used", 0.9),
+            at_most("drops %", 5.0),
+            at_least("Jain", 0.8),
+            shown("used at first"),
+            shown("drops %"),
+            shown("queue ms"),
+        ],
+        setup: Box::new(move |seed| Setup {
+            path: path(rate, rtt, 50, seed),
+            flows: (0..count)
+                .map(|flow| Flow {
+                    asks: true,
+                    ..Flow::new(OURS, (flow * 6000 + seed * 13) / count)
+                })
+                .collect(),
+            absence: None,
+            time: seconds(END),
+        }),
+        judge: Box::new(|seen| {
+            vec![
+                seen.used(20.0, END),
+                seen.drop_share(20.0, END) * 100.0,
+                jain(&seen.rates(20.0, END)),
+                seen.used(0.0, 20.0),
+                seen.drop_share(0.0, 20.0) * 100.0,
+                seen.queue(0.5, 20.0, END) * 1e3,
             ]
         }),
     }
