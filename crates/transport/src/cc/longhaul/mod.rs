@@ -165,8 +165,7 @@ impl Longhaul {
         };
         let (pace, window, least) = match &self.mode {
             Mode::Startup(startup) => {
-                let pace = startup.pace(model);
-                (pace, ahead(pace), INITIAL_WINDOW)
+                (startup.pace(model), ahead(startup.rate(model)), INITIAL_WINDOW)
             }
             Mode::Calm(calm) => {
                 (calm.pace(model), ahead(model.compensated(model.share)), MIN_WINDOW)

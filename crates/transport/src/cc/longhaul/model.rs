@@ -62,6 +62,8 @@ pub(super) struct Model {
     pub(super) queued: u32,
     /// The rate only grows: the start.
     pub(super) growing: bool,
+    /// The last report is of a time in which there was too little to send.
+    pub(super) limited: bool,
 }
 
 impl Model {
@@ -78,6 +80,7 @@ impl Model {
             round: Round::default(),
             queued: 0,
             growing: true,
+            limited: false,
         }
     }
 
@@ -95,6 +98,7 @@ impl Model {
         self.round.lost += sample.lost.0;
         self.round.marked += sample.marked;
         self.round.limited |= sample.limited;
+        self.limited = sample.limited;
         self.trains = sample.capacity.map(|rate| rate.as_bits_per_sec() as f64).or(self.trains);
         let (received, at) = sample.received;
         if let Some(rate) = self.arrivals.rate(received.0, at, self.span()) {

@@ -13,6 +13,9 @@ use super::model::{Model, Round};
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::kib(64);
 /// The pace before anything is known of the path.
 pub(super) const INITIAL_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
+/// Who mostly has nothing to send goes on so fast when he has: a page on an idle path is not to wait for a pace
+/// that was learnt from requests.
+const LEISURE: Rate = Rate::from_bits_per_sec(40_000_000);
 /// Growth of the rate in a round trip.
 const GAIN: f64 = 2.885;
 /// The start is over when the estimate grew less than this in [`STILL_ROUNDS`] rounds.
@@ -107,8 +110,14 @@ impl Startup {
         if model.share > 0.0 { (train as usize).clamp(TRAINS.0, TRAINS.2) } else { TRAINS.1 }
     }
 
-    /// The pace in bits a second.
+    /// The pace in bits a second. The window follows from the [`Startup::rate`] alone.
     pub(super) fn pace(&self, model: &Model) -> f64 {
+        let idles = model.limited && model.share > 0.0 && !self.yields;
+        self.rate(model).max(if idles { LEISURE.as_bits_per_sec() as f64 } else { 0.0 })
+    }
+
+    /// What it has come to, in bits a second.
+    pub(super) fn rate(&self, model: &Model) -> f64 {
         let rtt = model.path.base.as_secs_f64().max(0.001);
         let mut least = INITIAL_WINDOW.0 as f64 * 8.0 / rtt;
         if model.share == 0.0 {
@@ -122,5 +131,29 @@ impl Startup {
         // Half of what was remembered, until the first of it has been heard of.
         let resumed = self.remembered.filter(|_| self.rounds == 0);
         grown.max(resumed.unwrap_or(0.0) * RESUMED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::Path;
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn who_mostly_idles_is_paced_by_none_of_his_requests() {
+        let mut model = Model::new(Path::new(Duration::from_millis(200), 1.0));
+        let start = Startup::default();
+        assert_eq!(start.pace(&model), INITIAL_RATE.as_bits_per_sec() as f64);
+        // A request a round trip.
+        model.share = 20e3;
+        let learnt = start.pace(&model);
+        assert_eq!(learnt, start.rate(&model));
+        model.limited = true;
+        assert_eq!(start.pace(&model), LEISURE.as_bits_per_sec() as f64);
+        assert_eq!(start.rate(&model), learnt, "nor does the window grow by it");
+        assert!(Startup::new(true).pace(&model) < 4e6, "the background level yields");
+        model.share = 100e6;
+        assert_eq!(start.pace(&model), start.rate(&model));
     }
 }
