@@ -33,8 +33,9 @@ const MAX_RANGES: usize = 1 << 16;
 /// Packets that wait to be acknowledged one by one. The oldest of more is not, as if its
 /// acknowledgement were lost.
 const MAX_UNACKNOWLEDGED: usize = 1 << 12;
-/// For so many round trips after a move packets may come by the old path.
-const OTHER_PATH: u32 = 2;
+/// For so many round trips after a move packets may come by the old path, and for so long at most: a mistaken
+/// end, or a clock that jumped, tells of endless ones.
+const OTHER_PATH: (u32, Duration) = (2, Duration::from_secs(4));
 /// UDP and IPv4 headers, which count as bytes on the wire.
 const WIRE_OVERHEAD: i64 = 28;
 
@@ -55,7 +56,7 @@ pub(crate) struct Feedback {
     /// The sender wants the capacity that pairs tell, not trains.
     wants_pairs: bool,
     /// What arrives before that may come by another path, and says nothing of the capacity.
-    path_since: Instant,
+    capacity_since: Instant,
     /// What they told by the last report.
     capacity: Option<Rate>,
     /// Where the map of the next report begins, when the last did not fit.
@@ -118,7 +119,7 @@ impl Feedback {
             trains: Trains::default(),
             pairs: Pairs::default(),
             wants_pairs: false,
-            path_since: Instant::ZERO,
+            capacity_since: Instant::ZERO,
             capacity: None,
             resume: None,
             unacknowledged: acknowledges.then(VecDeque::new),
@@ -165,7 +166,7 @@ impl Feedback {
             self.on_wanted(Arrival { number, at: packet.at, bytes: self.bytes });
         }
         self.prompt |= packet.prompt;
-        if packet.at >= self.path_since {
+        if packet.at >= self.capacity_since {
             self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
             self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
         }
@@ -308,7 +309,8 @@ impl Feedback {
     /// sender knows, and what it sent before has come.
     pub(crate) fn forget_capacity(&mut self, now: Instant) {
         (self.trains, self.pairs, self.capacity) = (Trains::default(), Pairs::default(), None);
-        self.path_since = now + self.rtt * OTHER_PATH;
+        let (round_trips, most) = OTHER_PATH;
+        self.capacity_since = now + (self.rtt * round_trips).min(most);
     }
 
     /// The path's capacity by now: what the next report tells of it.
@@ -421,6 +423,31 @@ mod tests {
         assert!(!feedback.is_fresh(3));
         feedback.on_lower(1000);
         assert!(feedback.is_fresh(6), "a floor above what was seen is not believed");
+    }
+
+    #[test]
+    fn no_round_trip_that_is_told_keeps_the_capacity_unknown_for_long() {
+        let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
+        feedback.on_rtt(Duration::from_nanos(u64::MAX));
+        let moved = Instant::from_nanos(1_000_000_000);
+        feedback.forget_capacity(moved);
+        let mut number = 0;
+        let mut capacity_after = |wait| {
+            for train in 0..4 {
+                for place in 0..16 {
+                    let at = moved + wait + Duration::from_micros(train * 10_000 + place * 120);
+                    let follows = place > 0;
+                    feedback.on_packet(number, &Packet { follows, ..packet(at, 1500) });
+                    number += 1;
+                }
+            }
+            feedback.measure_capacity()
+        };
+        assert_eq!(capacity_after(Duration::from_secs(1)), None);
+        assert_eq!(
+            capacity_after(Duration::from_secs(5)),
+            Some(Rate::from_bits_per_sec(100_000_000))
+        );
     }
 
     #[test]

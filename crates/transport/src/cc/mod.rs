@@ -100,6 +100,10 @@ pub trait Controller: Send + core::fmt::Debug {
     fn train(&self) -> usize {
         1
     }
+    /// What of the pace the path is known to carry: the rest is tried.
+    fn known_rate(&self) -> Rate {
+        self.pacing_rate()
+    }
     /// Whether packets may go out twice where the path loses some and is hardly used.
     fn may_insure(&self) -> bool {
         false

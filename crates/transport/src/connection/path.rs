@@ -152,8 +152,10 @@ impl Connection {
     /// a translator has changed its mapping; behind another host a path of which nothing is known.
     fn migrate(&mut self, now: Instant, candidate: &Candidate) {
         let same_host = candidate.address.ip() == self.address.ip();
+        // By when they were in use last, but for the first.
         for address in [self.address, candidate.address] {
-            if !self.proved.contains(&address) {
+            if self.proved.first() != Some(&address) {
+                self.proved.retain(|&other| other != address);
                 self.proved.push(address);
             }
         }

@@ -26,7 +26,7 @@ const SIGNAL_LEN: usize = 24;
 /// Who has less than this share of what the path holds in flight, copies included, leaves most of it unused:
 /// at the very end of a transfer, or with little to send.
 const SPARE_SHARE: u64 = 4;
-/// After so many times its patience with a packet the sender asks what has become of all of them.
+/// After so many times its patience without any answer the sender asks what has become of all that it sent.
 const STUCK: u32 = 2;
 /// The sender's state is told once in this share of a round trip, within bounds.
 const STATE_SHARE: u32 = 4;
@@ -319,7 +319,7 @@ impl Connection {
     fn is_urgent(&self) -> bool {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
         // Not of the window: that of a thin path is larger than the path.
-        let held = self.rate().bytes_in(self.rtt.min());
+        let held = self.rate().min(self.cc.known_rate()).bytes_in(self.rtt.min());
         let spare = self.log.in_flight() < held.0 / SPARE_SHARE;
         match least.unwrap_or_default() {
             0 => spare && self.cc.may_insure() && self.losses.are_many(),

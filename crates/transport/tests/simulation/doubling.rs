@@ -73,6 +73,20 @@ fn bulk_on_a_thin_path_or_with_a_thin_share_goes_once() {
 }
 
 #[test]
+fn what_comes_after_requests_is_not_little_for_a_thin_path() {
+    for seed in 0..5 {
+        let mut path = PathConfig::new(kbit(1500), ms(560)).with_loss(0.01).with_seed(seed);
+        path.forward.queue = "40packets".parse().unwrap();
+        let mut world = World::new(&path, Faults::default(), Config::default());
+        // These find out that the path loses.
+        arrive_for_each(&mut world, 0, (100, 3000));
+        // Half of what it holds.
+        let page = arrive_for_each(&mut world, 0, (1, 50_000));
+        assert!(page < 1.3, "seed {seed}: {page:.2} for each byte");
+    }
+}
+
+#[test]
 fn little_goes_once_where_the_path_lost_long_ago() {
     let path = PathConfig::new(mbit(100), ms(100)).with_loss(0.05).with_seed(1);
     let mut world = World::new(&path, Faults::default(), Config::default());

@@ -203,7 +203,15 @@ impl Controller for Longhaul {
         self.update();
     }
 
+    fn on_sent(&mut self, _now: Instant, _amount: Bytes, in_flight: Bytes) {
+        self.model.in_flight = in_flight;
+        if matches!(self.mode, Mode::Startup(_)) {
+            self.update();
+        }
+    }
+
     fn on_ack(&mut self, sample: &AckSample) {
+        self.model.in_flight = sample.in_flight;
         if let Some(next) = self.next_mode(sample) {
             self.mode = next;
         }
@@ -256,6 +264,13 @@ impl Controller for Longhaul {
             ms(path.queue),
             self.model.own_loss.ratio(),
         )
+    }
+
+    fn known_rate(&self) -> Rate {
+        match &self.mode {
+            Mode::Startup(_) => self.rate.min(Startup::known_rate(&self.model)),
+            _ => self.rate,
+        }
     }
 
     fn may_insure(&self) -> bool {

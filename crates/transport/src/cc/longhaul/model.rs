@@ -64,6 +64,7 @@ pub(super) struct Model {
     pub(super) growing: bool,
     /// The last report is of a time in which there was too little to send.
     pub(super) limited: bool,
+    pub(super) in_flight: Bytes,
 }
 
 impl Model {
@@ -81,6 +82,7 @@ impl Model {
             queued: 0,
             growing: true,
             limited: false,
+            in_flight: Bytes::ZERO,
         }
     }
 

@@ -13,8 +13,8 @@ use super::model::{Model, Round};
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::kib(64);
 /// The pace before anything is known of the path.
 pub(super) const INITIAL_RATE: Rate = Rate::from_bits_per_sec(10_000_000);
-/// Who mostly has nothing to send goes on so fast when he has: a page on an idle path is not to wait for a pace
-/// that was learnt from requests.
+/// Who mostly has nothing to send puts an [`INITIAL_WINDOW`] in flight so fast when he has, until trains tell of the
+/// path: a page on an idle path is not to wait for a pace that was learnt from requests.
 const LEISURE: Rate = Rate::from_bits_per_sec(40_000_000);
 /// Growth of the rate in a round trip.
 const GAIN: f64 = 2.885;
@@ -112,14 +112,15 @@ impl Startup {
 
     /// The pace in bits a second. The window follows from the [`Startup::rate`] alone.
     pub(super) fn pace(&self, model: &Model) -> f64 {
-        let idles = model.limited && model.share > 0.0 && !self.yields;
+        let is_unknown = model.share > 0.0 && model.trains.is_none();
+        let is_first = model.limited && model.in_flight < INITIAL_WINDOW;
+        let idles = is_first && is_unknown && !self.yields;
         self.rate(model).max(if idles { LEISURE.as_bits_per_sec() as f64 } else { 0.0 })
     }
 
     /// What it has come to, in bits a second.
     pub(super) fn rate(&self, model: &Model) -> f64 {
-        let rtt = model.path.base.as_secs_f64().max(0.001);
-        let mut least = INITIAL_WINDOW.0 as f64 * 8.0 / rtt;
+        let mut least = least_rate(model);
         if model.share == 0.0 {
             // Until the first report the window is what matters: the first trains go out soon.
             least = least.max(INITIAL_RATE.as_bits_per_sec() as f64);
@@ -132,6 +133,16 @@ impl Startup {
         let resumed = self.remembered.filter(|_| self.rounds == 0);
         grown.max(resumed.unwrap_or(0.0) * RESUMED)
     }
+
+    /// What has arrived, or trains have told; the first window goes out anyway.
+    pub(super) fn known_rate(model: &Model) -> Rate {
+        Rate::from_bits_per_sec(model.link().max(least_rate(model)) as u64)
+    }
+}
+
+/// In bits a second, the initial window in each round trip.
+fn least_rate(model: &Model) -> f64 {
+    INITIAL_WINDOW.0 as f64 * 8.0 / model.path.base.as_secs_f64().max(0.001)
 }
 
 #[cfg(test)]
@@ -155,5 +166,9 @@ mod tests {
         assert!(Startup::new(true).pace(&model) < 4e6, "the background level yields");
         model.share = 100e6;
         assert_eq!(start.pace(&model), start.rate(&model));
+        (model.share, model.in_flight) = (20e3, INITIAL_WINDOW);
+        assert_eq!(start.pace(&model), learnt, "one window's worth");
+        (model.in_flight, model.trains) = (Bytes::ZERO, Some(1.5e6));
+        assert_eq!(start.pace(&model), 1.5e6 * JUMP, "trains have told more than requests");
     }
 }
