@@ -14,8 +14,8 @@ use crate::{Arrived, Datagram, Host, Node};
 
 /// UDP and IPv4 headers.
 const HEADERS: u64 = 28;
-/// The largest UDP payload under Ethernet's MTU.
-const LARGEST: usize = 1472;
+/// The largest packet of a path that does not tell it: Ethernet's.
+const MTU: Bytes = Bytes(1500);
 /// Datagrams that wait at a host which stands still.
 const RECEIVE_BUFFER: usize = 1000;
 /// Datagrams that a stranger has overheard, to send them again.
@@ -124,6 +124,8 @@ pub struct World<N = Host> {
     /// What arrived at a host that stands still.
     frozen: VecDeque<Parcel>,
     links: [Link<Parcel>; 2],
+    /// The largest UDP payload that they carry.
+    widest: usize,
     /// Datagrams held back by reordering, by the time they are due and the order they came in.
     late: BTreeMap<(Instant, u64), Parcel>,
     faults: Faults,
@@ -184,6 +186,7 @@ impl<N: Node> World<N> {
             frozen: VecDeque::new(),
             hosts,
             links: [forward, back],
+            widest: (path.forward.mtu.unwrap_or(MTU).0 - HEADERS) as usize,
             late: BTreeMap::new(),
             faults,
             overheard: VecDeque::new(),
@@ -395,8 +398,8 @@ impl<N: Node> World<N> {
             return;
         }
         if datagram.bytes.len() > self.largest() {
-            // No path carries jumbo frames: that one is lost is no fault.
-            self.struck.narrow += u64::from(datagram.bytes.len() <= LARGEST);
+            // That one is lost which the path never carries is no fault.
+            self.struck.narrow += u64::from(datagram.bytes.len() <= self.widest);
             return;
         }
         if self.chance(self.faults.corrupt) {
@@ -452,7 +455,7 @@ impl<N: Node> World<N> {
 
     fn largest(&self) -> usize {
         let narrow = self.faults.narrow.filter(|&(from, _)| self.elapsed() >= from);
-        narrow.map_or(LARGEST, |(_, size)| size)
+        narrow.map_or(self.widest, |(_, size)| size)
     }
 
     fn is_dark(&self) -> bool {

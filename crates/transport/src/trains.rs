@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 
 use units::{Instant, Rate};
 
-/// Packets that a train must have.
+/// Packets that a train must have, or bytes that it must bring: few jumbo frames do.
 const MIN_PACKETS: u32 = 8;
+const MIN_BYTES: u64 = 32_000;
 /// Different arrival times that it must have: what one interrupt brought says nothing.
 const MIN_TIMES: u32 = 3;
 /// Trains that are remembered.
@@ -74,7 +75,8 @@ impl Trains {
 
     fn end(&mut self) {
         let Some(train) = self.current.take() else { return };
-        if train.packets < MIN_PACKETS || train.times < MIN_TIMES {
+        let is_long = train.packets >= MIN_PACKETS || train.bytes >= MIN_BYTES;
+        if !is_long || train.times < MIN_TIMES {
             return;
         }
         if self.samples.len() == SAMPLES {
@@ -109,16 +111,16 @@ mod tests {
 
     use super::*;
 
-    /// Sends trains of `count` packets of 1500 bytes over a link that takes `gaps` microseconds
+    /// Sends trains of `count` packets of `size` bytes over a link that takes `gaps` microseconds
     /// for each packet of a train. Interrupts come every `grain` microseconds.
-    fn watch_coarsely(gaps: &[u64], count: u64, grain: u64) -> Option<Rate> {
+    fn watch_coarsely(gaps: &[u64], (count, size): (u64, u64), grain: u64) -> Option<Rate> {
         let (mut trains, mut number, mut at) = (Trains::default(), 0, Instant::ZERO);
         for gap in gaps {
             at += Duration::from_micros(10_007);
             for place in 0..count {
                 at += Duration::from_micros(*gap);
                 let told = at.as_nanos().next_multiple_of(grain * 1000);
-                trains.on_packet(Instant::from_nanos(told), number, place > 0, 1500);
+                trains.on_packet(Instant::from_nanos(told), number, place > 0, size);
                 number += 1;
             }
         }
@@ -126,12 +128,12 @@ mod tests {
     }
 
     fn watch(gaps: &[u64], count: u64) -> Option<Rate> {
-        watch_coarsely(gaps, count, 1)
+        watch_coarsely(gaps, (count, 1500), 1)
     }
 
     #[test]
     fn coarse_interrupts_do_not_hide_the_rate() {
-        let told = watch_coarsely(&[12; 4], 16, 50).unwrap().as_bits_per_sec();
+        let told = watch_coarsely(&[12; 4], (16, 1500), 50).unwrap().as_bits_per_sec();
         assert!((900_000_000..1_100_000_000).contains(&told), "{told}");
     }
 
@@ -140,6 +142,8 @@ mod tests {
         assert_eq!(watch(&[12, 12, 12], 32), Some(Rate::from_bits_per_sec(1_000_000_000)));
         assert_eq!(watch(&[12, 12], 32), None, "too few");
         assert_eq!(watch(&[12, 12, 12], 7), None, "too short");
+        let jumbo = watch_coarsely(&[2400; 3], (5, 9000), 1);
+        assert_eq!(jumbo, Some(Rate::from_bits_per_sec(30_000_000)));
         assert_eq!(watch(&[12, 40, 90, 5], 32), None, "no agreement");
         assert_eq!(watch(&[0, 0, 0], 32), None, "all at once");
     }

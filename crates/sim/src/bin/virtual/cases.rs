@@ -5,7 +5,7 @@ use core::time::Duration;
 use path::{PathConfig, QueueConfig};
 use sim::Absence;
 use transport::cc::{Algorithm, Remembered};
-use units::Rate;
+use units::{Bytes, Rate};
 
 use crate::run::{Flow, Kind, Seen, Setup, jain};
 
@@ -45,7 +45,7 @@ pub struct Case {
 
 /// The parts, in the order of the table.
 pub const PARTS: &[&str] =
-    &["start", "grid", "ours", "many", "cubic", "bbr", "background", "short", "marks"];
+    &["start", "grid", "jumbo", "ours", "many", "cubic", "bbr", "background", "short", "marks"];
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
@@ -74,6 +74,7 @@ const BUSY: Absence = Absence {
 pub fn all(rate: u64) -> Vec<Case> {
     let mut cases = start();
     cases.extend(grid(rate));
+    cases.extend([(10, 50), (30, 175), (1000, 200)].map(jumbo));
     for (rate, rtt) in [(50, 50), (100, 50), (200, 200)] {
         cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
     }
@@ -133,6 +134,37 @@ fn grid(rate: u64) -> Vec<Case> {
         }
     };
     cells.into_iter().map(case).collect()
+}
+
+/// One flow in large packets, of which a train is a long queue.
+fn jumbo((rate, rtt): (u64, u64)) -> Case {
+    const TIME: f64 = 20.0;
+    Case {
+        part: "jumbo",
+        name: format!("{rate} Mbit/s, {rtt} ms, packets of 9000 bytes"),
+        figures: vec![
+            at_least("second half", 0.97),
+            at_least("whole", 0.86),
+            at_most("drops %", 1.0),
+            at_most("queue ms", 20.0),
+        ],
+        setup: Box::new(move |seed| {
+            let mut path = path(rate, rtt, 200, seed);
+            path.forward.mtu = Some(Bytes(9000));
+            path.back.mtu = path.forward.mtu;
+            // Asked first: the start already goes in large packets.
+            let flows = vec![Flow { asks: true, ..Flow::new(OURS, 0) }];
+            Setup { path, flows, absence: None, time: seconds(TIME) }
+        }),
+        judge: Box::new(|seen| {
+            vec![
+                seen.used(TIME / 2.0, TIME),
+                seen.used(0.0, TIME),
+                seen.drop_share(0.0, TIME) * 100.0,
+                seen.queue(0.5, TIME / 2.0, TIME) * 1e3,
+            ]
+        }),
+    }
 }
 
 /// Flows of ours, half of them late.

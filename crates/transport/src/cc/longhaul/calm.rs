@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use super::model::{Model, Round};
-use super::startup::Ended;
+use super::startup::{Ended, shortest_train};
 
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
@@ -73,7 +73,6 @@ const ALONE: f64 = 0.85;
 /// Who came so late that the queue ended his start does not know the link, and sends trains for so
 /// many rounds more: with a smaller link in mind he would never want his share of it.
 const LATE_ROUNDS: u32 = 96;
-const LATE_TRAIN: usize = 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -347,7 +346,7 @@ impl Calm {
     /// Datagrams to be sent in one go.
     pub(super) fn train(&self, model: &Model) -> usize {
         let late = model.trains.is_none() && self.rounds < LATE_ROUNDS;
-        if late && self.trains { LATE_TRAIN } else { 1 }
+        if late && self.trains { shortest_train(model.packet) } else { 1 }
     }
 
     /// For people to read.

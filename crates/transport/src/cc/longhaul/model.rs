@@ -89,7 +89,7 @@ impl Model {
     /// Takes in a report; gives the round that it ended.
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
-            self.path.on_rtt(sample.now, rtt, self.link());
+            self.path.on_rtt(sample.now, rtt, sample.datagram, self.link());
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));

@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use units::Instant;
+use units::{Bytes, Instant};
 
-/// A full packet, in bits.
-const PACKET_BITS: f64 = 12_000.0;
+/// What a line adds to a datagram, in bytes: IP, UDP and Ethernet.
+const FRAMING: u64 = 48;
 /// How long a report of a short queue is believed against longer ones, so that a late wake-up is
 /// not taken for a queue.
 const QUEUE_MEMORY: Duration = Duration::from_millis(10);
@@ -60,13 +60,14 @@ impl Path {
         }
     }
 
-    /// A round trip took `rtt`; `rate` is the link's, in bits a second.
-    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, rate: f64) {
+    /// A round trip took `rtt`; the link carries full datagrams of `size` at `rate`, in bits a second.
+    pub(super) fn on_rtt(&mut self, now: Instant, rtt: Duration, size: Bytes, rate: f64) {
         // A clock that jumps makes one round trip too short: it takes two to believe it.
         self.base = self.base.min(rtt.max(self.last));
         self.last = rtt;
         // The shortest round trips were those of short packets.
-        self.packet = Duration::from_secs_f64(PACKET_BITS / rate.max(SLOWEST));
+        let bits = (size.0 + FRAMING) as f64 * 8.0;
+        self.packet = Duration::from_secs_f64(bits / rate.max(SLOWEST));
         self.recent.push_back((now, rtt.saturating_sub(self.base + self.packet)));
         while self.recent.front().is_some_and(|&(at, _)| at + QUEUE_MEMORY < now) {
             self.recent.pop_front();

@@ -25,10 +25,19 @@ const STILL_ROUNDS: u32 = 3;
 /// The share of the capacity that trains have told at which the start goes on.
 const JUMP: f64 = 0.8;
 
-/// Datagrams sent in one go, so that their spacing on arrival tells the capacity: the fewest,
-/// the first, the most; and how long one may take at the rate that is known, in seconds.
-const TRAINS: (usize, usize, usize) = (10, 16, 32);
+/// Datagrams sent in one go, so that their spacing on arrival tells the capacity: the first, the most;
+/// and how long one may take at the rate that is known, in seconds.
+const TRAINS: (usize, usize) = (16, 32);
 const TRAIN_TIME: f64 = 0.01;
+/// The fewest, of Ethernet's packets and of larger ones, and what the fewest hold of those between.
+const FEWEST: (usize, usize) = (10, 5);
+const LEAST: Bytes = Bytes(14_000);
+
+/// The fewest datagrams of a size that tell the capacity. Five jumbo frames at 10 Mbit/s are a queue of 36 ms.
+pub(super) fn shortest_train(size: Bytes) -> usize {
+    let (most, fewest) = FEWEST;
+    ((LEAST.0 / size.0) as usize + 1).clamp(fewest, most)
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -106,8 +115,10 @@ impl Startup {
 
     /// Datagrams to be sent in one go.
     pub(super) fn train(&self, model: &Model) -> usize {
+        let (first, most) = TRAINS;
         let train = model.share * TRAIN_TIME / (model.packet.0 as f64 * 8.0);
-        if model.share > 0.0 { (train as usize).clamp(TRAINS.0, TRAINS.2) } else { TRAINS.1 }
+        let train = (train as usize).clamp(shortest_train(model.packet), most);
+        if model.share > 0.0 { train } else { first }
     }
 
     /// The pace in bits a second. The window follows from the [`Startup::rate`] alone.

@@ -107,6 +107,8 @@ fn after(now: Instant) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use units::Bytes;
+
     use super::super::path::Path;
     use super::*;
 
@@ -128,7 +130,7 @@ mod tests {
         model.share = SHARE;
         (times.0..times.1).step_by(50).find_map(|millis| {
             let long = Duration::from_millis(queue(millis));
-            model.path.on_rtt(at(millis), BASE + long, SHARE);
+            model.path.on_rtt(at(millis), BASE + long, Bytes(1452), SHARE);
             let round = Round { least_queue: Some(long), ..Round::default() };
             let shown = truce.on_report(at(millis), &mut model, Some(&round));
             shown.map(|shown| (millis, shown))
