@@ -4,16 +4,11 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use socket2::SockRef;
-use stripe::count::{Controller, Law, Pace, Policy, Sample, System};
+use stripe::count::{Controller, Pace, Policy, Sample, System};
 use units::{Bytes, Instant};
 
 use super::info::Totals;
 use super::pacing;
-
-/// What may wait unsent in the kernel for one connection, at least and at most: what waits there is sent
-/// although its connection is used no more.
-const UNSENT: [u64; 2] = [16 << 10, 128 << 10];
 
 /// A sender's connections side by side, and how many of them it should use by a policy: always the
 /// first ones, in their order.
@@ -50,12 +45,9 @@ impl Choice {
             let idle = sample.idle && held_back <= self.held_back;
             self.held_back = held_back;
             let mut sample = Sample { most: self.sockets.len(), idle, ..sample };
-            if sample.law == Law::Bbr {
-                let used = &self.sockets[..self.used];
-                pacing::apply(&mut self.pace, self.policy, &mut sample, used);
-            } else {
-                self.limit_unsent(sample.delivered);
-            }
+            let share = self.share(sample.delivered);
+            let used = &self.sockets[..self.used];
+            pacing::apply(&mut self.pace, self.policy, &mut sample, share, used);
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used
@@ -72,16 +64,10 @@ impl Choice {
         totals.buffer_limited()
     }
 
-    /// Lets no more wait than each sends until the next time.
-    fn limit_unsent(&mut self, delivered: Bytes) {
+    /// What each sends until the next time, once any arrives: no more is to wait in the kernel, where it
+    /// is sent although its connection is used no more.
+    fn share(&mut self, delivered: Bytes) -> Option<u64> {
         let moved = delivered.0.saturating_sub(std::mem::replace(&mut self.delivered, delivered).0);
-        if moved == 0 {
-            return;
-        }
-        let share = (moved / self.used as u64).clamp(UNSENT[0], UNSENT[1]) as u32;
-        for socket in &self.sockets {
-            // Without it all goes as well, but follows the count later.
-            let _ = SockRef::from(socket).set_tcp_notsent_lowat(share);
-        }
+        (moved > 0).then(|| moved / self.used as u64)
     }
 }

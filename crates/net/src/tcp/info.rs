@@ -108,7 +108,7 @@ impl Totals {
             sent: self.segments_sent,
             resent: self.segments_resent,
             arrived: self.segments_arrived,
-            lost: self.segments_resent + infos.iter().map(|info| u64::from(info.lost)).sum::<u64>(),
+            lost: self.segments_resent + infos.iter().map(TcpInfo::missing).sum::<u64>(),
             paced: false,
             // The kernel fills up with zeros.
             law: name.map_or(Law::Unknown, |name| {
@@ -221,7 +221,8 @@ struct TcpInfo {
     snd_mss: u32,
     _rcv_mss_to_sacked: [u32; 3],
     lost: u32,
-    _retrans_to_rcv_ssthresh: [u32; 8],
+    retrans: u32,
+    _fackets_to_rcv_ssthresh: [u32; 7],
     rtt: u32,
     _rttvar_ssthresh: [u32; 2],
     snd_cwnd: u32,
@@ -249,6 +250,12 @@ struct TcpInfo {
 }
 
 impl TcpInfo {
+    /// Segments that are lost and not sent again yet: the kernel keeps those that are among the lost
+    /// until they have arrived.
+    fn missing(&self) -> u64 {
+        self.lost.saturating_sub(self.retrans).into()
+    }
+
     /// What may be on its way: by congestion control and by the receiver, in whole segments.
     fn window(&self) -> u64 {
         let segment = u64::from(self.snd_mss.max(1));
@@ -302,6 +309,18 @@ mod tests {
 
     use super::super::options::limit_rate;
     use super::*;
+
+    #[test]
+    fn what_was_sent_again_is_not_lost_twice() {
+        use std::mem::offset_of;
+        assert_eq!(offset_of!(TcpInfo, lost), offset_of!(libc::tcp_info, tcpi_lost));
+        assert_eq!(offset_of!(TcpInfo, retrans), offset_of!(libc::tcp_info, tcpi_retrans));
+        // SAFETY: all fields are integers, for which zero is a value.
+        let info = TcpInfo { lost: 7, retrans: 5, ..unsafe { zeroed() } };
+        assert_eq!(info.missing(), 2);
+        // Others than those that are lost may have been sent again.
+        assert_eq!(TcpInfo { retrans: 9, ..info }.missing(), 0);
+    }
 
     #[test]
     fn a_limit_of_the_rate_reaches_the_kernel_and_is_lifted_again() {

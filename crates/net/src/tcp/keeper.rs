@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stripe::count::{Controller, Law, Pace, Policy, Sample, TICK};
+use stripe::count::{Controller, Pace, Policy, Sample, TICK};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use transport::crypto::Credentials;
@@ -15,7 +15,7 @@ use units::Instant;
 use super::connect::dial;
 use super::echo::Echo;
 use super::hello::{Connection, Hello};
-use super::options::{MAX_STREAMS, Options, limit_unsent};
+use super::options::{MAX_STREAMS, Options};
 use super::shared::Shared;
 use super::{lane, pacing};
 use crate::clock;
@@ -92,6 +92,11 @@ impl Dialler {
         std::future::pending().await
     }
 }
+
+/// Bytes that may wait unsent in the kernel, all connections of a stream together, unless they are of
+/// BBR. What waits there can no longer go to a faster connection; a few milliseconds of a fast link keep
+/// them from running dry.
+const UNSENT: u64 = 1 << 20;
 
 /// What a controller would like.
 enum Wish {
@@ -180,11 +185,8 @@ impl Keeper {
         let Some(sample) = gone.sample(now, &sockets, echoed) else { return Wish::AsBefore };
         let delivered = self.shared.delivered();
         let mut sample = Sample { delivered, idle, ..sample };
-        if sample.law == Law::Bbr {
-            pacing::apply(pace, self.policy, &mut sample, &sockets);
-        } else {
-            sockets.iter().for_each(|socket| limit_unsent(socket, sockets.len()));
-        }
+        let share = Some(UNSENT / sockets.len().max(1) as u64);
+        pacing::apply(pace, self.policy, &mut sample, share, &sockets);
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
         self.shared.learn(controller.learnt());
         match self.policy {

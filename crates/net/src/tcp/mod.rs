@@ -5,8 +5,8 @@
 //! its connections hold together, behind one lock, and `state` what that holds: a scatter and a
 //! gather of the crate `stripe`. One task a connection and direction seals and sends, or receives
 //! and opens (`lane`). `keeper` sees that there are enough connections. `options` and `info` are
-//! what the kernel is told and asked, `pacing` what it is told of connections of BBR. [`Choice`]
-//! does for connections of others what `keeper` does for ours.
+//! what the kernel is told and asked, `pacing` what it is told while a stream sends. [`Choice`] does
+//! for connections of others what `keeper` does for ours.
 
 mod choice;
 mod connect;

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
 use units::{Bytes, Rate};
 
 use crate::error::NetError;
@@ -16,13 +15,6 @@ pub const MAX_STREAMS: usize = stripe::count::MAX_CONNECTIONS;
 /// The default of [`Options::buffer`]: two seconds of 1 Gbit/s, so that some connections may wait for
 /// retransmissions over a 200 ms path while the others go on.
 pub const DEFAULT_BUFFER: Bytes = Bytes::mib(256);
-
-/// Unsent bytes in the kernel, all connections of a stream together, above which they count as busy.
-/// What waits in the kernel can no longer go to a faster connection; a few milliseconds of a fast
-/// link keep them from running dry.
-const UNSENT: u32 = 1 << 20;
-/// What that is for one connection, at least and at most.
-const UNSENT_ONE: [u32; 2] = [8 << 10, 128 << 10];
 
 /// A connection whose data nobody acknowledges for so long is given up; the kernel alone would try
 /// for a quarter of an hour.
@@ -120,11 +112,10 @@ fn tune(socket: &SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)
 }
 
-/// Keeps what one of so many connections has unsent in the kernel small.
-pub(super) fn limit_unsent(socket: &TcpStream, connections: usize) {
-    let share = UNSENT / u32::try_from(connections.max(1)).unwrap_or(UNSENT);
-    // Without it the stream works as well, but a slow connection holds more.
-    let _ = SockRef::from(socket).set_tcp_notsent_lowat(share.clamp(UNSENT_ONE[0], UNSENT_ONE[1]));
+/// Takes no more for a connection while so many bytes wait unsent in the kernel.
+pub(super) fn limit_unsent(socket: &impl AsFd, bytes: u32) {
+    // Without it all goes as well, but what waits can no longer go to a faster connection.
+    let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
 }
 
 /// Keeps a connection from sending faster; `None` for no limit.

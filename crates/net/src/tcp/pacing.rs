@@ -1,20 +1,38 @@
-//! What a sender's connections of BBR need: a [`Pace`], and never to run dry.
+//! What the kernel is told of a sender's connections again and again: what may wait unsent in it, and, if
+//! they are of BBR, what a [`Pace`] lets each send.
 
 use std::os::fd::AsFd;
 
-use socket2::SockRef;
-use stripe::count::{Pace, Policy, Sample, TICK};
+use stripe::count::{Law, Pace, Policy, Sample, TICK};
 
 use super::info::sending;
-use super::options::limit_rate;
+use super::options::{limit_rate, limit_unsent};
 
-/// What may wait unsent in the kernel for one connection, at least and at most.
-const UNSENT: [u32; 2] = [8 << 10, 4 << 20];
+/// What may wait unsent for one connection, at least,
+const UNSENT: u64 = 8 << 10;
+/// and at most,
+const UNSENT_MOST: u64 = 128 << 10;
+/// of BBR.
+const UNSENT_MOST_BBR: u64 = 4 << 20;
 
-/// Limits what each of a sender's connections sends, if they need that, and notes in the sample whether
-/// that is what holds them back. The bounds of paper 3 go by the queue that would be missing.
-pub(super) fn apply<S: AsFd>(pace: &mut Pace, policy: Policy, sample: &mut Sample, sockets: &[S]) {
-    sockets.iter().for_each(limit_unsent);
+/// Does so, and notes in the sample whether a pace is what holds them back. Of each that is not of BBR
+/// about `share` may wait; `None` leaves it as it is. The bounds of paper 3 go by the queue that a pace
+/// would end.
+pub(super) fn apply<S: AsFd>(
+    pace: &mut Pace,
+    policy: Policy,
+    sample: &mut Sample,
+    share: Option<u64>,
+    sockets: &[S],
+) {
+    if sample.law != Law::Bbr {
+        if let Some(share) = share {
+            let share = share.clamp(UNSENT, UNSENT_MOST) as u32;
+            sockets.iter().for_each(|socket| limit_unsent(socket, share));
+        }
+        return;
+    }
+    sockets.iter().for_each(|socket| limit_unsent(socket, unsent(sending(socket))));
     if matches!(policy, Policy::RttBounded { .. }) {
         return;
     }
@@ -23,18 +41,13 @@ pub(super) fn apply<S: AsFd>(pace: &mut Pace, policy: Policy, sample: &mut Sampl
     sockets.iter().for_each(|socket| limit_rate(socket, rate));
 }
 
-/// Lets so much wait as a connection may send until the next time, but no more than it has carried: little
-/// is to go over all of them. One that runs dry now and then is taken for one with nothing more to send:
-/// it never leaves BBR's start-up, in which it sends almost three times as much as arrives.
-fn limit_unsent(socket: &impl AsFd) {
-    // Without it all goes as well, but what waits can no longer go to a faster connection.
-    let _ = SockRef::from(socket).set_tcp_notsent_lowat(unsent(sending(socket)));
-}
-
-/// Of one that sends so many bytes a second, and has carried so many.
+/// Of one of BBR that sends so many bytes a second, and has carried so many: what it may send until the
+/// next time, but no more than it has carried, for little is to go over all of them. One that runs dry
+/// now and then is taken for one with nothing more to send: it never leaves the start-up, in which it
+/// sends almost three times as much as arrives.
 fn unsent([rate, carried]: [u64; 2]) -> u32 {
     let bytes = (u128::from(rate) * TICK.as_millis() / 1000).min(carried.into());
-    u32::try_from(bytes).unwrap_or(u32::MAX).clamp(UNSENT[0], UNSENT[1])
+    u64::try_from(bytes).unwrap_or(u64::MAX).clamp(UNSENT, UNSENT_MOST_BBR) as u32
 }
 
 #[cfg(test)]
