@@ -45,9 +45,6 @@ const EQUAL: f64 = 0.98;
 const SHORT: f64 = 0.9;
 /// which is forgotten by so much a window, for paths change.
 const FADE: f64 = 0.99;
-/// So much of the base round-trip time in the queue, or the second, is a queue.
-const QUEUED: f64 = 1.0 / 16.0;
-const QUEUED_LEAST: Duration = Duration::from_millis(4);
 /// Half of the deepest queue of late is one whose end may have come, where segments are lost; but not
 /// less nor more than these parts of the base round-trip time, nor less than this. Before it has been
 /// filled once, its depth is not known, and bursts alone make queues: then it is the greater part.
@@ -163,7 +160,7 @@ impl Auto {
         let rate = rate.as_bits_per_sec() as f64;
         let flooded = window.rtt[0] > base_rtt * FLOODED && base_rtt >= LONG;
         let [least, most] = window.rtt.map(|rtt| rtt.saturating_sub(base_rtt));
-        let queued = sample.paced || least > base_rtt.mul_f64(QUEUED).max(QUEUED_LEAST);
+        let queued = sample.paced || least > super::queued(base_rtt);
         self.window = None;
         let grows = self.last.replace(rate).is_none_or(|last| rate > last * GROWS);
         self.filled |= !grows;

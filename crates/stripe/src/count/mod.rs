@@ -81,6 +81,15 @@ pub const MAX_CONNECTIONS: usize = 512;
 /// How often a controller is asked.
 pub const TICK: Duration = Duration::from_millis(100);
 
+/// So much of the base round-trip time in the path, or the second, is a queue.
+const QUEUED: f64 = 1.0 / 16.0;
+const QUEUED_LEAST: Duration = Duration::from_millis(4);
+
+/// From what on more than this round-trip time is a queue.
+fn queued(base: Duration) -> Duration {
+    base.mul_f64(QUEUED).max(QUEUED_LEAST)
+}
+
 /// A rule for the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {

@@ -13,18 +13,19 @@ use core::time::Duration;
 
 use units::{Instant, Rate};
 
-use super::{Law, Sample, TICK};
+use super::{Sample, TICK, queued};
 
-/// So much of the least round-trip time in the queue, or the second, is a queue.
-const QUEUED: f64 = 1.0 / 16.0;
-const QUEUED_LEAST: Duration = Duration::from_millis(4);
-/// Losses are of our making when they are so many times the share that was there before, and so much
-/// more.
-const LOSSY: [f64; 2] = [2.0, 0.02];
-/// That share is known of so many segments,
+/// Round-trip times swing by themselves, too: what they do from one half of a round trip to the next,
+/// so many times, is no queue.
+const SWINGS: u32 = 2;
+/// The least of what was seen is trusted for once to twice this long: paths change.
+const TRUST: Duration = Duration::from_secs(15);
+/// Losses are of our making when this share more is lost than was at least,
+const LOSSY: f64 = 0.02;
+/// not only now, for losses come in bursts, but of so many segments,
 const ENOUGH: f64 = 1000.0;
-/// which lose so much of their weight each time.
-const FADE: f64 = 0.9;
+/// which keep so much of their weight each time.
+const FADE: f64 = 0.93;
 /// Fewer segments tell nothing.
 const FEW: f64 = 40.0;
 /// A queue is to have drained after so many round trips, or the second;
@@ -46,8 +47,9 @@ const USED: f64 = 0.7;
 const UNUSED: u32 = 16;
 /// Never less than this of the rate that we had,
 const KEPT: f64 = 0.6;
-/// and when that was too much so often, we send freely
+/// and when that was too much so often, with never more than this of it between, we send freely
 const PATIENCE: u32 = 4;
+const BACK: f64 = 0.8;
 /// for so many round trips, or the second.
 const FREE: u32 = 24;
 const FREE_LEAST: Duration = Duration::from_secs(3);
@@ -56,12 +58,15 @@ const FREE_LEAST: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub struct Pace {
     step: Option<Step>,
-    /// The least smoothed round-trip time: where it swings by itself, the least of all is no base.
-    base: Option<Duration>,
+    /// Smoothed round-trip times: where they swing by themselves, the least of all is no base.
+    base: Least<Duration>,
+    /// That of the last step, and by how much it changes from one to the next.
+    last: Option<Duration>,
+    swing: Duration,
     /// Segments of late that were lost, and that arrived.
     outcomes: [f64; 2],
-    /// The least share of these that was ever lost.
-    least_lost: Option<f64>,
+    /// The shares of these that were lost.
+    least_lost: Least<f64>,
     /// What all connections together may send, in bytes a second.
     limit: Option<f64>,
     /// The best rate since there is a limit.
@@ -70,10 +75,32 @@ pub struct Pace {
     begins: bool,
     /// The effect of the last change does not show before.
     until: Option<Instant>,
-    /// How often in a row more went well, the limit was not used, and it was too much all the same.
+    /// How often in a row more went well, and the limit was not used; and how often it was too much all
+    /// the same.
     calm: u32,
     unused: u32,
     in_vain: u32,
+}
+
+/// The least of late.
+#[derive(Debug, Default)]
+struct Least<T> {
+    /// Of this time and of the one before.
+    halves: [Option<T>; 2],
+    ends: Instant,
+}
+
+impl<T: Copy + PartialOrd> Least<T> {
+    /// Takes in another.
+    fn with(&mut self, now: Instant, new: T) -> T {
+        if now >= self.ends {
+            self.halves = [None, self.halves[0]];
+            self.ends = now + TRUST;
+        }
+        let lesser = |a: T, b: T| if b < a { b } else { a };
+        self.halves[0] = Some(self.halves[0].map_or(new, |least| lesser(least, new)));
+        self.halves.into_iter().flatten().fold(new, lesser)
+    }
 }
 
 /// Half a round trip or so, as it was at its start.
@@ -92,8 +119,9 @@ struct Step {
 struct Seen {
     /// Bytes a second that arrived.
     rate: f64,
-    /// What waits in the path.
+    /// What waits in the path, and from what on that is a queue.
     queue: Duration,
+    queued: Duration,
     /// Whether more is lost than always.
     lossy: bool,
     /// Whether too little arrived to tell.
@@ -105,16 +133,17 @@ impl Pace {
     /// What each connection may send from now on; `None` for no limit. To be called every
     /// [`TICK`] or so.
     pub fn limit(&mut self, sample: &Sample) -> Option<Rate> {
-        if sample.law != Law::Bbr {
-            return None;
-        }
         match self.measure(sample) {
             // Losses of our making show that there was enough to send all the same.
             Some(seen) if seen.idle && !seen.lossy => self.waste(),
             Some(seen) => self.decide(sample, &seen),
             None => {}
         }
-        let sending = sample.connections.saturating_sub(sample.resting).max(1);
+        // All that rest begin again together.
+        let sending = match sample.connections.saturating_sub(sample.resting) {
+            0 => sample.connections.max(1),
+            sending => sending,
+        };
         Some(Rate::from_bits_per_sec((self.limit? / sending as f64 * 8.0) as u64))
     }
 
@@ -125,8 +154,11 @@ impl Pace {
 
     fn measure(&mut self, sample: &Sample) -> Option<Seen> {
         let Sample { now, arrived, lost, least_rtt: rtt, segment, idle, .. } = *sample;
-        let base = self.base.map_or(rtt, |base| base.min(rtt));
-        self.base = Some(base);
+        let base = self.base.with(now, rtt);
+        // What arrives after that, and the round-trip time that nothing new smooths, tell nothing.
+        if sample.resting >= sample.connections {
+            self.until = self.until.max(Some(now + rtt * EFFECT));
+        }
         let fresh = Step { start: now, arrived, lost, rtt, idle };
         let Some(step) = &mut self.step else {
             self.step = Some(fresh);
@@ -145,15 +177,19 @@ impl Pace {
             *sum = *sum * FADE + new;
         }
         let [all_lost, all_arrived] = self.outcomes;
-        if all_arrived > ENOUGH {
-            let share = all_lost / (all_lost + all_arrived);
-            self.least_lost = Some(self.least_lost.map_or(share, |least| least.min(share)));
-        }
-        let exceeds = |least| lost > (lost + arrived) * (least * LOSSY[0] + LOSSY[1]);
+        let lossy = all_arrived > ENOUGH && lost + arrived > FEW && {
+            let of_late = all_lost / (all_lost + all_arrived);
+            let most = self.least_lost.with(now, of_late) + LOSSY;
+            of_late > most && lost > (lost + arrived) * most
+        };
+        let change =
+            self.last.replace(step.rtt).map_or(Duration::ZERO, |last| step.rtt.abs_diff(last));
+        self.swing = self.swing.mul_f64(FADE) + change.mul_f64(1.0 - FADE);
         Some(Seen {
             rate: arrived * segment.0 as f64 / time.as_secs_f64(),
-            queue: step.rtt - base,
-            lossy: lost + arrived > FEW && self.least_lost.is_some_and(exceeds),
+            queue: step.rtt.saturating_sub(base),
+            queued: queued(base) + self.swing * SWINGS,
+            lossy,
             few: arrived < FEW,
             idle: step.idle,
         })
@@ -161,12 +197,11 @@ impl Pace {
 
     fn decide(&mut self, sample: &Sample, seen: &Seen) {
         let Sample { now, least_rtt: rtt, .. } = *sample;
-        let queued = self.base.unwrap_or(rtt).mul_f64(QUEUED).max(QUEUED_LEAST);
-        let full = seen.queue > queued || seen.lossy;
+        let full = seen.queue > seen.queued || seen.lossy;
         let waits = self.until.is_some_and(|until| now < until);
         let drain = (rtt * DRAIN).max(DRAIN_LEAST).as_secs_f64();
         let less = (seen.queue.as_secs_f64() / drain).clamp(LESS[0], LESS[1]);
-        // While a queue stands, what arrives is all that the path carries.
+        // While the path is full, what arrives is all that it carries.
         let lower = seen.rate * (1.0 - less);
         match self.limit {
             None if waits || !full || seen.few => {}
@@ -183,8 +218,10 @@ impl Pace {
                 }
             }
             Some(_) if full => self.lower(lower, seen.rate, now, rtt),
-            Some(limit) if seen.queue < queued / 2 => {
-                self.in_vain = 0;
+            Some(limit) => {
+                if limit > self.best * BACK {
+                    self.in_vain = 0;
+                }
                 if seen.rate < limit * USED {
                     return self.waste();
                 }
@@ -192,7 +229,6 @@ impl Pace {
                 self.limit = Some(limit * (1.0 + (MORE + faster).min(FASTEST)));
                 (self.calm, self.unused) = (self.calm + 1, 0);
             }
-            Some(_) => {}
         }
     }
 
@@ -203,9 +239,11 @@ impl Pace {
         let kept = self.best * KEPT;
         self.limit = Some(lower.max(kept));
         self.until = Some(now + rtt * EFFECT);
-        self.in_vain = if lower < kept { self.in_vain + 1 } else { 0 };
+        self.in_vain += u32::from(lower < kept);
         if self.in_vain > PATIENCE {
             self.limit = None;
+            // What waits now is not ours.
+            self.base = Least::default();
             self.until = Some(now + (rtt * FREE).max(FREE_LEAST));
         }
     }
