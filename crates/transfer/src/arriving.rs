@@ -65,6 +65,8 @@ pub(crate) struct Incoming {
     made: Option<(File, Part)>,
     /// Some of it is copied.
     has_copies: bool,
+    /// Some of it needs no place on the disk.
+    pub has_holes: bool,
     inode: u64,
     /// Some of it was lost on its way to the disk, as the committer has found.
     pub spoilt: Arc<AtomicBool>,
@@ -101,6 +103,7 @@ impl Incoming {
             version: None,
             made: None,
             has_copies: false,
+            has_holes: false,
             inode,
             spoilt: Arc::default(),
             claimed: journal.then_some(claimed),
@@ -136,6 +139,7 @@ impl Incoming {
         let new = length - self.advance(length)?;
         self.hasher.update_zeros(new);
         self.is_short |= new > 0;
+        self.has_holes = true;
         // Checked where the sizes are: it is less than the largest.
         let sought = (&*self.file).seek(SeekFrom::Current(new as i64));
         Ok((new, sought.map(|_| ())))
@@ -170,6 +174,7 @@ impl Incoming {
             version.read_exact_at(part, offset)?;
             self.hasher.update(part);
             self.is_short = write_sparse(&self.file, part)?;
+            self.has_holes |= self.is_short;
             (offset, length) = (offset + part.len() as u64, length - part.len() as u64);
         }
         Ok(())
@@ -273,6 +278,11 @@ impl Incoming {
         Some(Checkpoint { file, directory, name, path, record, spoilt })
     }
 
+    /// Whether the journal is told of it.
+    pub fn is_claimed(&self) -> bool {
+        self.temp.is_kept()
+    }
+
     /// Not all of it could be written: what was hashed since is not there.
     pub fn claim_no_more(&mut self) {
         self.claimed = None;
@@ -354,6 +364,11 @@ mod tests {
         hasher.update(b"end");
         assert!(copied.is_as_read(&hasher.finalize()).unwrap() && made.exists());
         assert!(copied.file.metadata().unwrap().blocks() * 512 < CHECKPOINT);
+
+        // Nor does what cannot be claimed further lose its name, of which a journal tells.
+        assert!(!copied.is_claimed() && copied.checkpoint(0).is_some());
+        copied.claim_no_more();
+        assert!(copied.is_claimed());
 
         let mut failed = incoming(false);
         assert!(failed.go_on(LENGTH, |_| Ok(())).unwrap().is_err());

@@ -12,10 +12,8 @@
 //! Where others may write too, a journal is obeyed only when it is our own and nobody else can write to
 //! it; and of files, it can only speak of our own under temporary names.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -33,17 +31,15 @@ use crate::temp::Names;
 use crate::tree::Tree;
 use crate::wire::{CONTROL_HEAD, append_frame, control_length, parse_frame};
 
+mod found;
+
+pub(crate) use self::found::{Found, Part, Stood};
+
 /// A journal's first bytes.
 pub const MAGIC: &[u8] = b"longhaul journal 1\n";
 
 /// No journal that we wrote is longer: some ten million files.
 const JOURNAL_MAX: u64 = 2 << 30;
-
-/// Files of which it is told when their sources have changed; others are copied anew all the same. Up to 20 MB.
-const STOOD_MAX: usize = 7 << 17;
-
-/// Begun files that a journal may tell of; files come one after another.
-const PARTS_MAX: usize = 16;
 
 /// Which transfer a journal is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,102 +75,6 @@ pub(crate) enum Record {
     Begun { tag: Tag, path: RelPath, name: RawBytes, inode: u64, state: State },
 }
 
-/// A file that was begun.
-#[derive(Clone)]
-pub(crate) struct Part {
-    pub tag: Tag,
-    pub path: RelPath,
-    /// Its temporary name.
-    pub name: OsString,
-    pub inode: u64,
-    pub state: State,
-}
-
-impl Part {
-    /// Opens it, if it is what the journal tells of.
-    fn open(&self, directory: &OwnedFd, access: OFlags) -> Option<File> {
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(directory, &self.name, flags, Mode::empty()).ok()?;
-        let meta = Meta::of(&file).ok()?;
-        let is_whole = meta.size >= self.state.length() && meta.inode == self.inode;
-        (meta.is_ours_alone() && is_whole).then(|| file.into())
-    }
-
-    /// Opens it to go on with a file of this size: a longer one is another.
-    pub fn go_on(&self, directory: &OwnedFd, size: u64) -> Option<File> {
-        let fits = |file: &File| Meta::of(file).is_ok_and(|meta| meta.size <= size);
-        self.open(directory, OFlags::WRONLY).filter(fits)
-    }
-
-    /// Opens it to read what the journal claims.
-    pub fn read(&self, directory: &OwnedFd) -> Option<File> {
-        self.open(directory, OFlags::RDONLY)
-    }
-
-    /// Removes it, where it is ours.
-    pub fn remove(&self, tree: &mut Tree) {
-        let parent = self.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
-        if let Some(directory) = parent {
-            self.remove_from(&directory);
-        }
-    }
-
-    /// Removes it from its directory; the journal's claim then is one of nothing.
-    pub fn remove_from(&self, directory: &OwnedFd) {
-        if self.is_temporary()
-            && let Ok(meta) = Meta::at(directory, &self.name)
-            && meta.is_ours_alone()
-            && meta.inode == self.inode
-        {
-            // A part that cannot be removed harms nobody.
-            let _ = unlinkat(directory, &self.name, AtFlags::empty());
-        }
-    }
-}
-
-/// What an earlier sitting has left.
-#[derive(Default)]
-pub(crate) struct Found {
-    /// There was one.
-    pub was_there: bool,
-    /// It is not obeyed, for others may have written it.
-    pub is_refused: bool,
-    /// Of the files that stand under their final names.
-    pub installed: Vec<Tag>,
-    /// By which they are known again.
-    pub stood: Stood,
-    /// Their bytes.
-    pub bytes: u64,
-    pub parts: Vec<Part>,
-}
-
-/// Files that an earlier sitting has brought whole: hashes of their paths, and how their tags begin.
-#[derive(Default)]
-pub(crate) struct Stood(HashMap<u64, [u8; 8]>);
-
-impl Stood {
-    fn add(&mut self, path: &RelPath, tag: &Tag) {
-        if self.0.len() < STOOD_MAX {
-            self.0.insert(hash(path), begin(tag));
-        }
-    }
-
-    /// Whether the file that came as this one was another.
-    pub fn was_other(&self, path: &RelPath, tag: &Tag) -> bool {
-        self.0.get(&hash(path)).is_some_and(|then| *then != begin(tag))
-    }
-}
-
-fn hash(path: &RelPath) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    path.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn begin(tag: &Tag) -> [u8; 8] {
-    *tag.first_chunk().expect("a tag is longer")
-}
-
 /// A journal to write to.
 pub(crate) struct Journal {
     directory: Arc<OwnedFd>,
@@ -190,7 +90,7 @@ pub(crate) struct Journal {
     /// The begun files that it tells of.
     begun: Vec<PathBuf>,
     /// The destination's name, which a next sitting without this would take for a directory to write into.
-    pub leads_to: Option<OsString>,
+    leads_to: Option<OsString>,
     /// Its name outlasts the machine's end.
     is_named: bool,
     /// So does what is in it.
@@ -207,8 +107,14 @@ pub(crate) struct Unsynced {
 impl Journal {
     /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
     /// not show is left out; begun files that are of no use are removed. Where there is nothing, the
-    /// name is claimed all the same: an earlier sitting that has not noticed its end must not.
-    pub fn take_over(id: TransferId, tree: &mut Tree, names: &mut Names) -> (Self, Found) {
+    /// name is claimed all the same: an earlier sitting that has not noticed its end must not. `leads_to` is the
+    /// destination's name, if it was given one.
+    pub fn take_over(
+        id: TransferId,
+        leads_to: Option<OsString>,
+        tree: &mut Tree,
+        names: &mut Names,
+    ) -> (Self, Found) {
         let directory = tree.top().clone();
         let mut journal = Self {
             directory,
@@ -218,7 +124,7 @@ impl Journal {
             is_begun: false,
             has_installed: false,
             begun: Vec::new(),
-            leads_to: None,
+            leads_to,
             is_named: false,
             is_synced: true,
         };
@@ -303,20 +209,22 @@ impl Journal {
         let mut bytes = Vec::new();
         for record in records {
             append_frame(record, &mut bytes);
-            match record {
-                Record::Installed { .. } => self.has_installed = true,
-                Record::Begun { path, name, .. } => {
-                    let part = beside(path, OsStr::from_bytes(&name.0));
-                    let mut begun = std::mem::take(&mut self.begun);
-                    begun.retain(|other| *other != part && self.stands(other));
-                    begun.push(part);
-                    self.begun = begun;
-                }
+            if let Record::Begun { path, name, .. } = record {
+                // Told of or not: if it has its name already, the next sitting removes it by ours.
+                let part = beside(path, OsStr::from_bytes(&name.0));
+                let mut begun = std::mem::take(&mut self.begun);
+                begun.retain(|other| *other != part && self.stands(other));
+                begun.push(part);
+                self.begun = begun;
             }
         }
-        (self.is_begun, self.is_synced) = (true, false);
-        let added = (&*file).write_all(&bytes);
-        self.is_given_up = added.and_then(|()| if syncs { self.sync() } else { Ok(()) }).is_err();
+        let added = (&*file).write_all(&bytes).and_then(|()| {
+            let is_installed = |record| matches!(record, &Record::Installed { .. });
+            self.has_installed |= records.iter().any(is_installed);
+            (self.is_begun, self.is_synced) = (true, false);
+            if syncs { self.sync() } else { Ok(()) }
+        });
+        self.is_given_up = added.is_err();
         !self.is_given_up
     }
 
@@ -356,90 +264,6 @@ impl Journal {
             let _ =
                 before.and_then(|before| futimens(&self.directory, &before.modified.timestamps()));
         }
-    }
-}
-
-impl Part {
-    /// Whether its name is one of the directory's own, and one that [`Names`] makes.
-    fn is_temporary(&self) -> bool {
-        let bytes = self.name.as_bytes();
-        let name = RelPath::new(bytes.to_vec());
-        let is_own = |name: RelPath| name.split().is_some_and(|(parent, _)| parent.is_empty());
-        let is_made =
-            bytes.ends_with(b".part") && self.name.to_string_lossy().contains(".longhaul-");
-        is_made && name.is_ok_and(is_own)
-    }
-
-    fn record(&self) -> Record {
-        Record::Begun {
-            tag: self.tag,
-            path: self.path.clone(),
-            name: RawBytes(self.name.as_bytes().to_vec()),
-            inode: self.inode,
-            state: self.state.clone(),
-        }
-    }
-}
-
-impl Found {
-    /// Keeps what a record tells, if the tree shows it too.
-    fn keep(
-        &mut self,
-        record: Record,
-        tree: &mut Tree,
-        new: &mut BufWriter<File>,
-    ) -> io::Result<()> {
-        match record {
-            Record::Installed { tag, ref path, size, modified, inode } => {
-                // What another sitting has made anew stands under another name still.
-                for part in self.parts.extract_if(.., |part| part.path == *path) {
-                    part.remove(tree);
-                }
-                let here = path
-                    .split()
-                    .and_then(|(parent, name)| Meta::at(tree.directory(parent).ok()?, name).ok());
-                let stands = here.is_some_and(|here| {
-                    (here.kind, here.size) == (FileType::RegularFile, size)
-                        && (here.modified, here.inode) == (modified, inode)
-                });
-                if stands {
-                    write(&record, new)?;
-                    self.installed.push(tag);
-                    self.stood.add(path, &tag);
-                    self.bytes += size;
-                }
-            }
-            Record::Begun { tag, path, name, inode, state } => {
-                // What stands there is of before.
-                self.stood.0.remove(&hash(&path));
-                let name = OsStr::from_bytes(&name.0).to_owned();
-                let part = Part { tag, path, name, inode, state };
-                if let Some(at) = self.parts.iter().position(|other| other.path == part.path) {
-                    let earlier = self.parts.remove(at);
-                    if earlier.name != part.name {
-                        earlier.remove(tree);
-                    }
-                }
-                if part.is_temporary() && self.parts.len() < PARTS_MAX {
-                    self.parts.push(part);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes begun files with nothing in them, or not what the journal tells of.
-    fn drop_useless(&mut self, tree: &mut Tree) {
-        self.parts.retain(|part| {
-            let parent = part.path.split().and_then(|(parent, _)| tree.directory(parent).ok());
-            let is_whole =
-                parent.is_some_and(|parent| part.open(&parent, OFlags::WRONLY).is_some());
-            let is_useful = is_whole && part.state.length() > 0;
-            if !is_useful {
-                part.remove(tree);
-            }
-            is_useful
-        });
     }
 }
 
@@ -502,6 +326,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn one_that_could_not_be_told_is_of_no_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
+        let (id, mut names) = (TransferId([7; 16]), Names::new().unwrap());
+        let (mut journal, _) = Journal::take_over(id, None, &mut tree, &mut names);
+        let path = RelPath::new(b"file".to_vec()).unwrap();
+        let (tag, modified) = <(Tag, Modified)>::default();
+        let installed = [Record::Installed { tag, path, size: 5, modified, inode: 7 }];
+        let writable = journal.file.replace(Arc::new(File::create("/dev/full").unwrap()));
+        assert!(!journal.append(&installed, false) && !journal.is_begun() && !journal.is_of_use());
+        (journal.file, journal.is_given_up) = (writable, false);
+        assert!(journal.append(&installed, false) && journal.is_begun() && journal.is_of_use());
+    }
 
     #[test]
     fn a_cut_or_damaged_record_takes_only_what_is_behind_it_along() {

@@ -1,9 +1,8 @@
 //! The receiving side's disk: takes the stream apart, writes and hashes under temporary names.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -13,7 +12,6 @@ use tokio::sync::mpsc;
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::attributes::{Attributes, FILE_MODE};
 use crate::commit::{self, Batch, Finished, Pending, Report};
-use crate::delta;
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::failed::Failed;
@@ -34,6 +32,8 @@ mod clearing;
 mod making;
 mod opening;
 mod syncing;
+
+use self::syncing::{Asked, tell_pieces};
 
 /// Versions that the sender may ask for ahead of their turn.
 const ASKED_MAX: usize = 16;
@@ -107,16 +107,6 @@ pub(crate) fn run(
     let summary = Summary { counts, kept, notes, sending, receiving, confirmed: None };
     Ok((summary, journal))
 }
-
-/// Tells the pieces of versions, one after another, while others arrive.
-fn tell_pieces(asked: Receiver<Asked>, report: &Report) {
-    for (path, file) in asked {
-        delta::tell(&path, file.as_ref(), &report.replies);
-    }
-}
-
-/// A file whose pieces the sender wants to know; none when there is no such file.
-type Asked = (RelPath, Option<OwnedFd>);
 
 struct Sink<'a> {
     destination: &'a Destination,

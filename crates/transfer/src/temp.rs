@@ -173,6 +173,11 @@ impl Temp {
         };
     }
 
+    /// Whether it stays when it is dropped.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state == State::Kept
+    }
+
     /// Gives a nameless file its temporary name, so that it can be renamed over another.
     pub fn appear(&mut self, file: &impl AsRawFd) -> rustix::io::Result<()> {
         match self.state {

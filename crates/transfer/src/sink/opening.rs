@@ -37,8 +37,9 @@ impl Sink<'_> {
             // A sender that is gone is noticed where the stream is written.
             let tell = |message| drop(self.report.replies.blocking_send(message));
             self.names = Names::of(id).map_err(|error| error.to_string())?;
-            let (mut journal, found) = Journal::take_over(id, &mut target.tree, &mut self.names);
-            journal.leads_to = target.given_name().map(ToOwned::to_owned);
+            let leads_to = target.given_name().map(ToOwned::to_owned);
+            let (journal, found) =
+                Journal::take_over(id, leads_to, &mut target.tree, &mut self.names);
             if found.is_refused {
                 let name = RelPath::new(id.file_name().into_encoded_bytes()).unwrap_or_default();
                 let reason = "what it tells of an earlier sitting does not count, for it is not this user's \
@@ -80,7 +81,7 @@ impl Sink<'_> {
     pub(super) fn find_room(&mut self) -> Result<(), TransferError> {
         let Some(target) = &self.target else { return Ok(()) };
         let Some(least) = self.least.take().filter(|_| self.is_fresh) else { return Ok(()) };
-        let Some(free) = free(target.tree.top()) else { return Ok(()) };
+        let Some((_, free)) = room(target.tree.top()) else { return Ok(()) };
         let to_come = least.saturating_sub(self.written);
         let missing = to_come.saturating_sub(free);
         if missing <= to_come / TOLERANCE {
@@ -100,22 +101,23 @@ impl Sink<'_> {
         )))
     }
 
-    /// Leaves a file that has not come to its end. One that would not fit even if nothing else were there is kept
-    /// for a next time only if nothing here ends this one, or if an earlier one has brought much of it.
+    /// Leaves a file that has not come to its end. One that would not fit even if nothing else were there, and that a
+    /// journal tells of, is kept for a next time only if nothing here ends this one, or if an earlier one has brought
+    /// much of it.
     pub(super) fn leave_begun(&mut self) {
         let Some(Arriving::File(mut incoming)) = self.arriving.take() else { return };
         self.batch.checkpoint = incoming.checkpoint(0);
-        if !incoming.goes_on && self.is_beyond_disk(&incoming) {
+        if incoming.is_claimed() && !incoming.goes_on && self.is_beyond_disk(&incoming) {
             let mut unfit = self.report.unfit.lock().unwrap_or_else(PoisonError::into_inner);
             *unfit = Some(incoming.discard());
         }
     }
 
+    /// Of one with holes nobody knows.
     fn is_beyond_disk(&self, incoming: &Incoming) -> bool {
-        let system = self.target.as_ref().and_then(|target| fstatfs(target.tree.top()).ok());
-        let whole = system.map(|it| it.f_blocks.saturating_mul(it.f_bsize.try_into().unwrap_or(1)));
-        let is_larger = |(whole, size)| whole > 0 && size > whole;
-        whole.zip(incoming.header.size).is_some_and(is_larger)
+        let room = self.target.as_ref().and_then(|target| room(target.tree.top()));
+        let is_larger = |((whole, _), size)| size > whole;
+        !incoming.has_holes && room.zip(incoming.header.size).is_some_and(is_larger)
     }
 }
 
@@ -132,11 +134,12 @@ fn is_fresh(target: &Target, first: &RelPath, is_one: bool) -> bool {
     }
 }
 
-/// Bytes for which there is room, where bytes need as much as they are.
-fn free(directory: &OwnedFd) -> Option<u64> {
+/// All bytes for which there is room, and those of them that are free, where bytes need as much as they are.
+fn room(directory: &OwnedFd) -> Option<(u64, u64)> {
     let system = fstatfs(directory).ok()?;
-    let blocks = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
+    let free = if geteuid().is_root() { system.f_bfree } else { system.f_bavail };
     // A tmpfs without a limit says that it has no blocks.
     let is_plain = system.f_blocks > 0 && PLAIN.contains(&u64::try_from(system.f_type).ok()?);
-    is_plain.then(|| blocks.saturating_mul(system.f_bsize.try_into().unwrap_or(1)))
+    let block = system.f_bsize.try_into().unwrap_or(1);
+    is_plain.then(|| (system.f_blocks.saturating_mul(block), free.saturating_mul(block)))
 }

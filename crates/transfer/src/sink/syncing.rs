@@ -6,6 +6,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use rustix::fs::{FileType, Mode, OFlags, chmod, open, openat};
 use rustix::io::Errno;
@@ -13,7 +14,8 @@ use rustix::io::Errno;
 use super::Sink;
 use crate::arriving::Header;
 use crate::attributes::{Attributes, FILE_MODE};
-use crate::commit::{Batch, DIRECTORY_MODE};
+use crate::commit::{Batch, DIRECTORY_MODE, Report};
+use crate::delta;
 use crate::error::{TransferError, explain};
 use crate::meta::Meta;
 use crate::notes::NoteKind;
@@ -26,6 +28,16 @@ use crate::wire::WireError;
 /// How files are opened that may be anything.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// A file whose pieces the sender wants to know; none when there is no such file.
+pub(super) type Asked = (RelPath, Option<OwnedFd>);
+
+/// Tells the pieces of versions, one after another, while others arrive.
+pub(super) fn tell_pieces(asked: Receiver<Asked>, report: &Report) {
+    for (path, file) in asked {
+        delta::tell(&path, file.as_ref(), &report.replies);
+    }
+}
 
 impl Sink<'_> {
     /// Where a path of the sender's goes; `None` when nothing of it is there.
