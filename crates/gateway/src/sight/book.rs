@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use net::clock;
@@ -15,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use units::{Bytes, Instant, Rate};
 
 use super::Cause;
+use super::counters::{Counter, Counters, Pause};
 use super::status::{Connection, Missed, Sample, Side, Status, Totals, TrunkState, Waits};
 use crate::Event;
 use crate::record::{Bypass, Outcome, Record};
@@ -28,59 +28,6 @@ const SHOWN: usize = 200;
 const MISSED: usize = 50;
 /// Connections that are looked at before others may enter and leave theirs.
 const SLICE: usize = 1024;
-
-/// What passed, from the first end of a splice to the second, and back.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) there: Counter,
-    pub(crate) back: Counter,
-    /// Of the end that is the trunk's.
-    pub(crate) meter: OnceLock<StreamMeter>,
-}
-
-impl Counters {
-    /// The bytes of both.
-    pub(crate) fn read(&self) -> (u64, u64) {
-        (self.there.bytes(), self.back.bytes())
-    }
-}
-
-/// One direction of a splice.
-#[derive(Debug, Default)]
-pub(crate) struct Counter {
-    bytes: AtomicU64,
-    /// One of [`Pause`].
-    pause: AtomicU8,
-}
-
-/// Why a direction of a splice does not move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pause {
-    /// The end that is read has nothing.
-    Reading,
-    /// The end that is written takes nothing.
-    Writing,
-    /// It has ended.
-    Ended,
-}
-
-impl Counter {
-    pub(crate) fn add(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn pause(&self, pause: Pause) {
-        self.pause.store(pause as u8, Ordering::Relaxed);
-    }
-
-    fn is(&self, pause: Pause) -> bool {
-        self.pause.load(Ordering::Relaxed) == pause as u8
-    }
-}
 
 struct Open {
     side: Side,
