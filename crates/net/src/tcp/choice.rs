@@ -4,20 +4,19 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use stripe::count::{Controller, Pace, Policy, Sample, System};
+use stripe::count::{Controller, Policy, Sample, System};
 use units::{Bytes, Instant};
 
 use super::info::Totals;
-use super::pacing;
+use super::pacing::Pacing;
 
 /// A sender's connections side by side, and how many of them it should use by a policy: always the
 /// first ones, in their order.
 #[derive(Debug)]
 pub struct Choice {
     sockets: Vec<OwnedFd>,
-    policy: Policy,
     controller: Box<dyn Controller>,
-    pace: Pace,
+    pacing: Pacing,
     used: usize,
     delivered: Bytes,
     /// For how long the kernel's send buffers have held connections back.
@@ -29,8 +28,8 @@ impl Choice {
     pub fn new(policy: Policy, sockets: Vec<OwnedFd>) -> Self {
         let used = policy.first().clamp(1, sockets.len().max(1));
         let (delivered, held_back) = (Bytes(0), Duration::ZERO);
-        let (controller, pace) = (policy.controller(), Pace::default());
-        Self { sockets, policy, controller, pace, used, delivered, held_back }
+        let (controller, pacing) = (policy.controller(), Pacing::new(policy));
+        Self { sockets, controller, pacing, used, delivered, held_back }
     }
 
     /// How many to use from now on, 1 at least. To be called at once, and then every
@@ -47,7 +46,7 @@ impl Choice {
             let mut sample = Sample { most: self.sockets.len(), idle, ..sample };
             let share = self.share(sample.delivered);
             let used = &self.sockets[..self.used];
-            pacing::apply(&mut self.pace, self.policy, &mut sample, share, used);
+            self.pacing.apply(&mut sample, share, used);
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stripe::count::{Controller, Pace, Policy, Sample, TICK};
+use stripe::count::{Controller, Policy, Sample, TICK};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use transport::crypto::Credentials;
@@ -15,9 +15,10 @@ use units::Instant;
 use super::connect::dial;
 use super::echo::Echo;
 use super::hello::{Connection, Hello};
+use super::lane;
 use super::options::{MAX_STREAMS, Options};
+use super::pacing::Pacing;
 use super::shared::Shared;
-use super::{lane, pacing};
 use crate::clock;
 use crate::error::NetError;
 
@@ -117,7 +118,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub async fn run(mut self) {
-        let (mut controller, mut pace) = (self.policy.controller(), Pace::default());
+        let (mut controller, mut pacing) = (self.policy.controller(), Pacing::new(self.policy));
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut waits, mut target) = (None, Some(self.policy.first()));
@@ -128,7 +129,7 @@ impl Keeper {
                     continue;
                 }
                 () = self.shared.changed.notified() => {}
-                _ = ticks.tick() => match self.measure(&mut *controller, &mut pace) {
+                _ = ticks.tick() => match self.measure(&mut *controller, &mut pacing) {
                     Wish::Count(count) => target = Some(count),
                     Wish::None => target = None,
                     Wish::AsBefore => {}
@@ -175,7 +176,7 @@ impl Keeper {
 
     /// How many connections the controller would like. While there is little to send it may not
     /// mind.
-    fn measure(&self, controller: &mut dyn Controller, pace: &mut Pace) -> Wish {
+    fn measure(&self, controller: &mut dyn Controller, pacing: &mut Pacing) -> Wish {
         let now = clock::now();
         let idle = self.shared.tick(now);
         let (sockets, gone) = self.shared.sockets();
@@ -186,7 +187,7 @@ impl Keeper {
         let delivered = self.shared.delivered();
         let mut sample = Sample { delivered, idle, ..sample };
         let share = Some(UNSENT / sockets.len().max(1) as u64);
-        pacing::apply(pace, self.policy, &mut sample, share, &sockets);
+        pacing.apply(&mut sample, share, &sockets);
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
         self.shared.learn(controller.learnt());
         match self.policy {

@@ -1,9 +1,9 @@
-//! What the kernel is told of a sender's connections again and again: what may wait unsent in it, and, if
-//! they are of BBR, what a [`Pace`] lets each send.
+//! What the kernel is told of a sender's connections again and again: what may wait unsent in it, and how
+//! fast each may send, if they are of BBR or their rate was asked for.
 
 use std::os::fd::AsFd;
 
-use stripe::count::{Law, Pace, Policy, Sample, TICK};
+use stripe::count::{Hold, Law, Pace, Policy, Sample, TICK};
 
 use super::info::sending;
 use super::options::{limit_rate, limit_unsent};
@@ -15,30 +15,48 @@ const UNSENT_MOST: u64 = 128 << 10;
 /// of BBR.
 const UNSENT_MOST_BBR: u64 = 4 << 20;
 
-/// Does so, and notes in the sample whether a pace is what holds them back. Of each that is not of BBR
-/// about `share` may wait; `None` leaves it as it is. The bounds of paper 3 go by the queue that a pace
-/// would end.
-pub(super) fn apply<S: AsFd>(
-    pace: &mut Pace,
-    policy: Policy,
-    sample: &mut Sample,
-    share: Option<u64>,
-    sockets: &[S],
-) {
-    if sample.law != Law::Bbr {
-        if let Some(share) = share {
-            let share = share.clamp(UNSENT, UNSENT_MOST) as u32;
-            sockets.iter().for_each(|socket| limit_unsent(socket, share));
+/// What holds a sender's connections back.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    /// Those of BBR; but the bounds of paper 3 go by the queue that a pace would end.
+    pace: Option<Pace>,
+    /// Those of a stream whose rate was asked for.
+    hold: Option<Hold>,
+}
+
+impl Pacing {
+    pub fn new(policy: Policy) -> Self {
+        let pace = (!matches!(policy, Policy::RttBounded { .. })).then(Pace::default);
+        let hold = match policy {
+            Policy::Equation { target, .. } => Some(Hold::new(target)),
+            _ => None,
+        };
+        Self { pace, hold }
+    }
+
+    /// Tells the kernel, and notes in the sample whether a pace is what holds them back. Of each that is
+    /// not of BBR about `share` may wait; `None` leaves it as it is.
+    pub fn apply<S: AsFd>(&mut self, sample: &mut Sample, share: Option<u64>, sockets: &[S]) {
+        let is_bbr = sample.law == Law::Bbr;
+        for socket in sockets {
+            let share = share.map(|share| share.clamp(UNSENT, UNSENT_MOST) as u32);
+            if let Some(most) = if is_bbr { Some(unsent(sending(socket))) } else { share } {
+                limit_unsent(socket, most);
+            }
         }
-        return;
+        let pace = self.pace.as_mut().filter(|_| is_bbr);
+        let hold = self.hold.as_mut().map(|hold| hold.limit(sample));
+        if pace.is_none() && hold.is_none() {
+            return;
+        }
+        let path = pace.and_then(|pace| {
+            let rate = pace.limit(sample);
+            sample.paced = pace.is_limited();
+            rate
+        });
+        let rate = [path, hold].into_iter().flatten().min();
+        sockets.iter().for_each(|socket| limit_rate(socket, rate));
     }
-    sockets.iter().for_each(|socket| limit_unsent(socket, unsent(sending(socket))));
-    if matches!(policy, Policy::RttBounded { .. }) {
-        return;
-    }
-    let rate = pace.limit(sample);
-    sample.paced = pace.is_limited();
-    sockets.iter().for_each(|socket| limit_rate(socket, rate));
 }
 
 /// Of one of BBR that sends so many bytes a second, and has carried so many: what it may send until the

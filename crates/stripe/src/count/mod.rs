@@ -3,6 +3,7 @@
 
 mod auto;
 mod equation;
+mod hold;
 mod losses;
 mod pace;
 mod rtt_bounded;
@@ -16,6 +17,7 @@ use units::{Bytes, Instant, Rate};
 
 pub use auto::{Auto, suitable};
 pub use equation::{Equation, System};
+pub use hold::Hold;
 pub use losses::Law;
 pub use pace::Pace;
 pub use rtt_bounded::RttBounded;

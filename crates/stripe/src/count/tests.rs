@@ -4,7 +4,7 @@ mod pace;
 
 use super::*;
 
-const NOTHING: Sample = Sample {
+pub(super) const NOTHING: Sample = Sample {
     now: Instant::ZERO,
     connections: 1,
     resting: 0,

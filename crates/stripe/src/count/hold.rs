@@ -1,0 +1,105 @@
+//! A stream whose rate was asked for goes as fast, and no faster: whole connections come to more.
+
+use core::time::Duration;
+
+use units::{Bytes, Instant, Rate};
+
+use super::Sample;
+
+/// A look at the rate takes so long at least, and so many round trips: whole records are confirmed, not bytes.
+const LOOK: Duration = Duration::from_secs(1);
+const ROUND_TRIPS: u32 = 2;
+/// By how much a look may change what is let through, less and more: what was too little may be so only
+/// because connections are new.
+const CHANGE: [f64; 2] = [0.5, 1.1];
+
+/// What each connection may send.
+#[derive(Debug)]
+pub struct Hold {
+    target: Rate,
+    /// What all together may send, over the target: connections are not alike, and headers count.
+    over: f64,
+    /// When the last look ended, and what was delivered by then.
+    last: Option<(Instant, Bytes)>,
+}
+
+impl Hold {
+    /// To this rate of payload.
+    pub const fn new(target: Rate) -> Self {
+        Self { target, over: 1.0, last: None }
+    }
+
+    /// What each connection may send from now on. To be called every [`TICK`](super::TICK) or so.
+    pub fn limit(&mut self, sample: &Sample) -> Rate {
+        let target = self.target.as_bits_per_sec() as f64;
+        let connections = sample.connections.max(1) as f64;
+        let (since, before) = *self.last.get_or_insert((sample.now, sample.delivered));
+        let time = sample.now.since(since);
+        if sample.idle {
+            self.last = None;
+        } else if time >= LOOK.max(sample.rtt * ROUND_TRIPS) {
+            let rate =
+                sample.delivered.0.saturating_sub(before.0) as f64 * 8.0 / time.as_secs_f64();
+            let [less, more] = CHANGE;
+            self.over *= (target / rate.max(1.0)).clamp(less, more);
+            self.last = Some((sample.now, sample.delivered));
+        }
+        // One of them may have to carry it all.
+        self.over = self.over.clamp(1.0, connections.max(CHANGE[1]));
+        Rate::from_bits_per_sec((target * self.over / connections) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TICK;
+    use super::super::tests::NOTHING;
+    use super::*;
+
+    /// Mbit/s of payload over the last 20 s of 40, of connections that come to so many by themselves, of which
+    /// `headers` are none.
+    fn held(target: f64, alone: &[f64], headers: f64) -> f64 {
+        let mut hold = Hold::new(Rate::from_bits_per_sec((target * 1e6) as u64));
+        let (mut now, mut bits, mut before) = (Instant::from_nanos(1), 0.0, 0.0);
+        for tick in 0..400 {
+            let connections = alone.len();
+            let sample = Sample { now, connections, delivered: Bytes(bits as u64 / 8), ..NOTHING };
+            let most = hold.limit(&sample).as_bits_per_sec() as f64;
+            let sent: f64 = alone.iter().map(|&rate| (rate * 1e6).min(most)).sum();
+            bits += sent * (1.0 - headers) * TICK.as_secs_f64();
+            now += TICK;
+            if tick == 199 {
+                before = bits;
+            }
+        }
+        (bits - before) / 20.0 / 1e6
+    }
+
+    #[test]
+    fn as_fast_as_was_asked_for_and_no_faster() {
+        for (target, alone, headers) in [
+            (5.0, &[0.93; 6][..], 0.0),
+            (5.0, &[0.95; 6], 0.05),
+            (12.0, &[30.0; 2], 0.02),
+            // One of them is slow: the others make up for it.
+            (6.0, &[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.1], 0.0),
+        ] {
+            let held = held(target, alone, headers);
+            assert!((held / target - 1.0).abs() < 0.02, "{held} of {target}, {alone:?}");
+        }
+        let few = held(5.0, &[0.93; 5], 0.0);
+        assert!((few - 4.65).abs() < 0.01, "{few}: more than there is cannot be had");
+    }
+
+    /// Who had nothing to say is not to make up for it.
+    #[test]
+    fn what_is_not_sent_is_not_owed() {
+        let mut hold = Hold::new(Rate::from_bits_per_sec(5_000_000));
+        let mut now = Instant::from_nanos(1);
+        for _ in 0..200 {
+            now += TICK;
+            let most = hold.limit(&Sample { now, idle: true, ..NOTHING });
+            assert_eq!(most, Rate::from_bits_per_sec(5_000_000));
+        }
+    }
+}
