@@ -2,7 +2,7 @@
 
 use transfer::RelPath;
 
-use super::{Answer, Failure, LOGINS_MAX, Session, Stage, Task, User, Work};
+use super::{Answer, DataWay, Failure, LOGINS_MAX, Session, Stage, Task, User, Work};
 use crate::address::{Ends, write_epsv_reply};
 use crate::command::Verb;
 use crate::entry::{Entry, Kind};
@@ -36,6 +36,11 @@ impl Session {
     fn settle(&mut self, verb: Verb, task: Task, answer: Answer) {
         match (task, answer) {
             (Task::LogIn { .. }, Answer::Failed(failure)) => self.refused_login(failure),
+            (Task::Listen { .. }, Answer::Failed(failure)) => {
+                // Nobody listens: a transfer is to say so before a file is opened.
+                self.chosen.way = DataWay::Unset;
+                self.failed(failure);
+            }
             (_, Answer::Failed(failure)) => self.failed(failure),
             (Task::LogIn { .. }, Answer::User(user)) => self.logged_in(user),
             (Task::Listen { .. }, Answer::Listening(ends)) => self.listening(verb, &ends),
