@@ -36,14 +36,11 @@ impl Session {
     fn settle(&mut self, verb: Verb, task: Task, answer: Answer) {
         match (task, answer) {
             (Task::LogIn { .. }, Answer::Failed(failure)) => self.refused_login(failure),
-            (Task::Listen { .. }, Answer::Failed(failure)) => {
-                // Nobody listens: a transfer is to say so before a file is opened.
-                self.chosen.way = DataWay::Unset;
-                self.failed(failure);
-            }
             (_, Answer::Failed(failure)) => self.failed(failure),
             (Task::LogIn { .. }, Answer::User(user)) => self.logged_in(user),
-            (Task::Listen { .. }, Answer::Listening(ends)) => self.listening(verb, &ends),
+            (Task::Listen { connections }, Answer::Listening(ends)) => {
+                self.listening(verb, connections, &ends);
+            }
             (Task::Inspect(path), Answer::Entry(entry)) => self.inspected(verb, path, &entry),
             (Task::Hash(path, algorithm, first, _), Answer::Hash(sum, end)) => match verb {
                 Verb::Hash => {
@@ -98,18 +95,18 @@ impl Session {
         self.failed_logins += 1;
     }
 
-    fn listening(&mut self, verb: Verb, ends: &Ends) {
-        let text = match verb {
+    fn listening(&mut self, verb: Verb, connections: usize, ends: &Ends) {
+        let ports = || write_epsv_reply(&ends.ports);
+        let (code, text) = match verb {
             Verb::Pasv => match ends.in_pasv_reply() {
-                Some(numbers) => {
-                    return self.reply(227, format!("Entering Passive Mode ({numbers})"));
-                }
+                Some(numbers) => (227, format!("Entering Passive Mode ({numbers})")),
                 None => return self.failed(Failure::NoPort),
             },
-            Verb::Epsv => "Entering Extended Passive Mode",
-            _ => "Entering Striped Passive Mode",
+            Verb::Epsv => (229, format!("Entering Extended Passive Mode {}", ports())),
+            _ => (229, format!("Entering Striped Passive Mode {}", ports())),
         };
-        self.reply(229, format!("{text} {}", write_epsv_reply(&ends.ports)));
+        self.chosen.way = DataWay::Passive { connections, striped: verb == Verb::Mpsv };
+        self.reply(code, text);
     }
 
     fn inspected(&mut self, verb: Verb, path: RelPath, entry: &Entry) {

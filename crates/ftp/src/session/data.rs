@@ -107,7 +107,8 @@ impl Session {
         if self.chosen.epsv_only && verb == Verb::Pasv {
             return self.reply(503, "EPSV ALL was said");
         }
-        self.chosen.way = DataWay::Passive { connections, striped: verb == Verb::Mpsv };
+        // Until somebody listens there is no other way.
+        self.chosen.way = DataWay::Unset;
         self.ask(verb, Task::Listen { connections });
     }
 
