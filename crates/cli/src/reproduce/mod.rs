@@ -56,8 +56,9 @@ pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
     // Those of the lightest runs first: they share what heavy ones need alone.
     emulated.sort_by_key(|row| Reverse(row.together()));
     let workers = if jobs.is_some() { 1 } else { SIDE_BY_SIDE };
-    let mut done = run_all(&simulated, workers, options, None);
-    done.extend(run_all(&emulated, workers, options, bench.as_ref()));
+    // Simulations leave a large heap, and to start a program out of it takes longer than a lab may pause.
+    let mut done = run_all(&emulated, workers, options, bench.as_ref());
+    done.extend(run_all(&simulated, workers, options, None));
     done.sort_by_key(|one| rows.iter().position(|&row| std::ptr::eq(row, one.row)));
     if let Some(folder) = &options.report {
         page::write(folder, &done)?;

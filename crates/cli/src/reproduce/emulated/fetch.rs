@@ -89,10 +89,10 @@ fn serve(bench: &Bench, lab: &Lab, options: &str) -> anyhow::Result<Running> {
     command.arg("--key").arg(bench.key()).args(options.split_whitespace());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut server = Running::start(command)?;
-    let output = server.0.stdout.take().context("the server has no output")?;
+    let output = server.child.stdout.take().context("the server has no output")?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
-    ensure!(line.starts_with("listening on "), "the server did not start");
+    ensure!(line.starts_with("listening on "), "the server did not start: {}", server.said());
     Ok(server)
 }
 

@@ -98,7 +98,7 @@ impl Hosts {
         for gateway in &mut self.gateways {
             gateway.check().context("longhaul gateway run")?;
         }
-        let near = self.gateways.last_mut().and_then(|near| near.0.stdout.take());
+        let near = self.gateways.last_mut().and_then(|near| near.child.stdout.take());
         let output = BufReader::new(near.context("a gateway has no output")?);
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
@@ -107,7 +107,9 @@ impl Hosts {
             // What it says later is not to block it.
             lines.for_each(drop);
         });
-        ensure!(told.recv_timeout(MEETING) == Ok(true), "the gateways did not find each other");
+        let met = told.recv_timeout(MEETING) == Ok(true);
+        let said = || self.gateways.iter().map(Running::said).collect::<Vec<_>>().join("; ");
+        ensure!(met, "the gateways did not find each other: {}", said());
         Ok(())
     }
 

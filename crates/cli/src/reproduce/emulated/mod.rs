@@ -12,7 +12,7 @@ mod programs;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
@@ -175,36 +175,50 @@ fn set(file: &str, value: &str) -> anyhow::Result<()> {
 }
 
 /// A program that runs until this is dropped.
-struct Running(Child);
+struct Running {
+    child: Child,
+    /// What it says of errors: of no interest unless it fails.
+    said: File,
+}
 
 impl Running {
     fn start(command: Command) -> anyhow::Result<Self> {
         let mut command = bound(command);
-        command.spawn().map(Self).with_context(|| format!("cannot run {command:?}"))
+        let said = tempfile::tempfile()?;
+        command.stderr(said.try_clone()?);
+        let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        Ok(Self { child, said })
     }
 
     /// Whether it still runs; else an error.
     fn check(&mut self) -> anyhow::Result<()> {
-        let ended = self.0.try_wait()?;
-        ensure!(ended.is_none(), "it has ended ({})", ended.unwrap_or_default());
+        let ended = self.child.try_wait()?;
+        ensure!(ended.is_none(), "it has ended ({}): {}", ended.unwrap_or_default(), self.said());
         Ok(())
+    }
+
+    /// Without moving where the program writes.
+    fn said(&self) -> String {
+        let mut bytes = vec![0; 4096];
+        let read = self.said.read_at(&mut bytes, 0).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[..read]).trim().to_owned()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         // A gateway puts back what it has changed.
-        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process(pid, Signal::TERM);
         }
         for _ in 0..100 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
+            if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -215,6 +229,16 @@ mod tests {
     #[test]
     fn what_is_missing_is_found_out() {
         assert!(is_there("sh") && !is_there("no-such-program"));
+    }
+
+    #[test]
+    fn what_ended_early_tells_what_it_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo alas >&2; exit 3"]);
+        let mut running = Running::start(command).unwrap();
+        running.child.wait().unwrap();
+        let error = running.check().unwrap_err().to_string();
+        assert!(error.contains("alas") && error.contains('3'), "{error}");
     }
 
     #[test]
