@@ -125,7 +125,7 @@ pub struct World<N = Host> {
     frozen: VecDeque<Parcel>,
     links: [Link<Parcel>; 2],
     /// The largest UDP payload that they carry.
-    widest: usize,
+    widest: [usize; 2],
     /// Datagrams held back by reordering, by the time they are due and the order they came in.
     late: BTreeMap<(Instant, u64), Parcel>,
     faults: Faults,
@@ -186,7 +186,8 @@ impl<N: Node> World<N> {
             frozen: VecDeque::new(),
             hosts,
             links: [forward, back],
-            widest: (path.forward.mtu.unwrap_or(MTU).0 - HEADERS) as usize,
+            widest: [&path.forward, &path.back]
+                .map(|link| (link.mtu.unwrap_or(MTU).0 - HEADERS) as usize),
             late: BTreeMap::new(),
             faults,
             overheard: VecDeque::new(),
@@ -397,9 +398,9 @@ impl<N: Node> World<N> {
             self.struck.dark += 1;
             return;
         }
-        if datagram.bytes.len() > self.largest() {
+        if datagram.bytes.len() > self.largest(index) {
             // That one is lost which the path never carries is no fault.
-            self.struck.narrow += u64::from(datagram.bytes.len() <= self.widest);
+            self.struck.narrow += u64::from(datagram.bytes.len() <= self.widest[index % 2]);
             return;
         }
         if self.chance(self.faults.corrupt) {
@@ -453,9 +454,9 @@ impl<N: Node> World<N> {
         probability > 0.0 && (self.random.next_u64() as f64 / u64::MAX as f64) < probability
     }
 
-    fn largest(&self) -> usize {
+    fn largest(&self, index: usize) -> usize {
         let narrow = self.faults.narrow.filter(|&(from, _)| self.elapsed() >= from);
-        narrow.map_or(self.widest, |(_, size)| size)
+        narrow.map_or(self.widest[index % 2], |(_, size)| size)
     }
 
     fn is_dark(&self) -> bool {

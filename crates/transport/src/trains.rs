@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use units::{Instant, Rate};
 
 /// Packets that a train must have, or bytes that it must bring: few jumbo frames do.
-const MIN_PACKETS: u32 = 8;
-const MIN_BYTES: u64 = 32_000;
+pub(crate) const MIN_PACKETS: u32 = 8;
+pub(crate) const MIN_BYTES: u64 = 32_000;
 /// Different arrival times that it must have: what one interrupt brought says nothing.
 const MIN_TIMES: u32 = 3;
 /// Trains that are remembered.

@@ -45,8 +45,8 @@ impl Choice {
             self.held_back = held_back;
             let mut sample = Sample { most: self.sockets.len(), idle, ..sample };
             let share = self.share(sample.delivered);
-            let used = &self.sockets[..self.used];
-            self.pacing.apply(&mut sample, share, used);
+            // The others as well: they may be used before the next time.
+            self.pacing.apply(&mut sample, share, &self.sockets);
             self.used = self.controller.connections(&sample).clamp(1, self.sockets.len());
         }
         self.used

@@ -128,7 +128,7 @@ impl Keeper {
                     self.joined(ended);
                     continue;
                 }
-                () = self.shared.changed.notified() => {}
+                () = self.shared.changed.notified() => pacing.extend(&self.shared.sockets().0),
                 _ = ticks.tick() => match self.measure(&mut *controller, &mut pacing) {
                     Wish::Count(count) => target = Some(count),
                     Wish::None => target = None,

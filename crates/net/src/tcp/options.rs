@@ -118,9 +118,12 @@ pub(super) fn limit_unsent(socket: &impl AsFd, bytes: u32) {
     let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
 }
 
+/// Bytes a second: none means no limit at all to the kernel.
+const LEAST_RATE: libc::c_ulong = 1000;
+
 /// Keeps a connection from sending faster; `None` for no limit.
 pub(super) fn limit_rate(socket: &impl AsFd, rate: Option<Rate>) {
-    let bytes = |rate: Rate| rate.as_bits_per_sec().div_ceil(8) as libc::c_ulong;
+    let bytes = |rate: Rate| (rate.as_bits_per_sec().div_ceil(8) as libc::c_ulong).max(LEAST_RATE);
     let bytes = rate.map_or(libc::c_ulong::MAX, bytes);
     // SAFETY: the descriptor is open while borrowed, and the kernel reads the one number whose size
     // it is told. Should it refuse, the connection sends as its congestion control has it.

@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 
 use stripe::count::{Hold, Law, Pace, Policy, Sample, TICK};
+use units::Rate;
 
 use super::info::sending;
 use super::options::{limit_rate, limit_unsent};
@@ -22,6 +23,8 @@ pub(super) struct Pacing {
     pace: Option<Pace>,
     /// Those of a stream whose rate was asked for.
     hold: Option<Hold>,
+    /// What each may send by both.
+    rate: Option<Rate>,
 }
 
 impl Pacing {
@@ -31,7 +34,7 @@ impl Pacing {
             Policy::Equation { target, .. } => Some(Hold::new(target)),
             _ => None,
         };
-        Self { pace, hold }
+        Self { pace, hold, rate: None }
     }
 
     /// Tells the kernel, and notes in the sample whether a pace is what holds them back. Of each that is
@@ -54,8 +57,15 @@ impl Pacing {
             sample.paced = pace.is_limited();
             rate
         });
-        let rate = [path, hold].into_iter().flatten().min();
-        sockets.iter().for_each(|socket| limit_rate(socket, rate));
+        self.rate = [path, hold].into_iter().flatten().min();
+        sockets.iter().for_each(|socket| limit_rate(socket, self.rate));
+    }
+
+    /// Tells the kernel of those as well that have come since.
+    pub fn extend<S: AsFd>(&self, sockets: &[S]) {
+        if self.rate.is_some() {
+            sockets.iter().for_each(|socket| limit_rate(socket, self.rate));
+        }
     }
 }
 

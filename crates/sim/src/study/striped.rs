@@ -1,6 +1,7 @@
 //! A stream over many TCP connections: as many as one of the product's controllers asks for.
 //!
-//! What is modelled is their number alone: each connection always has something to send.
+//! What is modelled is their number alone: each connection always has something to send, and none is held to a
+//! rate that was asked for.
 
 use core::time::Duration;
 

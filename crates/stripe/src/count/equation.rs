@@ -96,7 +96,7 @@ impl Equation {
         self.k
     }
 
-    /// Measures k. False while the windows say nothing: the writer is the slower, or this is not the
+    /// Measures k, or what it is at least. False while the windows say nothing: the writer is the slower, or this is not the
     /// side that sends, or connections are new.
     fn learn(&mut self, sample: &Sample) -> bool {
         let Sample { now, delivered, connections, .. } = *sample;
@@ -125,9 +125,13 @@ impl Equation {
             return true;
         }
         let (bits, ideal) = ((delivered - period.delivered).0 as f64 * 8.0, period.ideal);
+        let rate = bits / now.since(period.start).as_secs_f64();
         *period = after(Duration::ZERO);
         if ideal > 0.0 {
             let k = (bits / ideal).clamp(*MEASURED.start(), *MEASURED.end());
+            // At the target it may be a `Hold` that keeps the rest back: k is no less than it looks.
+            let is_bound = rate >= self.target.as_bits_per_sec() as f64 * REACHED;
+            let k = if is_bound { k.max(self.k) } else { k };
             self.k = (self.k + GAIN * (k - self.k)).clamp(*RANGE.start(), *RANGE.end());
             self.measured = Some((sample.window, sample.rtt));
         }

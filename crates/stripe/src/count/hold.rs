@@ -12,6 +12,9 @@ const ROUND_TRIPS: u32 = 2;
 /// By how much a look may change what is let through, less and more: what was too little may be so only
 /// because connections are new.
 const CHANGE: [f64; 2] = [0.5, 1.1];
+/// Where less than this part of what is let through arrives, it is something else that holds it back: to let
+/// more through would only be felt when that is over.
+const FELT: f64 = 0.5;
 
 /// What each connection may send.
 #[derive(Debug)]
@@ -36,12 +39,16 @@ impl Hold {
         let (since, before) = *self.last.get_or_insert((sample.now, sample.delivered));
         let time = sample.now.since(since);
         if sample.idle {
-            self.last = None;
+            (self.over, self.last) = (1.0, None);
         } else if time >= LOOK.max(sample.rtt * ROUND_TRIPS) {
             let rate =
                 sample.delivered.0.saturating_sub(before.0) as f64 * 8.0 / time.as_secs_f64();
             let [less, more] = CHANGE;
-            self.over *= (target / rate.max(1.0)).clamp(less, more);
+            self.over = if rate < target * self.over * FELT {
+                1.0
+            } else {
+                self.over * (target / rate).clamp(less, more)
+            };
             self.last = Some((sample.now, sample.delivered));
         }
         // One of them may have to carry it all.
@@ -89,6 +96,24 @@ mod tests {
         }
         let few = held(5.0, &[0.93; 5], 0.0);
         assert!((few - 4.65).abs() < 0.01, "{few}: more than there is cannot be had");
+    }
+
+    /// What an outage, or a slow reader, has kept back is not sent the faster afterwards.
+    #[test]
+    fn what_could_not_be_sent_is_not_owed() {
+        for part in [0.0, 0.3, 0.7] {
+            let target = Rate::from_bits_per_sec(50_000_000);
+            let (mut hold, mut now, mut bits) = (Hold::new(target), Instant::from_nanos(1), 0.0);
+            let mut most = 0.0;
+            for _ in 0..300 {
+                let delivered = Bytes(bits as u64 / 8);
+                let limit = hold.limit(&Sample { now, connections: 8, delivered, ..NOTHING });
+                most = 8.0 * limit.as_bits_per_sec() as f64;
+                bits += 50e6 * part * TICK.as_secs_f64();
+                now += TICK;
+            }
+            assert!(most <= 2.2 * 50e6 * part.max(0.5), "{most} bit/s let through after {part}");
+        }
     }
 
     /// Who had nothing to say is not to make up for it.

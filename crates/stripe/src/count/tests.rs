@@ -216,6 +216,29 @@ fn the_equation_is_not_misled_by_whole_records() {
     }
 }
 
+/// Whose windows are twice what they send, as BBR's are, would otherwise be found to reach half of them, and
+/// as many as there are to be needed.
+#[test]
+fn the_equation_does_not_take_what_is_held_back_for_what_is_missing() {
+    let (target, rtt) = (Rate::from_bits_per_sec(10_000_000), Duration::from_millis(100));
+    let mut controller = Policy::Equation { target, first: 8, k: 0 }.controller();
+    let mut hold = Hold::new(target);
+    let (mut now, mut bits, mut connections) = (Instant::from_nanos(1), 0.0, 8);
+    for _ in 0..600 {
+        let delivered = Bytes(bits as u64 / 8);
+        let sample = Sample { now, connections, delivered, rtt, base_rtt: rtt, ..NOTHING };
+        // Each could send 100 Mbit/s.
+        let each = hold.limit(&sample).as_bits_per_sec().min(100_000_000) as f64;
+        let window = Bytes((2.0 * each * rtt.as_secs_f64() / 8.0) as u64);
+        bits += each * connections as f64 * TICK.as_secs_f64();
+        connections = controller.connections(&Sample { window, ..sample });
+        now += TICK;
+    }
+    assert_eq!(connections, 1, "one is enough");
+    let k = controller.learnt().map(|system| system.k);
+    assert!(k.is_some_and(|k| k > 900), "{k:?}");
+}
+
 /// Who fetches would go by windows that carry nothing, and who sends by those that have not opened.
 #[test]
 fn the_equation_waits_for_windows_that_matter() {

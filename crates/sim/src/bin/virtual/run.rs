@@ -128,6 +128,8 @@ pub struct Seen {
     /// Packets that it marked instead.
     pub marked: u64,
     rate: f64,
+    /// Bytes of a full packet.
+    packet: f64,
 }
 
 impl Setup {
@@ -160,8 +162,9 @@ impl Setup {
         let ends = ends.into_iter().enumerate().map(busy).collect();
         let mut world = World::of(&self.path, Faults::default(), ends);
         let rate = self.path.forward.rate.as_bits_per_sec() as f64;
+        let packet = self.path.forward.mtu.map_or(PACKET, |mtu| mtu.0 as f64);
         let (arrived, read, queue, drops) = Default::default();
-        let mut seen = Seen { arrived, read, queue, drops, marked: 0, rate };
+        let mut seen = Seen { arrived, read, queue, drops, marked: 0, rate, packet };
         let looks = self.time.as_nanos().div_ceil(STEP.as_nanos()) as usize;
         let every = trace.map_or(usize::MAX, |at| (at.as_millis() / STEP.as_millis()) as usize);
         for look in 1..=looks {
@@ -233,7 +236,7 @@ impl Seen {
 
     /// The same, as part of what arrived.
     pub fn drop_share(&self, from: f64, to: f64) -> f64 {
-        self.dropped(from, to) as f64 * PACKET * 8.0
+        self.dropped(from, to) as f64 * self.packet * 8.0
             / (self.used(from, to) * self.rate * (to - from))
     }
 

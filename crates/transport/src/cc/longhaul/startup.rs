@@ -6,8 +6,8 @@ use core::time::Duration;
 use units::{Bytes, Rate};
 
 use super::super::Remembered;
-
 use super::model::{Model, Round};
+use crate::trains::{MIN_BYTES, MIN_PACKETS};
 
 /// In flight at the start.
 pub(super) const INITIAL_WINDOW: Bytes = Bytes::kib(64);
@@ -29,14 +29,12 @@ const JUMP: f64 = 0.8;
 /// and how long one may take at the rate that is known, in seconds.
 const TRAINS: (usize, usize) = (16, 32);
 const TRAIN_TIME: f64 = 0.01;
-/// The fewest, of Ethernet's packets and of larger ones, and what the fewest hold of those between.
-const FEWEST: (usize, usize) = (10, 5);
-const LEAST: Bytes = Bytes(14_000);
+/// So many more than a train must have: some arrive together with the first.
+const SPARE: usize = 2;
 
 /// The fewest datagrams of a size that tell the capacity. Five jumbo frames at 10 Mbit/s are a queue of 36 ms.
 pub(super) fn shortest_train(size: Bytes) -> usize {
-    let (most, fewest) = FEWEST;
-    ((LEAST.0 / size.0) as usize + 1).clamp(fewest, most)
+    MIN_PACKETS.min((MIN_BYTES / size.0) as u32) as usize + SPARE
 }
 
 /// See the module.
