@@ -5,7 +5,8 @@
 //! Where our reports stand for UDT's packets:
 //! - **ACK**: a report; the first in each [`SYN`] is UDT's ACK, and takes the step.
 //! - **Receive rate**: UDT's receiver filters the gaps between arrivals. Our reports say what had
-//!   arrived by when: the same filter takes the mean gaps between one report and the next.
+//!   arrived by when: the same filter takes the mean gaps between one report and the next, each as often as
+//!   packets came in it. Else who sends a window in one go would take the pause behind it for the path's.
 //! - **Capacity**: told by the receiver as in UDT, the median of 16 pairs (`pairs`).
 //! - **NAK**: UDT's receiver sends one for each gap in the numbers, at once. Ours is a gap that a
 //!   report settles as lost, later by the reorder margin. Of the gaps in a report only the
@@ -37,9 +38,9 @@ const SYN: Duration = Duration::from_millis(10);
 const MARGIN: f64 = 16.0;
 /// The largest window: slow start ends there at the latest.
 const MAX_WINDOW: f64 = 25_600.0;
-/// Gaps that the receive rate is made of, and how many of them must agree.
+/// Mean gaps that the receive rate is made of, and the share of their packets that must agree.
 const GAPS: usize = 16;
-const AGREEING: usize = 8;
+const AGREEING: f64 = 0.5;
 /// Gaps agree that lie within this factor of their median.
 const SPREAD: f64 = 8.0;
 /// One packet of so many goes out together with the next.
@@ -96,8 +97,8 @@ struct Congestion {
 #[derive(Debug, Default)]
 struct Arrivals {
     last: (Bytes, Instant),
-    /// Seconds for a byte.
-    gaps: VecDeque<f64>,
+    /// Bytes, and the seconds in which they came.
+    gaps: VecDeque<(f64, f64)>,
 }
 
 impl Arrivals {
@@ -110,20 +111,28 @@ impl Arrivals {
             if self.gaps.len() == GAPS {
                 self.gaps.pop_front();
             }
-            let gap = received.1.since(at).as_secs_f64() / (received.0 - bytes).0 as f64;
-            self.gaps.push_back(gap);
+            let more = (received.0 - bytes).0 as f64;
+            self.gaps.push_back((more, received.1.since(at).as_secs_f64()));
         }
         self.last = received;
     }
 
     /// Bytes a second, when enough gaps agree.
     fn rate(&self) -> Option<f64> {
-        let mut sorted: Vec<f64> = self.gaps.iter().copied().collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let median = *sorted.get(sorted.len() / 2)?;
-        sorted.retain(|gap| (median / SPREAD..median * SPREAD).contains(gap));
-        let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        (sorted.len() > AGREEING).then(|| 1.0 / mean)
+        let gap = |&(bytes, seconds): &(f64, f64)| seconds / bytes;
+        let bytes = |gaps: &[(f64, f64)]| gaps.iter().map(|one| one.0).sum::<f64>();
+        let mut sorted: Vec<_> = self.gaps.iter().copied().collect();
+        sorted.sort_unstable_by(|a, b| gap(a).total_cmp(&gap(b)));
+        let (all, mut shorter) = (bytes(&sorted), 0.0);
+        let median = sorted.iter().find(|one| {
+            shorter += one.0;
+            shorter > all / 2.0
+        });
+        let median = median.map(gap)?;
+        sorted.retain(|one| (median / SPREAD..median * SPREAD).contains(&gap(one)));
+        let agreeing = bytes(&sorted);
+        let seconds: f64 = sorted.iter().map(|one| one.1).sum();
+        (self.gaps.len() > GAPS / 2 && agreeing > all * AGREEING).then(|| agreeing / seconds)
     }
 }
 
@@ -356,5 +365,20 @@ mod tests {
             arrivals.on_report((Bytes(bytes), at));
         }
         assert!((arrivals.rate().unwrap() / 1e6 - 1.0).abs() < 1e-9);
+    }
+
+    /// A window of 50 packets goes out in 5 ms of each 465: the pauses are the sender's.
+    #[test]
+    fn the_receive_rate_is_not_that_of_a_window() {
+        let (mut arrivals, mut at, mut bytes) = (Arrivals::default(), Instant::ZERO, 0);
+        for _ in 0..20 {
+            for (packets, millis) in [(20, 2), (22, 2), (1, 60), (4, 70), (2, 331)] {
+                at += Duration::from_millis(millis);
+                bytes += packets * 1472;
+                arrivals.on_report((Bytes(bytes), at));
+            }
+        }
+        let rate = arrivals.rate().unwrap() / 1472.0;
+        assert!((9_000.0..12_000.0).contains(&rate), "{rate} packets a second");
     }
 }

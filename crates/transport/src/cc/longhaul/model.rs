@@ -58,6 +58,8 @@ pub(super) struct Model {
     most: [f64; 2],
     most_ends: Instant,
     round: Round,
+    /// Something has been lost.
+    pub(super) lost: bool,
     /// Reports in a row that showed a queue.
     pub(super) queued: u32,
     /// The rate only grows: the start.
@@ -79,6 +81,7 @@ impl Model {
             most: [0.0; 2],
             most_ends: Instant::ZERO,
             round: Round::default(),
+            lost: false,
             queued: 0,
             growing: true,
             limited: false,
@@ -98,6 +101,7 @@ impl Model {
         self.packet = sample.datagram;
         self.round.acked += sample.acked.0;
         self.round.lost += sample.lost.0;
+        self.lost |= sample.lost > Bytes::ZERO;
         self.round.marked += sample.marked;
         self.round.limited |= sample.limited;
         self.limited = sample.limited;

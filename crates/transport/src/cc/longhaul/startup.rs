@@ -130,8 +130,9 @@ impl Startup {
     /// What it has come to, in bits a second.
     pub(super) fn rate(&self, model: &Model) -> f64 {
         let mut least = least_rate(model);
-        if model.share == 0.0 {
-            // Until the first report the window is what matters: the first trains go out soon.
+        if model.share == 0.0 && !model.lost {
+            // Until the first report the window is what matters: the first trains go out soon. What was lost
+            // before anything was heard of goes again as slowly as it must, for ever maybe.
             least = least.max(INITIAL_RATE.as_bits_per_sec() as f64);
         }
         let grown = (model.compensated(model.share) * GAIN).max(least);
@@ -159,6 +160,15 @@ mod tests {
     use super::super::path::Path;
     use super::*;
     use core::time::Duration;
+
+    #[test]
+    fn who_has_lost_and_heard_of_nothing_sends_little() {
+        let mut model = Model::new(Path::new(Duration::from_millis(400), 1.0));
+        let start = Startup::default();
+        assert_eq!(start.rate(&model), INITIAL_RATE.as_bits_per_sec() as f64);
+        model.lost = true;
+        assert!((start.rate(&model) * 0.4 / 8.0 - INITIAL_WINDOW.0 as f64).abs() < 1.0);
+    }
 
     #[test]
     fn who_mostly_idles_is_paced_by_none_of_his_requests() {
