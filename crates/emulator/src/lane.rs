@@ -11,6 +11,7 @@ use units::{Bytes, Instant};
 
 use crate::access::Access;
 use crate::clock::Clock;
+use crate::memory::Memory;
 use crate::report::{LaneReport, LaneSample, LatenessRecord, OutsideModel};
 use crate::ring::{MAX_FRAME, Ring};
 use crate::trace::Tracer;
@@ -189,7 +190,7 @@ impl<M: Segments> Lane<M> {
         &mut self,
         now: Instant,
         change: &Change,
-        memory: Option<Box<[u8]>>,
+        memory: Option<Memory>,
     ) -> Result<(), LaneError> {
         if let Some(memory) = memory.filter(|memory| memory.len() > self.ring.capacity()) {
             self.ring.grow(memory);

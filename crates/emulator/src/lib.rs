@@ -29,6 +29,7 @@ mod icmp;
 mod ip;
 mod lab;
 mod lane;
+mod memory;
 mod names;
 mod namespace;
 mod netlink;

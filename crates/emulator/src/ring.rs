@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::memory::Memory;
+
 /// The largest frame: an IP packet of 65,535 bytes behind a virtio-net header.
 pub(crate) const MAX_FRAME: usize = 65_536 + 64;
 
@@ -19,16 +21,15 @@ struct Frame<M> {
     pending: u32,
 }
 
-/// Memory for a ring of `capacity` bytes. Filling it here takes its page faults now: later they
-/// would cost milliseconds in the middle of a run.
-pub(crate) fn block(capacity: usize) -> Box<[u8]> {
-    vec![0xff; capacity + MAX_FRAME].into_boxed_slice()
+/// Memory for a ring of `capacity` bytes.
+pub(crate) fn block(capacity: usize) -> Memory {
+    Memory::new(capacity + MAX_FRAME)
 }
 
 /// Frames in the order they came, each with an `M` that says what it is. A frame stays until
 /// all its segments are released; room is reused from the oldest on.
 pub(crate) struct Ring<M> {
-    bytes: Box<[u8]>,
+    bytes: Memory,
     head: usize,
     frames: VecDeque<Frame<M>>,
     /// The number of the oldest frame; the others follow without gaps.
@@ -52,7 +53,7 @@ impl<M> Ring<M> {
     }
 
     /// Moves into a larger block of memory, made by [`block`].
-    pub(crate) fn grow(&mut self, mut bytes: Box<[u8]>) {
+    pub(crate) fn grow(&mut self, mut bytes: Memory) {
         debug_assert!(bytes.len() >= self.bytes.len());
         self.head = 0;
         for frame in &mut self.frames {

@@ -79,7 +79,7 @@ pub fn all(rate: u64) -> Vec<Case> {
         cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
     }
     cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
-    cases.extend([(100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
+    cases.extend([(100, 50, 40), (100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
     cases.extend([25, 50, 100].map(after_cubic));
     for queue in [25, 50, 100] {
         for absence in [None, Some(BUSY)] {
