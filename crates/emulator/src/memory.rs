@@ -31,11 +31,12 @@ impl Memory {
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: the kernel chooses where; nothing else knows the mapping.
         let start = unsafe { mmap_anonymous(null_mut(), len, access, flags) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = Self { start, len };
         // SAFETY: it is the mapping made above. A process that is begun has no use for it: it executes
         // another program, and touches nothing of ours until then.
-        unsafe { madvise(start, len, Advice::LinuxDontFork) }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, len })
+        unsafe { madvise(memory.start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
+        Ok(memory)
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Striping {
     #[arg(long, value_name = "N", default_value_t = MAX_STREAMS as u16,
           value_parser = clap::value_parser!(u16).range(1..=MAX_STREAMS as i64))]
     pub streams_max: u16,
-    /// The rate that "--streams equation" is to reach, and not to exceed for more than seconds, as in 100mbit [default:
+    /// The rate that "--streams equation" is to reach, and not to exceed for more than a few seconds, as in 100mbit [default:
     /// what UDP was found to reach to this host]
     #[arg(long, value_name = "RATE")]
     pub target_rate: Option<Rate>,

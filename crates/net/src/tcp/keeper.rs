@@ -126,6 +126,7 @@ impl Keeper {
             tokio::select! {
                 ended = Dialler::ended(self.dialler.as_mut()) => {
                     self.joined(ended);
+                    pacing.extend(&self.shared.sockets().0);
                     continue;
                 }
                 () = self.shared.changed.notified() => pacing.extend(&self.shared.sockets().0),

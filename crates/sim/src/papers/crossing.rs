@@ -145,10 +145,10 @@ impl Crossed {
     }
 }
 
-/// Labs of one kind at a time: of those with a whole 100 Mbit/s, of gateways, which take most of a
-/// machine as well, of hosts that windows hold to little, and of a T1 each.
-const FAST: usize = 1;
-const GATEWAYS: usize = 2;
+/// Labs of one kind at a time: of those with a whole 100 Mbit/s, of gateways and their hosts, of hosts
+/// that windows hold to little, and of a T1 each.
+const FAST: usize = 2;
+const GATEWAYS: usize = 4;
 const SLOW: usize = 8;
 const T1: usize = 12;
 /// What a T1 carries, and more.

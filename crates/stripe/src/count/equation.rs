@@ -96,7 +96,7 @@ impl Equation {
         self.k
     }
 
-    /// Measures k, or what it is at least. False while the windows say nothing: the writer is the slower, or this is not the
+    /// Measures k below the target. False while the windows say nothing: the writer is the slower, or this is not the
     /// side that sends, or connections are new.
     fn learn(&mut self, sample: &Sample) -> bool {
         let Sample { now, delivered, connections, .. } = *sample;
@@ -129,10 +129,13 @@ impl Equation {
         *period = after(Duration::ZERO);
         if ideal > 0.0 {
             let k = (bits / ideal).clamp(*MEASURED.start(), *MEASURED.end());
-            // At the target it may be a `Hold` that keeps the rest back: k is no less than it looks.
-            let is_bound = rate >= self.target.as_bits_per_sec() as f64 * REACHED;
-            let k = if is_bound { k.max(self.k) } else { k };
-            self.k = (self.k + GAIN * (k - self.k)).clamp(*RANGE.start(), *RANGE.end());
+            // Where as many as there are should reach the target, and do, a `Hold` keeps the rest back: that says
+            // nothing of k.
+            let target = self.target.as_bits_per_sec() as f64;
+            let should = allowed * self.k >= target;
+            if !should || rate < target * REACHED {
+                self.k = (self.k + GAIN * (k - self.k)).clamp(*RANGE.start(), *RANGE.end());
+            }
             self.measured = Some((sample.window, sample.rtt));
         }
         true

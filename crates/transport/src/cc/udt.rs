@@ -41,6 +41,8 @@ const MAX_WINDOW: f64 = 25_600.0;
 /// Mean gaps that the receive rate is made of, and the share of their packets that must agree.
 const GAPS: usize = 16;
 const AGREEING: f64 = 0.5;
+/// Fewer do not agree: one that a late host made says nothing.
+const FEWEST: usize = 4;
 /// Gaps agree that lie within this factor of their median.
 const SPREAD: f64 = 8.0;
 /// One packet of so many goes out together with the next.
@@ -132,7 +134,8 @@ impl Arrivals {
         sorted.retain(|one| (median / SPREAD..median * SPREAD).contains(&gap(one)));
         let agreeing = bytes(&sorted);
         let seconds: f64 = sorted.iter().map(|one| one.1).sum();
-        (self.gaps.len() > GAPS / 2 && agreeing > all * AGREEING).then(|| agreeing / seconds)
+        let enough = self.gaps.len() > GAPS / 2 && sorted.len() >= FEWEST;
+        (enough && agreeing > all * AGREEING).then(|| agreeing / seconds)
     }
 }
 

@@ -34,8 +34,8 @@ pub fn run(
     if let Some(window) = fetch.window {
         hold(&lab, window)?;
     }
-    let _server = serve(bench, &lab, &fetch.serve)?;
-    let _slows = fetch.slow.map(|rate| slow(&lab, rate)).transpose()?;
+    let server = serve(bench, &lab, &fetch.serve)?;
+    let mut slows = fetch.slow.map(|rate| slow(&lab, rate)).transpose()?;
     let home = tempfile::tempdir_in(bench.folder.path())?;
     let mut crossed = Crossed::default();
     let times = if fetch.twice.is_some() { 2 } else { 1 };
@@ -47,7 +47,8 @@ pub fn run(
         }
         let before = lab.stats();
         for fetching in begun {
-            let told = fetching.end()?;
+            let told =
+                fetching.end().with_context(|| format!("the server said: {}", server.said()))?;
             crossed.rates.push(told.rate_from(crossing.before)?);
             crossed.streams.push(told.streams(crossing.before));
         }
@@ -57,6 +58,7 @@ pub fn run(
             crossed.stored = stored(home.path(), lab.address(Host::Far), target);
         }
     }
+    slows.as_mut().map_or(Ok(()), Running::ended_well).context("tc")?;
     crossed.fault = fault(&lab);
     Ok(crossed)
 }
@@ -99,7 +101,7 @@ fn serve(bench: &Bench, lab: &Lab, options: &str) -> anyhow::Result<Running> {
 /// Holds one of the connections to a rate, by the sender's kernel, once they are there.
 fn slow(lab: &Lab, rate: Rate) -> anyhow::Result<Running> {
     let script = format!(
-        "sleep 3; port=$(ss -Htn state established sport = :{DEFAULT_PORT} | \
+        "set -e; sleep 3; port=$(ss -Htn state established sport = :{DEFAULT_PORT} | \
          awk '{{sub(\".*:\", \"\", $4); print $4}}' | tail -n 1); \
          tc qdisc replace dev path root handle 1: htb default 1; for class in 1 2; do \
          tc class add dev path parent 1: classid 1:$class htb rate 10gbit quantum 60000; done; \

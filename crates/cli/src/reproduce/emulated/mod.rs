@@ -197,10 +197,23 @@ impl Running {
         Ok(())
     }
 
-    /// Without moving where the program writes.
+    /// That it has done what it was to do; else an error.
+    fn ended_well(&mut self) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        ensure!(
+            ended.is_some_and(|ended| ended.success()),
+            "it has not ended well: {}",
+            self.said()
+        );
+        Ok(())
+    }
+
+    /// The last of it, without moving where the program writes.
     fn said(&self) -> String {
         let mut bytes = vec![0; 4096];
-        let read = self.said.read_at(&mut bytes, 0).unwrap_or_default();
+        let length = self.said.metadata().map_or(0, |meta| meta.len());
+        let from = length.saturating_sub(bytes.len() as u64);
+        let read = self.said.read_at(&mut bytes, from).unwrap_or_default();
         String::from_utf8_lossy(&bytes[..read]).trim().to_owned()
     }
 }

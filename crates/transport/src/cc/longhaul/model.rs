@@ -58,8 +58,8 @@ pub(super) struct Model {
     most: [f64; 2],
     most_ends: Instant,
     round: Round,
-    /// Something has been lost.
-    pub(super) lost: bool,
+    /// Bytes settled as arrived and as lost since the beginning.
+    settled: (u64, u64),
     /// Reports in a row that showed a queue.
     pub(super) queued: u32,
     /// The rate only grows: the start.
@@ -81,7 +81,7 @@ impl Model {
             most: [0.0; 2],
             most_ends: Instant::ZERO,
             round: Round::default(),
-            lost: false,
+            settled: (0, 0),
             queued: 0,
             growing: true,
             limited: false,
@@ -101,7 +101,8 @@ impl Model {
         self.packet = sample.datagram;
         self.round.acked += sample.acked.0;
         self.round.lost += sample.lost.0;
-        self.lost |= sample.lost > Bytes::ZERO;
+        self.settled.0 += sample.acked.0;
+        self.settled.1 += sample.lost.0;
         self.round.marked += sample.marked;
         self.round.limited |= sample.limited;
         self.limited = sample.limited;
@@ -155,6 +156,11 @@ impl Model {
     /// The bottleneck's rate: the most that arrived lately, or what trains tell.
     pub(super) fn link(&self) -> f64 {
         self.most().max(self.trains.unwrap_or(0.0))
+    }
+
+    /// More has been lost than has arrived.
+    pub(super) const fn is_lost_on(&self) -> bool {
+        self.settled.1 > self.settled.0
     }
 
     /// What must be sent so that `rate` arrives.

@@ -29,7 +29,7 @@ const JUMP: f64 = 0.8;
 /// and how long one may take at the rate that is known, in seconds.
 const TRAINS: (usize, usize) = (16, 32);
 const TRAIN_TIME: f64 = 0.01;
-/// So many more than a train must have: some arrive together with the first.
+/// What a train has beyond what counts: the first says nothing, and of short packets another arrives with it.
 const SPARE: usize = 2;
 
 /// The fewest datagrams of a size that tell the capacity. Five jumbo frames at 10 Mbit/s are a queue of 36 ms.
@@ -130,7 +130,7 @@ impl Startup {
     /// What it has come to, in bits a second.
     pub(super) fn rate(&self, model: &Model) -> f64 {
         let mut least = least_rate(model);
-        if model.share == 0.0 && !model.lost {
+        if model.share == 0.0 && !model.is_lost_on() {
             // Until the first report the window is what matters: the first trains go out soon. What was lost
             // before anything was heard of goes again as slowly as it must, for ever maybe.
             least = least.max(INITIAL_RATE.as_bits_per_sec() as f64);
@@ -140,7 +140,7 @@ impl Startup {
             return self.jump(told);
         }
         // Half of what was remembered, until the first of it has been heard of.
-        let resumed = self.remembered.filter(|_| self.rounds == 0);
+        let resumed = self.remembered.filter(|_| self.rounds == 0 && !model.is_lost_on());
         grown.max(resumed.unwrap_or(0.0) * RESUMED)
     }
 
@@ -159,15 +159,31 @@ fn least_rate(model: &Model) -> f64 {
 mod tests {
     use super::super::path::Path;
     use super::*;
-    use core::time::Duration;
+    use crate::cc::AckSample;
 
     #[test]
-    fn who_has_lost_and_heard_of_nothing_sends_little() {
+    fn who_loses_more_than_arrives_sends_little() {
         let mut model = Model::new(Path::new(Duration::from_millis(400), 1.0));
         let start = Startup::default();
         assert_eq!(start.rate(&model), INITIAL_RATE.as_bits_per_sec() as f64);
-        model.lost = true;
-        assert!((start.rate(&model) * 0.4 / 8.0 - INITIAL_WINDOW.0 as f64).abs() < 1.0);
+        let remembered = Startup { remembered: Some(1e9), ..Startup::default() };
+        assert_eq!(remembered.rate(&model), 1e9 * RESUMED);
+        let sample = |acked: u64| AckSample {
+            lost: Bytes(1200),
+            acked: Bytes(acked),
+            datagram: Bytes(1200),
+            ..AckSample::default()
+        };
+        model.on_ack(&sample(0));
+        for start in [start, remembered] {
+            let window = start.rate(&model) * 0.4 / 8.0;
+            assert!((window - INITIAL_WINDOW.0 as f64).abs() < 1.0, "{window}");
+        }
+        // Loss alone is no reason.
+        let mut model = Model::new(Path::new(Duration::from_millis(400), 1.0));
+        model.on_ack(&sample(12_000));
+        model.on_ack(&sample(0));
+        assert_eq!(Startup::default().rate(&model), INITIAL_RATE.as_bits_per_sec() as f64);
     }
 
     #[test]
