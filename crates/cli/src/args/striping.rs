@@ -121,7 +121,8 @@ impl Striping {
             Streams::Fixed(count) => Policy::Fixed(count),
             Streams::Equation => {
                 let reason = || NetError::Option { reason: NO_TARGET.to_owned() };
-                let target = self.target_rate.or(known.rate).ok_or_else(reason)?;
+                let some = |rate: &Rate| rate.as_bits_per_sec() > 0;
+                let target = self.target_rate.or(known.rate).filter(some).ok_or_else(reason)?;
                 let first = known.system.map_or(0, |system| system.connections(target));
                 let first = first.min(self.streams_max.into()) as u16;
                 Policy::Equation { target, first, k: known.system.map_or(0, |system| system.k) }
