@@ -47,8 +47,10 @@ pub struct Fetch {
     pub window: Option<(u32, u32)>,
     /// To what one of its connections is held from the third second on.
     pub slow: Option<Rate>,
-    /// Files that are fetched beside the first.
+    /// Files that are fetched beside the first, each from a server of its own.
     pub beside: usize,
+    /// What each server's own link to the path carries.
+    pub access: Option<Rate>,
     /// A file of 16 MB is fetched whole, as fast as this by paper 1's equation, and then once more by what
     /// was remembered.
     pub twice: Option<Rate>,
@@ -159,6 +161,7 @@ impl Crossing {
     pub fn programs(&self) -> &'static [&'static str] {
         match &self.load {
             Load::Fetch(Fetch { slow: Some(_), .. }) => &["ip", "timeout", "tc", "ss", "awk"],
+            Load::Fetch(Fetch { access: Some(_), .. }) => &["ip", "timeout", "tc"],
             Load::Fetch(_) => &["ip", "timeout"],
             Load::Pair(Pair { task, .. }) => match task {
                 Task::Send(..) => &["ip", "tc", "nft", "timeout", "setpriv", "iperf3"],

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use units::{Bytes, Rate};
 
 use super::hosts::acquaint;
-use super::{Bench, LARGE, Running, SMALL, bound, fault, ip, set};
+use super::{Bench, LARGE, Running, SMALL, bound, fault, ip, set, succeed};
 use crate::address::DEFAULT_PORT;
 use crate::paths::Paths;
 
@@ -34,19 +34,25 @@ pub fn run(
     if let Some(window) = fetch.window {
         hold(&lab, window)?;
     }
-    let server = serve(bench, &lab, &fetch.serve)?;
+    let hosts = 0..=fetch.beside as u16;
+    let ports = hosts.map(|host| DEFAULT_PORT + host).collect::<Vec<_>>();
+    let serve = |&port| serve(bench, &lab, port, &fetch.serve);
+    let servers = ports.iter().map(serve).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(rate) = fetch.access {
+        part(&lab, &ports, rate)?;
+    }
     let mut slows = fetch.slow.map(|rate| slow(&lab, rate)).transpose()?;
     let home = tempfile::tempdir_in(bench.folder.path())?;
     let mut crossed = Crossed::default();
     let times = if fetch.twice.is_some() { 2 } else { 1 };
     for _ in 0..times {
-        let begin = |_| Fetching::begin(bench, &lab, crossing, fetch, home.path());
-        let begun = (0..=fetch.beside).map(begin).collect::<anyhow::Result<Vec<_>>>()?;
+        let begin = |&port| Fetching::begin(bench, &lab, crossing, fetch, port, home.path());
+        let begun = ports.iter().map(begin).collect::<anyhow::Result<Vec<_>>>()?;
         if fetch.twice.is_none() {
             thread::sleep(crossing.before);
         }
         let before = lab.stats();
-        for fetching in begun {
+        for (fetching, server) in begun.into_iter().zip(&servers) {
             let told =
                 fetching.end().with_context(|| format!("the server said: {}", server.said()))?;
             crossed.rates.push(told.rate_from(crossing.before)?);
@@ -84,10 +90,11 @@ fn hold(lab: &Lab, (window, segment): (u32, u32)) -> anyhow::Result<()> {
     lab.enter(Host::Far, || set("ipv4/tcp_no_metrics_save", "1"))?
 }
 
-/// Starts the server, and waits until it listens.
-fn serve(bench: &Bench, lab: &Lab, options: &str) -> anyhow::Result<Running> {
+/// Starts a server at a port, and waits until it listens.
+fn serve(bench: &Bench, lab: &Lab, port: u16, options: &str) -> anyhow::Result<Running> {
     let mut command = lab.command(Host::Far, &bench.program);
     command.args(["serve", "--no-remember", "--until-eof", "--root"]).arg(bench.served());
+    command.args(["--listen", &format!("[::]:{port}")]);
     command.arg("--key").arg(bench.key()).args(options.split_whitespace());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut server = Running::start(command)?;
@@ -96,6 +103,26 @@ fn serve(bench: &Bench, lab: &Lab, options: &str) -> anyhow::Result<Running> {
     BufReader::new(output).read_line(&mut line)?;
     ensure!(line.starts_with("listening on "), "the server did not start: {}", server.said());
     Ok(server)
+}
+
+/// Gives what each port sends a link of its own, which sends a packet at a time; how the others' come in
+/// between tells UDT of them.
+fn part(lab: &Lab, ports: &[u16], rate: Rate) -> anyhow::Result<()> {
+    let tc = |words: String| {
+        let mut tc = lab.command(Host::Far, "tc");
+        tc.args(words.split(' '));
+        succeed(tc).map(drop)
+    };
+    tc("qdisc add dev path root handle 1: htb".to_owned())?;
+    for (link, port) in (1..).zip(ports) {
+        let rate = rate.as_bits_per_sec();
+        tc(format!("class add dev path parent 1: classid 1:{link} htb rate 10gbit quantum 1500"))?;
+        tc(format!("qdisc add dev path parent 1:{link} tbf rate {rate}bit burst 1600 limit 2mb"))?;
+        tc(format!(
+            "filter add dev path parent 1: protocol ip u32 match ip sport {port} 0xffff flowid 1:{link}"
+        ))?;
+    }
+    Ok(())
 }
 
 /// Holds one of the connections to a rate, by the sender's kernel, once they are there.
@@ -157,6 +184,7 @@ impl Fetching {
         lab: &Lab,
         crossing: &Crossing,
         fetch: &Fetch,
+        port: u16,
         home: &Path,
     ) -> anyhow::Result<Self> {
         let to = tempfile::tempdir_in(bench.folder.path())?;
@@ -173,7 +201,7 @@ impl Fetching {
         if fetch.twice.is_none() {
             command.arg("--no-remember");
         }
-        command.arg(format!("lh://{}/{}", lab.address(Host::Far), file.0)).arg(to.path());
+        command.arg(format!("lh://{}:{port}/{}", lab.address(Host::Far), file.0)).arg(to.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let cp = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         Ok(Self { cp, to, whole: fetch.twice.map(|_| file) })
