@@ -11,10 +11,10 @@ use super::outcome::Documents;
 use crate::{Arrived, Datagram, Socket};
 
 /// What the application writes or reads in one go.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 64 << 10;
 /// Bytes that it lets wait to be sent: more than goes out at once, and little enough to stay in
 /// the processor's cache.
-const AHEAD: u64 = 1 << 20;
+const AHEAD: u64 = 128 << 10;
 /// What it writes.
 static CONTENT: [u8; CHUNK] = [0; CHUNK];
 

@@ -79,14 +79,19 @@ fn ns3(folder: &Path) -> Result<Option<Rival>> {
     let (source, program) = (folder.join("dumbbell.cc"), folder.join("dumbbell"));
     std::fs::write(&source, NS3)?;
     let mut compile = Command::new("g++");
-    compile.args(["-std=c++17", "-O2", "-w"]).arg(format!("-I/usr/include/{version}"));
+    compile.args(["-std=c++17", "-O2", "-w"]);
+    let headers = Path::new("/usr/include").join(&version);
+    // Where they are in `/usr/include/ns3` itself its `string.h` would hide the compiler's.
+    if headers.join("ns3").is_dir() {
+        compile.arg("-I").arg(&headers);
+    }
     compile.arg(&source).arg("-o").arg(&program);
     compile.args(PARTS.map(|part| format!("-l{version}-{part}")));
     command::run(&mut compile)?;
     Ok(Some(Rival { name: "ns-3", sack_alone: true, program, script: None }))
 }
 
-/// Of the headers that are installed, as in `ns3.37`.
+/// Of the headers that are installed, as in `ns3.37`, or `ns3` alone.
 fn version() -> Option<String> {
     let folders = std::fs::read_dir("/usr/include").ok()?.filter_map(Result::ok);
     let mut names = folders.filter_map(|folder| folder.file_name().into_string().ok());
