@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use smallvec::SmallVec;
 use units::{Bytes, Instant, Rate};
 
 use super::outcome::Documents;
@@ -65,10 +66,13 @@ pub(super) struct Trimmed {
     /// A queue may mark it, or has.
     pub(super) ecn_capable: bool,
     pub(super) ce: bool,
-    head: Vec<u8>,
+    /// In place, so that those in a queue lie side by side.
+    head: SmallVec<[u8; HEAD]>,
     len: usize,
 }
 
+/// What else a datagram of data has, at most.
+const HEAD: usize = 128;
 /// Zeros are left out by so many.
 const ZEROS: [u8; 64] = [0; 64];
 
@@ -76,7 +80,7 @@ impl Trimmed {
     pub(super) fn new(bytes: &[u8], ecn_capable: bool) -> Self {
         let chunks = bytes.rchunks_exact(ZEROS.len());
         let left_out = chunks.take_while(|chunk| **chunk == ZEROS).count() * ZEROS.len();
-        let head = bytes[..bytes.len() - left_out].to_vec();
+        let head = SmallVec::from_slice(&bytes[..bytes.len() - left_out]);
         Self { ecn_capable, ce: false, head, len: bytes.len() }
     }
 
