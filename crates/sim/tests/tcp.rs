@@ -177,3 +177,22 @@ fn wrong_flows_are_named_by_their_line() {
     // Without any flow there is one of ours.
     assert_eq!(head.parse::<Study>().unwrap().flows.len(), 1);
 }
+
+/// By the clock of the run.
+#[test]
+fn a_change_comes_at_its_time() {
+    let change = "[[change]]\nat = \"5s\"\nboth = { blackout = \"2s\" }\n\
+                  [[change]]\nat = \"20s\"\nforward = { rate = \"5mbit\" }\n";
+    let path = "rtt = \"20ms\"\nboth = { rate = \"10mbit\", queue = \"20ms\" }\n".to_owned() + change;
+    let outcome = run(&path, &plain("sack", "reno"), (0, 30));
+    let rate = |from: f64, to: f64| {
+        let within = |seconds: f64| seconds > from + 0.05 && seconds < to + 0.05;
+        let samples = outcome.samples.iter().filter(|sample| within(sample.seconds));
+        let rates: Vec<_> = samples.map(|sample| sample.goodput_bps / 1e6).collect();
+        rates.iter().sum::<f64>() / rates.len() as f64
+    };
+    assert!(rate(4.0, 5.0) > 8.0, "{}", rate(4.0, 5.0));
+    assert!(rate(5.1, 7.0) == 0.0, "{}", rate(5.1, 7.0));
+    assert!(rate(19.0, 20.0) > 8.0, "{}", rate(19.0, 20.0));
+    assert!((4.0..5.0).contains(&rate(21.0, 29.0)), "{}", rate(21.0, 29.0));
+}

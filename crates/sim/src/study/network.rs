@@ -14,11 +14,17 @@ use super::topology::{FAR, NEAR, Topology, Wire};
 use super::udp::UdpFlow;
 use crate::tcp::Source;
 
-/// When every run begins: late enough that times before it exist.
+/// When every run begins: late enough that times before it exist. Links count from the run's beginning, as
+/// their changes and traces do.
 pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
 /// The bottleneck's two links.
 const FORWARD: usize = 0;
 const BACK: usize = 1;
+
+/// The time of a link, which begins with the run.
+fn link_time(now: Instant) -> Instant {
+    Instant::ZERO + now.since(START)
+}
 
 /// A packet under way.
 struct Parcel {
@@ -215,7 +221,7 @@ impl Network {
             }
         }
         self.now = end;
-        self.links.iter_mut().for_each(|link| link.advance(end));
+        self.links.iter_mut().for_each(|link| link.advance(link_time(end)));
     }
 
     /// `number` has something to do at this time; whether it still has, it sees then.
@@ -227,6 +233,11 @@ impl Network {
         }
     }
 
+    fn plan_exit(&mut self, link: usize) {
+        let next = self.links[link].next_exit();
+        self.plan(link, next.map(|at| START + at.since(Instant::ZERO)));
+    }
+
     fn plan_end(&mut self, flow: usize, end: End) {
         let next = self.flows[flow].ends.next(end);
         self.plan(self.links.len() + 2 * flow + end as usize, next);
@@ -234,7 +245,7 @@ impl Network {
 
     /// Takes from a link what has reached its end.
     fn empty(&mut self, link: usize) {
-        while let Some(exit) = self.links[link].poll(self.now) {
+        while let Some(exit) = self.links[link].poll(link_time(self.now)) {
             let mut parcel = exit.item;
             if exit.fate != Fate::Delivered {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
@@ -247,7 +258,7 @@ impl Network {
             }
             self.forward(parcel);
         }
-        self.plan(link, self.links[link].next_exit());
+        self.plan_exit(link);
     }
 
     /// A packet goes on to the next link of its route, or has arrived.
@@ -259,8 +270,8 @@ impl Network {
         let (size, ecn_capable) = (parcel.body.size(), parcel.body.is_ecn_capable());
         let packet = Packet { size, flow: u64::from(parcel.flow), ecn_capable };
         self.packets += 1;
-        match self.links[link].send_packet(self.now, packet, parcel) {
-            Ok(()) => self.plan(link, self.links[link].next_exit()),
+        match self.links[link].send_packet(link_time(self.now), packet, parcel) {
+            Ok(()) => self.plan_exit(link),
             Err(refused) => self.count_drop(&refused.item, true),
         }
     }
