@@ -183,7 +183,8 @@ fn wrong_flows_are_named_by_their_line() {
 fn a_change_comes_at_its_time() {
     let change = "[[change]]\nat = \"5s\"\nboth = { blackout = \"2s\" }\n\
                   [[change]]\nat = \"20s\"\nforward = { rate = \"5mbit\" }\n";
-    let path = "rtt = \"20ms\"\nboth = { rate = \"10mbit\", queue = \"20ms\" }\n".to_owned() + change;
+    let path =
+        "rtt = \"20ms\"\nboth = { rate = \"10mbit\", queue = \"20ms\" }\n".to_owned() + change;
     let outcome = run(&path, &plain("sack", "reno"), (0, 30));
     let rate = |from: f64, to: f64| {
         let within = |seconds: f64| seconds > from + 0.05 && seconds < to + 0.05;
