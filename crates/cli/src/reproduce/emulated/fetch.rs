@@ -39,7 +39,7 @@ pub fn run(
     let serve = |&port| serve(bench, &lab, port, &fetch.serve);
     let servers = ports.iter().map(serve).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(rate) = fetch.access {
-        part(&lab, &ports, rate)?;
+        separate(&lab, &ports, rate)?;
     }
     let mut slows = fetch.slow.map(|rate| slow(&lab, rate)).transpose()?;
     let home = tempfile::tempdir_in(bench.folder.path())?;
@@ -105,9 +105,9 @@ fn serve(bench: &Bench, lab: &Lab, port: u16, options: &str) -> anyhow::Result<R
     Ok(server)
 }
 
-/// Gives what each port sends a link of its own, which sends a packet at a time; how the others' come in
+/// Gives what each port sends a link of its own, which sends a packet at a time: how the others' come in
 /// between tells UDT of them.
-fn part(lab: &Lab, ports: &[u16], rate: Rate) -> anyhow::Result<()> {
+fn separate(lab: &Lab, ports: &[u16], rate: Rate) -> anyhow::Result<()> {
     let tc = |words: String| {
         let mut tc = lab.command(Host::Far, "tc");
         tc.args(words.split(' '));
