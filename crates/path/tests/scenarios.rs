@@ -53,7 +53,7 @@ fn presets_have_their_figures() {
     assert_eq!(trunk.line_size(Bytes(8232)), Bytes(172 * 53));
     assert_eq!(path("xftp-t1").forward.rate.bytes_in(Duration::from_secs(1)), Bytes(192_000));
     assert_eq!(path("xftp-t1").rtt(), Duration::from_millis(560));
-    assert_eq!(path("udtg-red-i").forward.queue.to_string(), "red-i");
+    assert_eq!(path("udtg-red-i").forward.queue.to_string(), "red-i:wait=yes");
     let handovers = path("leo-handovers");
     assert_eq!(handovers.forward.schedule.steps().len(), 4);
     assert_eq!(handovers.forward.schedule.steps()[0].0, Duration::ZERO);

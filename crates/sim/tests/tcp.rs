@@ -19,7 +19,7 @@ fn run(path: &str, flow: &str, (from, seconds): (u64, u64)) -> Outcome {
 fn plain(recovery: &str, cc: &str) -> String {
     format!(
         "recovery = \"{recovery}\"\ncc = \"{cc}\"\nmss = 1460\ntimestamps = false\n\
-         delayed-ack = \"none\"\n"
+         delayed-ack = \"none\"\nbyte-counting = false\n"
     )
 }
 
@@ -69,9 +69,11 @@ fn aimd_follows_mathis() {
         for recovery in ["sack", "newreno"] {
             assert_near(response(&plain(recovery, "reno"), loss), (1.5 / loss).sqrt(), 0.12);
         }
-        // An acknowledgement for two segments halves the increase.
+        // An acknowledgement for two segments halves the increase, unless bytes are counted.
         let delayed = plain("sack", "reno").replace("none", "40ms");
         assert_near(response(&delayed, loss), (0.75 / loss).sqrt(), 0.12);
+        let counted = delayed.replace("counting = false", "counting = true");
+        assert_near(response(&counted, loss), (1.5 / loss).sqrt(), 0.12);
     }
 }
 
@@ -85,17 +87,30 @@ fn cubic_follows_its_response_function() {
     assert_near(response(&plain("sack", "cubic"), 0.01), (1.5f64 / 0.01).sqrt(), 0.15);
 }
 
-/// ns-2 2.35 carried 9.57, 9.54 and 9.44 Mbit/s over 10 Mbit/s, 50 ms each way, 250 packets.
+/// What ns-2 2.35 carried over 10 Mbit/s, 50 ms each way and 250 packets between the 20th second and the
+/// 400th, and what share of the packets it dropped: `xtask/src/bench/simulator/dumbbell.tcl`.
 #[test]
 fn as_ns2() {
-    let path = "rtt = \"100ms\"\nboth = { rate = \"10mbit\", queue = \"250packets\" }";
-    let one = |recovery| run(path, &plain(recovery, "reno"), (0, 100)).goodput("") / 1e6;
-    assert_near(one("sack"), 9.54, 0.03);
-    assert_near(one("newreno"), 9.44, 0.03);
-    let red = "rtt = \"100ms\"\nboth = { rate = \"10mbit\" }\n\
-        forward = { queue = \"red:min=50packets,max=150packets,limit=250packets\" }";
-    let four = run(red, &(plain("sack", "reno") + "count = 4"), (0, 100));
-    assert_near(four.goodput("") / 1e6, 9.57, 0.03);
+    for (flows, recovery, queue, mbps, dropped) in [
+        (1, "sack", "250packets", 9.73, 2.21e-5),
+        (1, "newreno", "250packets", 9.73, 2.21e-5),
+        (1, "reno", "250packets", 9.73, 2.21e-5),
+        (4, "sack", "250packets", 9.74, 3.44e-4),
+        (4, "sack", "red:min=50packets,max=150packets,limit=250packets", 9.70, 2.08e-3),
+        (4, "sack", "red:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.465e-3),
+        (4, "newreno", "red:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.50e-3),
+        (4, "sack", "red-i:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.57e-3),
+    ] {
+        let path = format!(
+            "rtt = \"100ms\"\nback = {{ rate = \"10mbit\", queue = \"100000packets\" }}\n\
+             forward = {{ rate = \"10mbit\", queue = \"{queue}\" }}"
+        );
+        let flow = format!("{}every = \"100ms\"\ncount = {flows}", plain(recovery, "reno"));
+        let outcome = run(&path, &flow, (20, 400));
+        assert_near(outcome.goodput("") / 1e6, mbps, 0.01);
+        let lost = outcome.queue.dropped as f64 / outcome.queue.offered as f64;
+        assert_near(lost, dropped, 0.1);
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct RedConfig {
     /// From here on more than `max_p` is dropped; the bandwidth-delay product unless given.
     pub max: Option<Limit>,
     /// The drop probability as the queue reaches `max`, before drops are spaced (0.1). Spacing
-    /// about doubles it.
+    /// about doubles it, with `wait` it takes a third.
     pub max_p: f64,
     /// Above `max` the probability rises to 1 at twice `max` (true), instead of at once.
     pub gentle: bool,
@@ -53,6 +53,9 @@ pub struct RedConfig {
     pub mean_packet: Bytes,
     /// Marks packets that can carry a mark instead of dropping them, below `max` (false).
     pub ecn: bool,
+    /// Spaces drops from 1/p to 2/p packets apart, as ns-2 and ns-3 do unless told otherwise (their
+    /// `wait_`), instead of from none to 1/p as the paper does (false).
+    pub wait: bool,
 }
 
 impl Default for RedConfig {
@@ -66,6 +69,7 @@ impl Default for RedConfig {
             weight: 0.002,
             mean_packet: FULL_PACKET,
             ecn: false,
+            wait: false,
         }
     }
 }
@@ -256,11 +260,12 @@ impl RedConfig {
             "weight" => self.weight = share(value)?,
             "gentle" => self.gentle = yes(value)?,
             "ecn" => self.ecn = yes(value)?,
+            "wait" => self.wait = yes(value)?,
             "mean_packet" => read(&mut self.mean_packet, value)?,
             _ => {
                 return Err(format!(
-                    "red has min, max, max_p, gentle, limit, weight, mean_packet and ecn, not \
-                     '{key}'"
+                    "red has min, max, max_p, gentle, limit, weight, mean_packet, ecn and wait, \
+                     not '{key}'"
                 ));
             }
         }
@@ -321,6 +326,7 @@ impl RedConfig {
         let bytes = Exact(Limit::Bytes(self.mean_packet));
         pairs.pair(self.mean_packet != usual.mean_packet, "mean_packet", bytes)?;
         pairs.pair(self.ecn != usual.ecn, "ecn", word(self.ecn))?;
+        pairs.pair(self.wait != usual.wait, "wait", word(self.wait))?;
         Ok(())
     }
 }
@@ -393,11 +399,11 @@ mod tests {
 
     fn reds() -> impl Strategy<Value = RedConfig> {
         let limit = || prop::option::of(limits());
-        let flags = (any::<bool>(), any::<bool>());
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
         (limit(), limit(), limit(), 0.0..=1.0, 0.0..=1.0, flags, 0u64..1 << 40).prop_map(
-            |(min, max, limit, max_p, weight, (gentle, ecn), mean)| {
+            |(min, max, limit, max_p, weight, (gentle, ecn, wait), mean)| {
                 let mean_packet = Bytes(mean);
-                RedConfig { min, max, max_p, gentle, limit, weight, mean_packet, ecn }
+                RedConfig { min, max, max_p, gentle, limit, weight, mean_packet, ecn, wait }
             },
         )
     }

@@ -1,4 +1,5 @@
-# How `red.csv` was made, by ns-2 2.35 (Debian's `ns2`): ns red.tcl > red.csv
+# How `red.csv` and `red-wait.csv` were made, by ns-2 2.35 (Debian's `ns2`): ns red.tcl false > red.csv, and
+# with true the other
 #
 # 24 TCP flows through RED as its paper has it, with small windows, so that the queue never runs empty: ns-2 lets
 # a packet pass that finds less than two, which the paper does not. A line for each packet that came to
@@ -21,7 +22,7 @@ Queue/RED set maxthresh_ $max
 Queue/RED set q_weight_ 0.002
 Queue/RED set linterm_ 10
 Queue/RED set gentle_ true
-Queue/RED set wait_ false
+Queue/RED set wait_ [lindex $argv 0]
 Queue/RED set mean_pktsize_ 1500
 Queue/RED set bytes_ false
 Queue/RED set queue_in_bytes_ false

@@ -55,10 +55,10 @@ pub(super) const ROWS: &[Row] = &[
 const PATH: &str = "1 Gbit/s, 100 ms; a drop-tail queue of 100 ms, RED's upper threshold (the last figures: 200 ms; \
                     622 Mbit/s; a drop-tail queue of 25 ms)";
 const HOSTS: &str = "hosts with 10 Gbit/s each (the last figures: 1 Gbit/s)";
-const RED: &str = "what of RED the paper does not name is as ns-2 has it, on which it ran: gentle, and of each queue \
-                   length 8e-6 in RED-a's average, by its rule for this link and packets of 1500 bytes (the last \
-                   figures: 2.7e-6, by that rule for packets of 500 bytes, ns-2's default; 0.002, Floyd and \
-                   Jacobson's; a queue that holds 100 ms and not twice as much)";
+const RED: &str = "what of RED the paper does not name is as ns-2 has it, on which it ran: gentle, drops from 1/p to 2/p \
+                   packets apart, and of each queue length 8e-6 in RED-a's average, by its rule for this link and \
+                   packets of 1500 bytes (the last figures: 2.7e-6, by that rule for packets of 500 bytes, ns-2's \
+                   default; 0.002, Floyd and Jacobson's; a queue that holds 100 ms and not twice as much)";
 const UDT: &str = "UDT as in the Internet draft, the successor of the paper's UDTv2: beside one TCP flow on 100 Mbit/s and \
                    100 ms it takes 80 and leaves 14, where its authors' own ns-2 model takes 65 and leaves 32";
 
@@ -151,9 +151,9 @@ const OTHERS: [Other; 13] = {
     }
     [
         other("hosts of 1 Gbit/s", UDT_G_RED_I, slow_hosts, ALONE),
-        other("weight 0.002", TCP_C, |study| red_a(study, "red"), ALONE),
-        other("weight 0.002", UDT_RED, |study| red_a(study, "red"), ALONE),
-        other("weight 2.7e-6", UDT_RED, |study| red_a(study, "red:weight=2.7e-6"), ALONE),
+        other("weight 0.002", TCP_C, |study| red_a(study, "red:wait=yes"), ALONE),
+        other("weight 0.002", UDT_RED, |study| red_a(study, "red:wait=yes"), ALONE),
+        other("weight 2.7e-6", UDT_RED, |study| red_a(study, "red:weight=2.7e-6,wait=yes"), ALONE),
         other("a queue of 100 ms", UDT_RED, |study| red_a(study, SHORT), ALONE),
         other("a queue of 25 ms", UDT_DT, |study| red_a(study, "25ms"), ALONE),
         other("a queue of 25 ms", UDT_G_DT, |study| red_a(study, "25ms"), ALONE),
@@ -170,7 +170,7 @@ const SLOW_HOSTS: usize = ALONE + 1;
 const QUICK_AVERAGE: usize = ALONE + 3;
 const FAR: usize = ALONE + 8;
 const SLOW: usize = ALONE + 11;
-const SHORT: &str = "red:weight=8e-6,limit=100ms";
+const SHORT: &str = "red:weight=8e-6,wait=yes,limit=100ms";
 
 fn slow_hosts(study: &mut Study) {
     for host in study.near.iter_mut().chain(&mut study.far) {

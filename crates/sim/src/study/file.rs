@@ -186,6 +186,8 @@ struct Tcp {
     #[serde(deserialize_with = "text")]
     delayed_ack: Option<Delay>,
     nagle: Option<bool>,
+    byte_counting: Option<bool>,
+    hystart: Option<bool>,
     initial_window: Option<u32>,
     #[serde(deserialize_with = "text")]
     ssthresh: Option<Bytes>,
@@ -221,6 +223,8 @@ impl Tcp {
             timestamps: self.timestamps.unwrap_or(usual.timestamps),
             delayed_ack: self.delayed_ack.map_or(usual.delayed_ack, |delay| delay.0),
             nagle: self.nagle.unwrap_or(usual.nagle),
+            byte_counting: self.byte_counting.unwrap_or(usual.byte_counting),
+            hystart: self.hystart.unwrap_or(usual.hystart),
             initial_window: self.initial_window.unwrap_or(usual.initial_window),
             initial_ssthresh: self.ssthresh,
             min_rto: self.min_rto.unwrap_or(usual.min_rto),

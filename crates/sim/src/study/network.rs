@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::BinaryHeap;
 
 use path::{DropCause, Fate, HostGroup, Link, LinkConfig, Packet, Scenario};
+use slab::Slab;
 use units::{Bytes, Instant};
 
 use super::Study;
@@ -26,14 +27,15 @@ fn link_time(now: Instant) -> Instant {
     Instant::ZERO + now.since(START)
 }
 
-/// A packet under way.
+/// A packet under way. Links move it from queue to queue, so what it carries stays where it is.
 struct Parcel {
     flow: u32,
+    /// Its place among all bodies.
+    body: u32,
     /// Links of its route that are behind it.
     passed: u16,
     /// Where it goes.
     to: End,
-    body: Body,
 }
 
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its
@@ -70,6 +72,8 @@ pub(super) struct Network {
     near: Vec<Access>,
     far: Vec<Access>,
     pub(super) flows: Vec<Line>,
+    /// What the packets under way carry.
+    bodies: Slab<Body>,
     mtu: Bytes,
     seed: u64,
     /// Packets that any link took.
@@ -90,6 +94,7 @@ impl Network {
             near: Vec::new(),
             far: Vec::new(),
             flows: Vec::new(),
+            bodies: Slab::new(),
             mtu: study.mtu(),
             seed: study.path.seed,
             packets: 0,
@@ -249,12 +254,12 @@ impl Network {
             let mut parcel = exit.item;
             if exit.fate != Fate::Delivered {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
-                self.count_drop(&parcel, early);
+                self.drop(&parcel, early);
                 continue;
             }
             parcel.passed += 1;
             if exit.marked {
-                parcel.body.mark();
+                self.bodies[parcel.body as usize].mark();
             }
             self.forward(parcel);
         }
@@ -267,16 +272,18 @@ impl Network {
         let Some(&link) = route.get(usize::from(parcel.passed)) else {
             return self.arrive(parcel);
         };
-        let (size, ecn_capable) = (parcel.body.size(), parcel.body.is_ecn_capable());
+        let body = &self.bodies[parcel.body as usize];
+        let (size, ecn_capable) = (body.size(), body.is_ecn_capable());
         let packet = Packet { size, flow: u64::from(parcel.flow), ecn_capable };
         self.packets += 1;
         match self.links[link].send_packet(link_time(self.now), packet, parcel) {
             Ok(()) => self.plan_exit(link),
-            Err(refused) => self.count_drop(&refused.item, true),
+            Err(refused) => self.drop(&refused.item, true),
         }
     }
 
-    fn count_drop(&mut self, parcel: &Parcel, early: bool) {
+    fn drop(&mut self, parcel: &Parcel, early: bool) {
+        self.bodies.remove(parcel.body as usize);
         let dropped = &mut self.flows[parcel.flow as usize].dropped;
         if parcel.to == End::Receiver {
             *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
@@ -285,6 +292,7 @@ impl Network {
 
     fn arrive(&mut self, parcel: Parcel) {
         let Parcel { flow, to, body, .. } = parcel;
+        let body = self.bodies.remove(body as usize);
         let mut out = core::mem::take(&mut self.out);
         let line = &mut self.flows[flow as usize];
         if self.now < line.stop {
@@ -304,7 +312,8 @@ impl Network {
         line.ends.run(self.now, end, &mut out);
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
         for body in out.drain(..) {
-            self.forward(Parcel { flow: flow as u32, passed: 0, to, body });
+            let body = self.bodies.insert(body) as u32;
+            self.forward(Parcel { flow: flow as u32, body, passed: 0, to });
         }
         self.out = out;
         self.plan_end(flow, end);

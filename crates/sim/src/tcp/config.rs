@@ -56,6 +56,13 @@ pub struct Config {
     pub delayed_ack: Option<Duration>,
     /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4).
     pub nagle: bool,
+    /// The window grows by the bytes that an acknowledgement covers (RFC 3465, without its limit, as Linux
+    /// does it); else by acknowledgements, of which a delayed one covers two segments.
+    pub byte_counting: bool,
+    /// CUBIC leaves slow start before it loses, when the round-trip time grows or acknowledgements come
+    /// for half of one without a pause (S. Ha and I. Rhee, "Taming the elephants: New TCP slow start",
+    /// Computer Networks 55(9), 2011; on by default in Linux).
+    pub hystart: bool,
     /// The first window, in segments (RFC 6928: 10).
     pub initial_window: u32,
     /// Where slow start ends at first; `None`: at the first loss.
@@ -76,6 +83,8 @@ impl Default for Config {
             timestamps: true,
             delayed_ack: Some(Duration::from_millis(40)),
             nagle: true,
+            byte_counting: true,
+            hystart: true,
             initial_window: 10,
             initial_ssthresh: None,
             min_rto: Duration::from_millis(200),
@@ -84,8 +93,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A host of the time of RFC 2581: AIMD, no timestamps, no scaling, a first window of one
-    /// segment, `mss` and `window` in bytes.
+    /// A host of the time of RFC 2581: AIMD by acknowledgements, no timestamps, no scaling, a first window
+    /// of one segment, `mss` and `window` in bytes.
     pub fn classic(recovery: Recovery, mss: u64, window: u64) -> Self {
         Self {
             recovery,
@@ -95,6 +104,8 @@ impl Config {
             scaling: false,
             timestamps: false,
             delayed_ack: None,
+            byte_counting: false,
+            hystart: false,
             initial_window: 1,
             min_rto: Duration::from_secs(1),
             ..Self::default()

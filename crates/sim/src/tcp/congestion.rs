@@ -6,6 +6,7 @@ use units::Instant;
 
 use super::config::{Config, Congestion};
 use super::cubic::Cubic;
+use super::hystart::HyStart;
 
 /// Window and threshold in bytes, and the law by which they change.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,23 @@ pub(super) struct Control {
     mss: f64,
     window: f64,
     threshold: f64,
+    /// As in [`Config::byte_counting`].
+    byte_counting: bool,
+    hystart: Option<HyStart>,
     law: Law,
+}
+
+/// What an acknowledgement of new data says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acked {
+    /// How many bytes.
+    pub(super) bytes: u64,
+    /// All before this has been acknowledged, and before that sent.
+    pub(super) una: u64,
+    pub(super) next: u64,
+    /// The last round-trip time and the smoothed one.
+    pub(super) rtt: Duration,
+    pub(super) smoothed: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +47,15 @@ impl Control {
             Congestion::Cubic => Law::Cubic(Cubic::default()),
         };
         let threshold = config.initial_ssthresh.map_or(f64::INFINITY, |bytes| bytes.0 as f64);
-        Self { mss, window: mss * f64::from(config.initial_window), threshold, law }
+        let cubic = config.congestion == Congestion::Cubic;
+        Self {
+            mss,
+            window: mss * f64::from(config.initial_window),
+            threshold,
+            byte_counting: config.byte_counting,
+            hystart: (cubic && config.hystart).then(HyStart::default),
+            law,
+        }
     }
 
     /// Bytes.
@@ -43,20 +68,34 @@ impl Control {
         self.threshold.is_finite().then_some(self.threshold as u64)
     }
 
-    /// `acked` bytes were acknowledged while the window was full.
-    pub(super) fn on_ack(&mut self, now: Instant, acked: u64, rtt: Duration) {
-        let acked = acked as f64;
+    /// New data was acknowledged; the window grows only if it was `full` (RFC 7661).
+    pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, full: bool) {
+        let slow_start = self.window < self.threshold;
+        if let Some(hystart) = self.hystart.as_mut().filter(|_| slow_start)
+            && hystart.ends(now, acked, self.window / self.mss)
+        {
+            self.threshold = self.window;
+        }
+        if !full {
+            return;
+        }
+        let bytes = acked.bytes as f64;
         if self.window < self.threshold {
-            // RFC 5681, equation 2.
-            self.window += acked.min(self.mss);
+            // RFC 5681, equation 2; RFC 3465, section 2.2.
+            self.window = if self.byte_counting {
+                (self.window + bytes).min(self.threshold)
+            } else {
+                self.window + bytes.min(self.mss)
+            };
             return;
         }
         let segments = self.window / self.mss;
         self.window += self.mss
             * match &mut self.law {
                 // RFC 5681, equation 3: a segment a round trip with each segment acknowledged.
-                Law::Reno => 1.0 / segments,
-                Law::Cubic(cubic) => cubic.growth(now, segments, acked / self.mss, rtt),
+                Law::Reno if !self.byte_counting => 1.0 / segments,
+                Law::Reno => bytes / self.window,
+                Law::Cubic(cubic) => cubic.growth(now, segments, bytes / self.mss, acked.smoothed),
             };
     }
 

@@ -10,6 +10,7 @@
 mod config;
 mod congestion;
 mod cubic;
+mod hystart;
 mod receiver;
 mod rto;
 mod scoreboard;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use units::{Bytes, Instant};
 
 use super::config::{Config, Recovery};
-use super::congestion::Control;
+use super::congestion::{Acked, Control};
 use super::rto::Rto;
 use super::scoreboard::Scoreboard;
 use super::segment::{Kind, SackBlocks, Segment};
@@ -74,6 +74,8 @@ pub struct Sender {
     resend: bool,
     /// This recovery has seen a partial acknowledgement.
     partial: bool,
+    /// What had been sent when the last loss was seen.
+    recover: Option<u64>,
     /// With selective acknowledgements.
     board: Option<Scoreboard>,
     rto: Rto,
@@ -101,6 +103,7 @@ impl Sender {
             duplicates: 0,
             resend: false,
             partial: false,
+            recover: None,
             board: (config.recovery == Recovery::Sack).then(Scoreboard::default),
             rto: Rto::new(config.min_rto),
             timer: None,
@@ -184,7 +187,7 @@ impl Sender {
         }
         // Of time-outs in a row only the first says something of the window (RFC 5681, 3.1).
         if self.phase != Phase::GoingBack(self.most) {
-            self.control.on_loss(self.next - self.una);
+            self.control.on_loss(self.flight());
         }
         self.go_back();
     }
@@ -214,6 +217,11 @@ impl Sender {
 
     fn in_flight(&self) -> u64 {
         self.board.as_ref().map_or(self.next - self.una, Scoreboard::in_flight)
+    }
+
+    /// The flight size of RFC 5681, which counts nothing that was sent for what had left the network.
+    fn flight(&self) -> u64 {
+        (self.next - self.una).min(self.control.window())
     }
 
     /// What is to be sent again out of order.
@@ -296,7 +304,9 @@ impl Sender {
         let holes = self.board.as_mut().is_some_and(|board| board.next_lost().is_some());
         match (self.phase, &self.board) {
             (Phase::Open, _) if holes => self.see_loss(),
-            (Phase::Open, None) if self.duplicates >= DUPLICATES => self.see_loss(),
+            (Phase::Open, None) if self.duplicates >= DUPLICATES && self.is_news() => {
+                self.see_loss();
+            }
             // The first two let a segment each go (RFC 3042).
             (Phase::Open, None) if acked == 0 => self.limited_transmit(),
             (Phase::Recovery(_), None) if acked == 0 => self.inflation += self.config.mss.0,
@@ -304,9 +314,15 @@ impl Sender {
         }
     }
 
+    /// Whether duplicates tell of another loss. Behind a recovery they may be answers to what was sent
+    /// again needlessly, and each recovery from those sends more of it (RFC 6582, section 3.2, step 1).
+    fn is_news(&self) -> bool {
+        self.config.recovery != Recovery::NewReno || self.recover.is_none_or(|end| self.una > end)
+    }
+
     fn limited_transmit(&mut self) {
         if !matches!(self.config.recovery, Recovery::GoBackN | Recovery::Tahoe) {
-            self.inflation = u64::from(self.duplicates) * self.config.mss.0;
+            self.inflation = u64::from(self.duplicates.min(DUPLICATES - 1)) * self.config.mss.0;
         }
     }
 
@@ -364,11 +380,11 @@ impl Sender {
         core::mem::replace(&mut self.partial, true)
     }
 
-    /// The window grows only when it is what holds the sender back (RFC 7661).
-    fn grow(&mut self, now: Instant, acked: u64) {
-        if self.full {
-            self.control.on_ack(now, acked, self.rto.smoothed().unwrap_or_default());
-        }
+    fn grow(&mut self, now: Instant, bytes: u64) {
+        let smoothed = self.rto.smoothed().unwrap_or_default();
+        let rtt = self.stats.rtt.unwrap_or(smoothed);
+        let acked = Acked { bytes, una: self.una, next: self.next, rtt, smoothed };
+        self.control.on_ack(now, &acked, self.full);
     }
 
     /// Acknowledgements have shown a loss.
@@ -377,12 +393,16 @@ impl Sender {
             return;
         }
         self.stats.recoveries += 1;
-        self.control.on_loss((self.next - self.una).saturating_sub(self.inflation));
+        self.control.on_loss(self.flight());
         if self.config.recovery == Recovery::Tahoe {
             return self.go_back();
         }
         self.phase = Phase::Recovery(self.most);
+        self.recover = Some(self.most);
         self.resend = true;
+        // What is sent again has a whole time-out to arrive, as in BSD, Linux and ns-2: the last
+        // acknowledgement came most of one ago.
+        self.timer = None;
         self.inflation = if self.board.is_none() { 3 * self.config.mss.0 } else { 0 };
         self.partial = false;
     }

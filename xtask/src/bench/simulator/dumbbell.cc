@@ -1,5 +1,6 @@
-// A dumbbell for ns-3: COUNT droptail|red|red-i SECONDS RATE SEED, with SACK. Prints what dumbbell.tcl prints:
-// bit/s that arrived, packets that came to the queue, that it dropped, and that waited on average.
+// A dumbbell for ns-3: COUNT droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED, with SACK. Prints what
+// dumbbell.tcl prints: bit/s that arrived, packets that came to the queue, that it dropped, and that waited on
+// average, from FROM on, and packets that came before.
 #include <iostream>
 #include <string>
 
@@ -26,12 +27,12 @@ void Drops(Ptr<const QueueDiscItem>) { ++dropped; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   const unsigned count = std::stoul(argv[1]);
   const std::string queue = argv[2];
-  const double seconds = std::stod(argv[3]);
-  const std::string rate = std::string(argv[4]) + "ps";
-  RngSeedManager::SetSeed(std::stoul(argv[5]));
+  const double from = std::stod(argv[3]), seconds = std::stod(argv[4]);
+  const std::string rate = std::string(argv[5]) + "ps";
+  RngSeedManager::SetSeed(std::stoul(argv[6]));
   Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpNewReno::GetTypeId()));
   Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", TypeIdValue(TcpClassicRecovery::GetTypeId()));
   Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1460));
@@ -58,8 +59,9 @@ int main(int argc, char** argv) {
     control.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize", StringValue("250p"));
   } else {
     control.SetRootQueueDisc("ns3::RedQueueDisc", "MaxSize", StringValue("250p"), "MinTh", DoubleValue(50), "MaxTh",
-                             DoubleValue(150), "LInterm", DoubleValue(10), "Gentle", BooleanValue(true), "QW",
-                             DoubleValue(queue == "red-i" ? 1.0 : 0.002), "MeanPktSize", UintegerValue(1500),
+                             DoubleValue(150), "LInterm", DoubleValue(10), "Gentle", BooleanValue(true), "Wait",
+                             BooleanValue(queue.find("-wait") != std::string::npos), "QW",
+                             DoubleValue(queue.find("red-i") == 0 ? 1.0 : 0.002), "MeanPktSize", UintegerValue(1500),
                              "LinkBandwidth", StringValue(rate), "LinkDelay", StringValue("50ms"));
   }
   Ptr<QueueDisc> disc = control.Install(path.Get(0)).Get(0);
@@ -80,13 +82,26 @@ int main(int argc, char** argv) {
     BulkSendHelper source("ns3::TcpSocketFactory", InetSocketAddress(far, port));
     source.Install(nodes.Get(0)).Start(Seconds(0.1 * i));
   }
+  const auto arrived = [&sinks] {
+    double bytes = 0;
+    for (uint32_t i = 0; i < sinks.GetN(); ++i) bytes += DynamicCast<PacketSink>(sinks.Get(i))->GetTotalRx();
+    return bytes;
+  };
+  double bytes = 0;
+  uint64_t came = 0;
+  Simulator::Schedule(Seconds(from), [&] {
+    bytes = arrived();
+    came = taken + dropped;
+    taken = dropped = 0;
+    waited = 0;
+    since = from;
+  });
   Simulator::Stop(Seconds(seconds));
   Simulator::Run();
   Changes(disc->GetNPackets(), 0);
-  double bytes = 0;
-  for (uint32_t i = 0; i < sinks.GetN(); ++i) bytes += DynamicCast<PacketSink>(sinks.Get(i))->GetTotalRx();
-  std::cout << std::fixed << bytes * 8 / seconds << " " << taken + dropped << " " << dropped << " " << waited / seconds
-            << std::endl;
+  const double length = seconds - from;
+  std::cout << std::fixed << (arrived() - bytes) * 8 / length << " " << taken + dropped << " " << dropped << " "
+            << waited / length << " " << came << std::endl;
   Simulator::Destroy();
   return 0;
 }

@@ -1,6 +1,7 @@
-# A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-i SECONDS RATE SEED. Prints acknowledged
-# bit/s, packets that came to the queue, that it dropped, and that waited on average.
-lassign $argv count kind queue seconds rate seed
+# A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED. Prints
+# acknowledged bit/s, packets that came to the queue, that it dropped, and that waited on average; all of what
+# happens from FROM on, and packets that came before.
+lassign $argv count kind queue from seconds rate seed
 set ns [new Simulator]
 $ns rtproto Static
 $defaultRNG seed $seed
@@ -14,13 +15,14 @@ Queue/RED set maxthresh_ 150
 Queue/RED set q_weight_ 0.002
 Queue/RED set linterm_ 10
 Queue/RED set gentle_ true
+Queue/RED set wait_ [string match *-wait $queue]
 Queue/RED set mean_pktsize_ 1500
 Queue/RED set bytes_ false
 Queue/RED set queue_in_bytes_ false
 Queue/RED set adaptive_ 0
 set discipline DropTail
 if {$queue ne "droptail"} { set discipline RED }
-if {$queue eq "red-i"} { Queue/RED set q_weight_ 1.0 }
+if {[string match red-i* $queue]} { Queue/RED set q_weight_ 1.0 }
 set near [$ns node]
 set far [$ns node]
 $ns duplex-link $near $far $rate 50ms $discipline
@@ -40,13 +42,23 @@ for {set i 0} {$i < $count} {incr i} {
   set ftp [new Application/FTP]; $ftp attach-agent $tcp($i)
   $ns at [expr 0.1 * $i] "$ftp start"
 }
-proc finish {} {
-  global ns monitor packets tcp count seconds
+# Segments acknowledged, packets that came and were dropped, and packet seconds, all since the start.
+proc seen {} {
+  global ns monitor packets tcp count
   set acked 0
   for {set i 0} {$i < $count} {incr i} { set acked [expr $acked + [$tcp($i) set ack_]] }
   $packets newpoint [$ns now] [$monitor set pkts_]
-  puts "[expr $acked * 1460.0 * 8 / $seconds] [$monitor set parrivals_] [$monitor set pdrops_] [expr [$packets set sum_] / $seconds]"
+  return [list $acked [$monitor set parrivals_] [$monitor set pdrops_] [$packets set sum_]]
+}
+proc finish {} {
+  global before from seconds
+  lassign $before acked0 came0 dropped0 waited0
+  lassign [seen] acked came dropped waited
+  set length [expr $seconds - $from]
+  puts "[expr ($acked - $acked0) * 1460.0 * 8 / $length] [expr $came - $came0] [expr $dropped - $dropped0]\
+        [expr ($waited - $waited0) / $length] $came0"
   exit 0
 }
+$ns at $from {set before [seen]}
 $ns at $seconds finish
 $ns run

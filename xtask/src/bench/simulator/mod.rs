@@ -32,15 +32,19 @@ const EACH: f64 = 4.0;
 const GLANCE: Duration = Duration::from_millis(5);
 /// How far throughput may be from theirs, and loss and mean queue.
 const NEAR: (f64, f64) = (0.03, 0.10);
+/// Of each dumbbell this is left out, in simulated seconds: how many packets are lost as slow start ends hangs on
+/// what each does then (ns-2's `Sack1` takes packets for under way that RFC 6675 knows to be lost), and
+/// would hide what they lose for the rest of the run.
+const START: u64 = 20;
 
 /// How much to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs of each dumbbell, here and there.
+    /// Runs of each dumbbell with RED, here and there; drop-tail draws nothing.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
     /// Simulated seconds of each.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(START + 1..))]
     seconds: u64,
     /// Pass without ns-2 or ns-3, where they cannot be installed
     #[arg(long)]
@@ -55,14 +59,15 @@ struct Dumbbell {
     mbit: u32,
 }
 
-const DUMBBELLS: [Dumbbell; 8] = [
+const DUMBBELLS: [Dumbbell; 9] = [
     Dumbbell { flows: 1, recovery: "sack", queue: "droptail", mbit: 10 },
     Dumbbell { flows: 1, recovery: "newreno", queue: "droptail", mbit: 10 },
     Dumbbell { flows: 1, recovery: "reno", queue: "droptail", mbit: 10 },
     Dumbbell { flows: 4, recovery: "sack", queue: "droptail", mbit: 10 },
     Dumbbell { flows: 4, recovery: "sack", queue: "red", mbit: 10 },
-    Dumbbell { flows: 4, recovery: "sack", queue: "red-i", mbit: 10 },
-    Dumbbell { flows: 4, recovery: "newreno", queue: "red", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "sack", queue: "red-wait", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "sack", queue: "red-i-wait", mbit: 10 },
+    Dumbbell { flows: 4, recovery: "newreno", queue: "red-wait", mbit: 10 },
     Dumbbell { flows: 8, recovery: "sack", queue: "droptail", mbit: 100 },
 ];
 
@@ -84,22 +89,31 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut reached = speed(&build.binary, &folder)?;
     reached &= memory(&build.binary, &folder)?;
     let (rivals, missing) = Rival::all(folder.path())?;
-    println!("| flows | queue | who | Mbit/s | dropped % | packets waiting | million packets/s |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("From {START} s on, -wait as ns-2 and ns-3 space RED's drops by default:");
+    println!(
+        "| flows | queue | who | Mbit/s | dropped % | packets waiting | million packets/s | ours |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for dumbbell in &DUMBBELLS {
+        let seeds = if dumbbell.queue == "droptail" { 1 } else { args.seeds };
         let each = |run: &dyn Fn(u64) -> Result<Figures>| {
-            (1..=args.seeds).map(run).collect::<Result<Vec<_>>>().map(|runs| medians(&runs))
+            (1..=seeds).map(run).collect::<Result<Vec<_>>>().map(|runs| medians(&runs))
         };
         let ours = each(&|seed| dumbbell.simulate(&build.binary, &folder, args.seconds, seed))?;
-        println!("{}", dumbbell.row("ours", &ours));
+        println!("{} |", dumbbell.row("ours", &ours));
         let believed =
             rivals.iter().filter(|rival| dumbbell.recovery == "sack" || !rival.sack_alone);
         for rival in believed {
             let theirs = each(&|seed| dumbbell.rival(rival, args.seconds, seed))?;
             let agrees = agrees(&ours, &theirs);
-            let mark = if agrees { "" } else { " MISSED" };
-            println!("{}{mark}", dumbbell.row(rival.name, &theirs));
-            reached &= agrees;
+            let times = ours.packets_a_second / theirs.packets_a_second;
+            println!(
+                "{} {}, {times:.1} times as fast{} |",
+                dumbbell.row(rival.name, &theirs),
+                if agrees { "agrees" } else { "does NOT agree" },
+                if times >= PACKETS { "" } else { " (MISSED)" }
+            );
+            reached &= agrees && times >= PACKETS;
         }
     }
     missing.iter().for_each(|why| println!("SKIPPED: {why}"));
@@ -220,41 +234,41 @@ fn medians(runs: &[Figures]) -> Figures {
     }
 }
 
-/// By all that the two are held to.
+/// By what the two show of the path.
 fn agrees(ours: &Figures, theirs: &Figures) -> bool {
     let near = |ours: f64, theirs: f64, share: f64| (ours / theirs - 1.0).abs() <= share;
     near(ours.mbps, theirs.mbps, NEAR.0)
         && near(ours.dropped, theirs.dropped, NEAR.1)
         && near(ours.queue, theirs.queue, NEAR.1)
-        && ours.packets_a_second >= PACKETS * theirs.packets_a_second
 }
 
 impl Dumbbell {
     fn scenario(&self) -> String {
         let Self { flows, recovery, queue, mbit } = self;
-        let queue = match *queue {
-            "droptail" => "250packets".to_owned(),
-            red => format!("{red}:min=50packets,max=150packets,limit=250packets"),
+        let red = |name| format!("{name}:min=50packets,max=150packets,limit=250packets");
+        let queue = match (*queue, queue.strip_suffix("-wait")) {
+            ("droptail", _) => "250packets".to_owned(),
+            (_, Some(name)) => red(name) + ",wait=yes",
+            (name, None) => red(name),
         };
         format!(
             "about = \"A dumbbell\"\nrtt = \"100ms\"\nback = {{ rate = \"{mbit}mbit\", queue = \"100000packets\" }}\n\
              forward = {{ rate = \"{mbit}mbit\", queue = \"{queue}\" }}\n[[flow]]\ncount = {flows}\n\
              transport = \"tcp\"\nrecovery = \"{recovery}\"\ncc = \"reno\"\nmss = 1460\n\
-             every = \"100ms\"\ntimestamps = false\ndelayed-ack = \"none\"\n"
+             every = \"100ms\"\ntimestamps = false\ndelayed-ack = \"none\"\nbyte-counting = false\n"
         )
     }
 
     fn simulate(&self, binary: &Path, folder: &TempDir, length: u64, seed: u64) -> Result<Figures> {
         let seed = format!("seed={seed}");
-        let length = format!("{length}s");
-        let more = ["--duration", &length, "--set", &seed];
+        let (duration, from) = (format!("{length}s"), format!("{START}s"));
+        let more = ["--duration", &duration, "--from", &from, "--set", &seed];
         let Simulated { run, seconds, .. } = simulate(binary, folder, &self.scenario(), &more)?;
         let flows = run["flows"].as_array().context("flows")?.iter();
-        // From the start of the run, as ns-2 counts.
-        let bytes: f64 = flows.filter_map(|flow| flow["delivered_bytes"].as_f64()).sum();
+        let bps: f64 = flows.filter_map(|flow| flow["goodput_bps"].as_f64()).sum();
         let queue = |key: &str| run["queue"][key].as_f64().with_context(|| key.to_owned());
         Ok(Figures {
-            mbps: bytes * 8e-6 / length.trim_end_matches('s').parse::<f64>()?,
+            mbps: bps * 1e-6,
             dropped: queue("dropped")? / queue("offered")?,
             queue: queue("mean_packets")?,
             packets_a_second: run["packets"].as_f64().context("packets")? / seconds,
@@ -262,18 +276,19 @@ impl Dumbbell {
     }
 
     fn rival(&self, rival: &Rival, length: u64, seed: u64) -> Result<Figures> {
-        let (flows, length, seed) = (self.flows.to_string(), length.to_string(), seed.to_string());
+        let [flows, from, length, seed] =
+            [u64::from(self.flows), START, length, seed].map(|number| number.to_string());
         let rate = format!("{}Mb", self.mbit);
         let mut command =
-            rival.command([&flows, self.recovery, self.queue], [&length, &rate, &seed]);
+            rival.command([&flows, self.recovery, self.queue], [&from, &length, &rate, &seed]);
         let (said, seconds) = timed(&mut command)?;
         let figures: Vec<f64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let &[bps, offered, dropped, queue] = &figures[..] else {
+        let &[bps, offered, dropped, queue, before] = &figures[..] else {
             anyhow::bail!("{} said: {said}", rival.name);
         };
-        // Each that is not dropped is acknowledged.
-        let packets = 2.0 * offered - dropped;
+        // Each that is not dropped is acknowledged; few of those that came before were dropped.
+        let packets = 2.0 * (before + offered) - dropped;
         Ok(Figures {
             mbps: bps * 1e-6,
             dropped: dropped / offered,
