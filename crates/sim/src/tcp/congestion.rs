@@ -44,7 +44,7 @@ impl Control {
         let mss = config.mss.0 as f64;
         let law = match config.congestion {
             Congestion::Reno => Law::Reno,
-            Congestion::Cubic => Law::Cubic(Cubic::default()),
+            Congestion::Cubic => Law::Cubic(Cubic::new()),
         };
         let threshold = config.initial_ssthresh.map_or(f64::INFINITY, |bytes| bytes.0 as f64);
         let cubic = config.congestion == Congestion::Cubic;

@@ -1,4 +1,4 @@
-//! CUBIC's window (RFC 9438), in segments.
+//! CUBIC's window (RFC 9438, and where Linux differs as Linux has it), in segments.
 
 use core::time::Duration;
 
@@ -8,11 +8,16 @@ use units::Instant;
 const C: f64 = 0.4;
 /// Section 4.6.
 const BETA: f64 = 0.7;
-/// Section 4.3: what AIMD with CUBIC's decrease adds a round trip to be as fast as Reno.
+/// Of the window, a round trip: Linux adds no less while nothing was ever lost, after HyStart.
+const FIRST_GROWTH: f64 = 0.05;
+/// Section 4.3: what AIMD with CUBIC's decrease adds a round trip to be as fast as Reno. Linux does not
+/// raise it to 1 once the window is what it was.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Cubic {
+    /// Nothing was lost yet.
+    untried: bool,
     /// The window before the last decrease.
     w_max: f64,
     /// The time since that decrease at which the window is there again, and its beginning.
@@ -22,6 +27,10 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
+    pub(super) fn new() -> Self {
+        Self { untried: true, w_max: 0.0, epoch: None, w_est: 0.0 }
+    }
+
     /// Segments to add to the window for `acked` segments.
     pub(super) fn growth(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
         let (start, k) = *self.epoch.get_or_insert_with(|| {
@@ -31,19 +40,19 @@ impl Cubic {
         });
         let t = now.since(start).as_secs_f64();
         let at = |t: f64| C * (t - k).powi(3) + self.w_max;
-        let alpha = if self.w_est < self.w_max { ALPHA } else { 1.0 };
-        self.w_est += alpha * acked / window;
+        self.w_est += ALPHA * acked / window;
         if at(t) < self.w_est {
             return (self.w_est - window).max(0.0);
         }
         let target = at(t + rtt.as_secs_f64()).clamp(window, 1.5 * window);
-        (target - window) / window * acked
+        let least = if self.untried { FIRST_GROWTH } else { 0.0 };
+        ((target - window) / window).max(least) * acked
     }
 
     /// The window after a loss; with fast convergence (section 4.7).
     pub(super) fn decrease(&mut self, window: f64) -> f64 {
         self.w_max = if window < self.w_max { window * (1.0 + BETA) / 2.0 } else { window };
-        self.epoch = None;
+        (self.epoch, self.untried) = (None, false);
         window * BETA
     }
 }
