@@ -15,10 +15,10 @@
 //!   told by time.
 //!
 //! Open: beside one TCP flow at 100 Mbit/s, 100 ms and a queue of 1000 packets the authors' ns-2 model
-//! takes 65 Mbit/s and leaves TCP 32 with drop-tail, 67 and 26 with RED; ours takes 80 and leaves 14
-//! and 12. That model, of 2004, is UDTv2: it sends nothing for a [`SYN`] at the first NAK beyond the last
+//! takes 65 Mbit/s and leaves TCP 32 with drop-tail, 67 and 26 with RED; ours takes 82 and leaves 9,
+//! 79 and 9 (400 s). That model, of 2004, is UDTv2: it sends nothing for a [`SYN`] at the first NAK beyond the last
 //! decrease, which neither the draft nor UDT 4.11 does, and decreases by other counts of NAKs. That
-//! UDT's ACK takes no step while a gap is open is not the reason: with that it is 79 and 15, 81 and 11.
+//! UDT's ACK takes no step while a gap is open is not the reason: with that it is a Mbit/s more or less.
 //!
 //! Nothing is done at a time-out: UDT queues its whole window again then, a known defect. The
 //! period is not rounded up to whole microseconds, another.
