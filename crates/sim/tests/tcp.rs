@@ -212,3 +212,21 @@ fn a_change_comes_at_its_time() {
     assert!(rate(19.0, 20.0) > 8.0, "{}", rate(19.0, 20.0));
     assert!((4.0..5.0).contains(&rate(21.0, 29.0)), "{}", rate(21.0, 29.0));
 }
+
+#[test]
+fn duplicates_and_damage_reach_the_ends() {
+    let path = "rtt = \"20ms\"\nboth = { rate = \"10mbit\", queue = \"100packets\" }\n";
+    let sent_twice = format!("{path}forward = {{ duplicate = 0.5 }}");
+    let outcome = run(&sent_twice, &(plain("sack", "reno") + "window = \"20KiB\""), (0, 20));
+    // Each that arrives is acknowledged, the second time too.
+    assert_near(outcome.packets as f64, 2.5 * outcome.flows[0].sent as f64, 0.03);
+    let damaged = format!("{path}forward = {{ corrupt = 0.01, silent = true }}");
+    let tcp = format!("transport = \"tcp\"\n{}", plain("sack", "reno"));
+    for flow in [tcp, "transport = \"longhaul\"\n".to_owned()] {
+        let text = format!("about = \"a test\"\nduration = \"20s\"\n{damaged}\n[[flow]]\n{flow}");
+        let study: Study = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let flow = &study.run().flows[0];
+        assert!(flow.delivered_bytes > 1_000_000);
+        assert_near(flow.line_losses as f64, 0.01 * flow.sent as f64, 0.3);
+    }
+}

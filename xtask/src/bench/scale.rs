@@ -38,7 +38,7 @@ const fn row(
 }
 
 /// What takes more than some 8 GB is left out: memory follows the credit that each flow has at first.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 10] = [
     row(10, "1gbit", 100, "0.1%", 10_000, 5000),
     row(100, "1gbit", 100, "0.1%", 10_000, 5000),
     row(1000, "1gbit", 10, "0.1%", 4000, 2000),
@@ -46,6 +46,9 @@ const ROWS: [Row; 7] = [
     row(100, "10gbit", 100, "0.1%", 4000, 2000),
     row(1, "40gbit", 10, "1%", 1500, 750),
     row(1, "100gbit", 10, "1%", 1000, 500),
+    row(1, "400gbit", 10, "0.1%", 500, 250),
+    row(1, "10gbit", 600, "0.1%", 15_000, 7500),
+    row(10, "10gbit", 600, "0.1%", 30_000, 15_000),
 ];
 
 /// Prints a row for each.

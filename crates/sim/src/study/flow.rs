@@ -53,6 +53,7 @@ pub struct FlowConfig {
 }
 
 /// What a packet carries.
+#[derive(Clone)]
 pub(super) enum Body {
     /// Of a TCP connection: its number, for a flow has one after the other.
     Segment(u32, Segment),
@@ -62,6 +63,7 @@ pub(super) enum Body {
 
 /// A datagram of which the zeros at the end are not kept: nothing else is written by the
 /// applications here, and what need not be stored need not be fetched when it arrives.
+#[derive(Clone)]
 pub(super) struct Trimmed {
     /// A queue may mark it, or has.
     pub(super) ecn_capable: bool,

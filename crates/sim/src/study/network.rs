@@ -252,14 +252,21 @@ impl Network {
     fn empty(&mut self, link: usize) {
         while let Some(exit) = self.links[link].poll(link_time(self.now)) {
             let mut parcel = exit.item;
-            if exit.fate != Fate::Delivered {
+            // What damage a link lets pass a checksum or a seal finds.
+            if exit.fate != Fate::Delivered || exit.damage.is_some() {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
                 self.drop(&parcel, early);
                 continue;
             }
             parcel.passed += 1;
+            let body = &mut self.bodies[parcel.body as usize];
             if exit.marked {
-                self.bodies[parcel.body as usize].mark();
+                body.mark();
+            }
+            if exit.duplicated {
+                let copy = body.clone();
+                let body = self.bodies.insert(copy) as u32;
+                self.forward(Parcel { body, ..parcel });
             }
             self.forward(parcel);
         }

@@ -173,8 +173,8 @@ struct Rtts {
 /// What is added up while a run goes on.
 pub(super) struct Tally<'a> {
     study: &'a Study,
-    /// How the flows stood, and what the links had carried, when measuring began.
-    before: (Vec<Stood>, Vec<Carried>),
+    /// How the flows stood, what each link had carried and how many packets all, when measuring began.
+    before: (Vec<Stood>, Vec<Carried>, u64),
     /// Looks at the links and what was seen.
     glances: u64,
     links: Vec<Seen>,
@@ -205,7 +205,7 @@ impl<'a> Tally<'a> {
     /// What was before is not counted.
     pub(super) fn begin(&mut self, network: &Network) {
         let flows = network.flows.iter().map(|flow| (flow.standing(), flow.dropped));
-        self.before = (flows.collect(), network.links().map(carried).collect());
+        self.before = (flows.collect(), network.links().map(carried).collect(), network.packets);
     }
 
     pub(super) fn glance(&mut self, at: Duration, network: &Network) {
@@ -273,7 +273,7 @@ impl<'a> Tally<'a> {
             seed: self.study.path.seed,
             flows: flows.collect(),
             queue,
-            packets: network.packets,
+            packets: network.packets - self.before.2,
             samples: self.samples,
         }
     }

@@ -29,7 +29,8 @@ pub enum Recovery {
 pub enum Congestion {
     /// Slow start and additive increase, multiplicative decrease (RFC 5681).
     Reno,
-    /// RFC 9438.
+    /// RFC 9438 as Linux has it: in a hurry until the first loss, and never faster than Reno by its
+    /// section 4.3.
     #[default]
     Cubic,
 }
@@ -56,8 +57,8 @@ pub struct Config {
     pub delayed_ack: Option<Duration>,
     /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4).
     pub nagle: bool,
-    /// The window grows by the bytes that an acknowledgement covers (RFC 3465, without its limit, as Linux
-    /// does it); else by acknowledgements, of which a delayed one covers two segments.
+    /// The window grows by the bytes that an acknowledgement covers, however many, and behind a time-out by a
+    /// segment at most (RFC 3465; Linux); else by acknowledgements, of which a delayed one covers two segments.
     pub byte_counting: bool,
     /// CUBIC leaves slow start before it loses, when the round-trip time grows or acknowledgements come
     /// for half of one without a pause (S. Ha and I. Rhee, "Taming the elephants: New TCP slow start",

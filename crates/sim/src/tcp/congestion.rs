@@ -28,8 +28,8 @@ pub(super) struct Acked {
     /// All before this has been acknowledged, and before that sent.
     pub(super) una: u64,
     pub(super) next: u64,
-    /// The last round-trip time and the smoothed one.
-    pub(super) rtt: Duration,
+    /// The round-trip time, if this acknowledgement has measured it, and the smoothed one.
+    pub(super) rtt: Option<Duration>,
     pub(super) smoothed: Duration,
 }
 
@@ -110,9 +110,15 @@ impl Control {
         self.window = self.threshold;
     }
 
-    /// Begins again from one segment.
+    /// Begins again from one segment, knowing nothing but the threshold (RFC 9438, section 4.8).
     pub(super) fn restart(&mut self) {
         self.window = self.mss;
+        if let Law::Cubic(cubic) = &mut self.law {
+            *cubic = Cubic::new();
+        }
+        if let Some(hystart) = &mut self.hystart {
+            *hystart = HyStart::default();
+        }
     }
 
     /// Leaves a recovery with no more than this in flight, so that no burst follows (RFC 6582,

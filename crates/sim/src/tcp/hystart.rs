@@ -38,11 +38,8 @@ struct Round {
 impl HyStart {
     /// Whether slow start ends with this acknowledgement and a window of so many segments.
     pub(super) fn ends(&mut self, now: Instant, acked: &Acked, window: f64) -> bool {
-        let shortest = self.shortest.map_or(acked.rtt, |shortest| shortest.min(acked.rtt));
-        self.shortest = Some(shortest);
-        if window < LEAST_WINDOW {
-            return false;
-        }
+        self.shortest = [self.shortest, acked.rtt].into_iter().flatten().min();
+        let Some(shortest) = self.shortest.filter(|_| window >= LEAST_WINDOW) else { return false };
         let round = match &mut self.round {
             Some(round) if acked.una <= round.end => round,
             _ => {
@@ -63,7 +60,8 @@ impl HyStart {
                 return true;
             }
         }
-        round.shortest = round.shortest.min(acked.rtt);
+        let Some(rtt) = acked.rtt else { return false };
+        round.shortest = round.shortest.min(rtt);
         round.samples += 1;
         let longer = (shortest / 8).clamp(LONGER.0, LONGER.1);
         round.samples > SAMPLES && round.shortest > shortest + longer
@@ -77,7 +75,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn acked(una: u64, next: u64, rtt: Duration) -> Acked {
-        Acked { bytes: 1448, una, next, rtt, smoothed: rtt }
+        Acked { bytes: 1448, una, next, rtt: Some(rtt), smoothed: rtt }
     }
 
     /// Rounds of 40 acknowledgements each: how many of a round pass before slow start ends.

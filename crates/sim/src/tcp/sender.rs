@@ -39,8 +39,8 @@ enum Phase {
     Closed,
     /// A SYN is to be sent.
     Opening,
-    /// It was, at this time.
-    SynSent(Instant),
+    /// It was.
+    SynSent,
     /// Nothing is known to be lost.
     Open,
     /// A loss was seen by acknowledgements and is being repaired.
@@ -151,11 +151,11 @@ impl Sender {
     /// A segment arrives.
     pub fn handle(&mut self, now: Instant, segment: &Segment) {
         match (segment.kind, self.phase) {
-            (Kind::SynAck { window }, Phase::SynSent(sent)) => {
+            (Kind::SynAck { window }, Phase::SynSent) => {
                 (self.window, self.edge) = (window, window);
                 self.phase = Phase::Open;
                 self.timer = None;
-                self.measure(now.since(sent));
+                self.measure(now.since(segment.stamp));
             }
             (
                 Kind::Ack { ack, window, sack },
@@ -181,7 +181,7 @@ impl Sender {
         self.rto.back_off();
         self.timer = None;
         self.timed = None;
-        if let Phase::SynSent(_) = self.phase {
+        if self.phase == Phase::SynSent {
             self.phase = Phase::Opening;
             return;
         }
@@ -200,9 +200,9 @@ impl Sender {
     /// The next segment that may be sent.
     pub fn poll(&mut self, now: Instant) -> Option<Segment> {
         let kind = match self.phase {
-            Phase::Closed | Phase::SynSent(_) => return None,
+            Phase::Closed | Phase::SynSent => return None,
             Phase::Opening => {
-                self.phase = Phase::SynSent(now);
+                self.phase = Phase::SynSent;
                 self.timer = Some(now + self.rto.get());
                 Kind::Syn
             }
@@ -219,7 +219,8 @@ impl Sender {
         self.board.as_ref().map_or(self.next - self.una, Scoreboard::in_flight)
     }
 
-    /// The flight size of RFC 5681, which counts nothing that was sent for what had left the network.
+    /// The flight size of RFC 5681 without what was sent for what had left the network: of a sender that a
+    /// time-out finds in a recovery its reduced window, as in ns-2.
     fn flight(&self) -> u64 {
         (self.next - self.una).min(self.control.window())
     }
@@ -315,7 +316,7 @@ impl Sender {
     }
 
     /// Whether duplicates tell of another loss. Behind a recovery they may be answers to what was sent
-    /// again needlessly, and each recovery from those sends more of it (RFC 6582, section 3.2, step 1).
+    /// again needlessly, and each recovery from those sends more of it (RFC 6582, section 3.2, step 2).
     fn is_news(&self) -> bool {
         self.config.recovery != Recovery::NewReno || self.recover.is_none_or(|end| self.una > end)
     }
@@ -331,10 +332,11 @@ impl Sender {
         self.una = ack;
         self.next = self.next.max(ack);
         self.duplicates = 0;
-        if self.config.timestamps {
-            self.measure(now.since(stamp));
-        } else if let Some((_, sent)) = self.timed.take_if(|(end, _)| *end <= ack) {
-            self.measure(now.since(sent));
+        let timed = self.timed.take_if(|(end, _)| *end <= ack).map(|(_, sent)| sent);
+        let measured = if self.config.timestamps { Some(stamp) } else { timed };
+        let rtt = measured.map(|sent| now.since(sent));
+        if let Some(rtt) = rtt {
+            self.measure(rtt);
         }
         let partial = match self.phase {
             Phase::Recovery(end) if ack < end && self.config.recovery != Recovery::Reno => {
@@ -349,15 +351,18 @@ impl Sender {
                 false
             }
             // What was sent again needlessly is answered by duplicates up to the end, which say
-            // nothing of a loss (RFC 6582, section 3.2, step 1).
-            Phase::GoingBack(end) if ack > end => {
-                self.phase = Phase::Open;
-                self.grow(now, acked);
+            // nothing of a loss (RFC 6582, section 3.2, step 4). Selective acknowledgements do.
+            Phase::GoingBack(end) => {
+                if ack > end || ack == end && self.board.is_some() {
+                    self.phase = Phase::Open;
+                }
+                // Most of it may have arrived before (RFC 3465, section 2.3).
+                self.grow(now, acked.min(self.config.mss.0), rtt);
                 false
             }
             _ => {
                 self.inflation = 0;
-                self.grow(now, acked);
+                self.grow(now, acked, rtt);
                 false
             }
         };
@@ -380,9 +385,8 @@ impl Sender {
         core::mem::replace(&mut self.partial, true)
     }
 
-    fn grow(&mut self, now: Instant, bytes: u64) {
+    fn grow(&mut self, now: Instant, bytes: u64, rtt: Option<Duration>) {
         let smoothed = self.rto.smoothed().unwrap_or_default();
-        let rtt = self.stats.rtt.unwrap_or(smoothed);
         let acked = Acked { bytes, una: self.una, next: self.next, rtt, smoothed };
         self.control.on_ack(now, &acked, self.full);
     }
@@ -394,15 +398,15 @@ impl Sender {
         }
         self.stats.recoveries += 1;
         self.control.on_loss(self.flight());
+        // What is sent again has a whole time-out to arrive, as in BSD, Linux and ns-2: the last
+        // acknowledgement came most of one ago.
+        self.timer = None;
         if self.config.recovery == Recovery::Tahoe {
             return self.go_back();
         }
         self.phase = Phase::Recovery(self.most);
         self.recover = Some(self.most);
         self.resend = true;
-        // What is sent again has a whole time-out to arrive, as in BSD, Linux and ns-2: the last
-        // acknowledgement came most of one ago.
-        self.timer = None;
         self.inflation = if self.board.is_none() { 3 * self.config.mss.0 } else { 0 };
         self.partial = false;
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use units::Instant;
 
-use super::{Config, Kind, Receiver, Recovery, Segment, Sender};
+use super::{Config, Kind, Receiver, Recovery, SackBlocks, Segment, Sender};
 
 const MSS: u64 = 1000;
 const ROUND: Duration = Duration::from_millis(100);
@@ -117,4 +117,78 @@ fn the_time_out_doubles_and_a_measurement_ends_that() {
     // The first round was over by then.
     assert_eq!(waits, [900, 2000, 4000]);
     assert_eq!(rounds.sender.stats().timeouts, 3);
+}
+
+#[test]
+fn a_fast_retransmission_has_a_whole_time_out() {
+    for recovery in [Recovery::Tahoe, Recovery::Reno, Recovery::NewReno, Recovery::Sack] {
+        let mut rounds = Rounds::new(recovery);
+        rounds.sender.write(1000 * MSS);
+        rounds.round(|place| place == 3);
+        assert!(rounds.sender.poll(rounds.now).is_some(), "{recovery:?} sends it again");
+        let timeout = rounds.sender.next_timeout().expect("something is in flight");
+        assert_eq!(timeout.since(rounds.now), Duration::from_secs(1), "{recovery:?}");
+    }
+}
+
+/// Three of the last acknowledgement again: what is sent again though it had arrived is answered so.
+fn duplicates(rounds: &mut Rounds) {
+    let Rounds { sender, now, .. } = rounds;
+    let kind =
+        Kind::Ack { ack: sender.acknowledged(), window: 20 * MSS, sack: SackBlocks::default() };
+    for _ in 0..3 {
+        sender.handle(*now, &Segment { kind, stamp: *now, timestamps: false });
+    }
+}
+
+#[test]
+fn newreno_does_not_take_answers_to_its_own_repairs_for_losses() {
+    let mut rounds = Rounds::new(Recovery::NewReno);
+    rounds.sender.write(20 * MSS);
+    rounds.round(|place| place == 3);
+    rounds.round(|_| false);
+    assert_eq!(rounds.sender.acknowledged(), 20 * MSS);
+    assert_eq!(rounds.sender.stats().recoveries, 1);
+    // Just all that had been sent when the loss was seen has arrived; more is under way.
+    rounds.sender.write(1000 * MSS);
+    assert!(rounds.sender.poll(rounds.now).is_some());
+    duplicates(&mut rounds);
+    assert_eq!(rounds.sender.stats().recoveries, 1);
+    // Beyond it they do tell of a loss.
+    rounds.round(|_| false);
+    let acked = Kind::Ack { ack: 21 * MSS, window: 20 * MSS, sack: SackBlocks::default() };
+    let acked = Segment { kind: acked, stamp: rounds.now, timestamps: false };
+    rounds.sender.handle(rounds.now, &acked);
+    while rounds.sender.poll(rounds.now).is_some() {}
+    duplicates(&mut rounds);
+    assert_eq!(rounds.sender.stats().recoveries, 2);
+}
+
+#[test]
+fn behind_a_time_out_the_window_grows_by_segments() {
+    let config = Config { timestamps: false, ..Config::default() };
+    let mut rounds = Rounds {
+        sender: Sender::new(&config),
+        receiver: Receiver::new(&Config { delayed_ack: None, ..config }),
+        now: Instant::from_nanos(1),
+    };
+    rounds.sender.open();
+    rounds.round(|_| false);
+    rounds.sender.write(u64::MAX);
+    for _ in 0..4 {
+        rounds.round(|_| false);
+    }
+    // A whole window is lost but for its end, of which nothing is heard before the time-out.
+    let sent: Vec<Segment> = core::iter::from_fn(|| rounds.sender.poll(rounds.now)).collect();
+    let late: Vec<_> = sent[1..]
+        .iter()
+        .filter_map(|segment| rounds.receiver.handle(rounds.now, segment))
+        .collect();
+    rounds.now = rounds.sender.next_timeout().expect("something is in flight");
+    rounds.sender.handle_timeout(rounds.now);
+    assert_eq!(late.len(), sent.len() - 1);
+    assert_eq!(rounds.round(|_| false).len(), 1);
+    let mss = config.mss.0;
+    assert_eq!(rounds.sender.acknowledged() % mss, 0);
+    assert_eq!(rounds.sender.stats().window.0, 2 * mss, "not by all that had arrived before");
 }

@@ -15,8 +15,8 @@
 //!   told by time.
 //!
 //! Open: beside one TCP flow at 100 Mbit/s, 100 ms and a queue of 1000 packets the authors' ns-2 model
-//! takes 65 Mbit/s and leaves TCP 32 with drop-tail, 67 and 26 with RED; ours takes 82 and leaves 9,
-//! 79 and 9 (400 s). That model, of 2004, is UDTv2: it sends nothing for a [`SYN`] at the first NAK beyond the last
+//! takes 65 Mbit/s and leaves TCP 32 with drop-tail, 67 and 26 with RED; ours takes 81 and leaves 12,
+//! 83 and 10, of 100 s, of 20 s 67 and 20. That model, of 2004, is UDTv2: it sends nothing for a [`SYN`] at the first NAK beyond the last
 //! decrease, which neither the draft nor UDT 4.11 does, and decreases by other counts of NAKs. That
 //! UDT's ACK takes no step while a gap is open is not the reason: with that it is a Mbit/s more or less.
 //!

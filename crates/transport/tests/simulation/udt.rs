@@ -77,9 +77,9 @@ fn four_share_a_red_queue_as_in_the_authors_model() {
 }
 
 /// Beside TCP both fill the link together as they do in the model, and UDT has the larger part. How much larger
-/// does not agree: 80 to 14 Mbit/s with drop-tail and 80 to 12 with RED, where the model has 64.8 to 31.7
-/// and 67.4 to 26.3. It grows with the time that is looked at: after 20 s it is 60 to 30 here,
-/// after 50 s 72 to 20, and how long the model ran is not told.
+/// does not agree: 81 to 12 Mbit/s with drop-tail and 83 to 10 with RED, where the model has 64.8 to 31.7
+/// and 67.4 to 26.3. It grows with the time that is looked at: after 20 s it is 67 to 20 here,
+/// after 50 s 77 to 14, and how long the model ran is not told.
 #[test]
 fn beside_tcp_it_fills_the_link_as_in_the_authors_model() {
     for (queue, model) in [("1000packets", [64.8, 31.7]), (RED, [67.4, 26.3])] {
@@ -87,7 +87,7 @@ fn beside_tcp_it_fills_the_link_as_in_the_authors_model() {
         let share = rates.iter().sum::<f64>() / model.iter().sum::<f64>();
         assert!((share - 1.0).abs() < 0.05, "{queue}: {rates:.1?} Mbit/s, in the model {model:?}");
         // Not the model's, but no further from them than is told above.
-        let told = (74.0..84.0).contains(&rates[0]) && (10.0..20.0).contains(&rates[1]);
+        let told = (76.0..88.0).contains(&rates[0]) && (8.0..16.0).contains(&rates[1]);
         assert!(told, "{queue}: {rates:.1?} Mbit/s");
     }
 }

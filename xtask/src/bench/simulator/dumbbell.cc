@@ -1,6 +1,6 @@
 // A dumbbell for ns-3: COUNT droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED, with SACK. Prints what
 // dumbbell.tcl prints: bit/s that arrived, packets that came to the queue, that it dropped, and that waited on
-// average, from FROM on, and packets that came before.
+// average, from FROM on.
 #include <iostream>
 #include <string>
 
@@ -88,10 +88,8 @@ int main(int argc, char** argv) {
     return bytes;
   };
   double bytes = 0;
-  uint64_t came = 0;
   Simulator::Schedule(Seconds(from), [&] {
     bytes = arrived();
-    came = taken + dropped;
     taken = dropped = 0;
     waited = 0;
     since = from;
@@ -101,7 +99,7 @@ int main(int argc, char** argv) {
   Changes(disc->GetNPackets(), 0);
   const double length = seconds - from;
   std::cout << std::fixed << (arrived() - bytes) * 8 / length << " " << taken + dropped << " " << dropped << " "
-            << waited / length << " " << came << std::endl;
+            << waited / length << std::endl;
   Simulator::Destroy();
   return 0;
 }

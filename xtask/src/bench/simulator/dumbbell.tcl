@@ -1,6 +1,5 @@
 # A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED. Prints
-# acknowledged bit/s, packets that came to the queue, that it dropped, and that waited on average; all of what
-# happens from FROM on, and packets that came before.
+# acknowledged bit/s, packets that came to the queue, that it dropped, and that waited on average, from FROM on.
 lassign $argv count kind queue from seconds rate seed
 set ns [new Simulator]
 $ns rtproto Static
@@ -56,7 +55,7 @@ proc finish {} {
   lassign [seen] acked came dropped waited
   set length [expr $seconds - $from]
   puts "[expr ($acked - $acked0) * 1460.0 * 8 / $length] [expr $came - $came0] [expr $dropped - $dropped0]\
-        [expr ($waited - $waited0) / $length] $came0"
+        [expr ($waited - $waited0) / $length]"
   exit 0
 }
 $ns at $from {set before [seen]}

@@ -284,11 +284,11 @@ impl Dumbbell {
         let (said, seconds) = timed(&mut command)?;
         let figures: Vec<f64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let &[bps, offered, dropped, queue, before] = &figures[..] else {
+        let &[bps, offered, dropped, queue] = &figures[..] else {
             anyhow::bail!("{} said: {said}", rival.name);
         };
-        // Each that is not dropped is acknowledged; few of those that came before were dropped.
-        let packets = 2.0 * (before + offered) - dropped;
+        // Each that is not dropped is acknowledged. Ours too counts none that came before.
+        let packets = 2.0 * offered - dropped;
         Ok(Figures {
             mbps: bps * 1e-6,
             dropped: dropped / offered,
