@@ -239,6 +239,21 @@ fn loss(outcome: &Outcome) -> f64 {
     100.0 * outcome.queue.dropped as f64 / outcome.queue.offered as f64
 }
 
+/// Why the pipe is full, of percents lost and used.
+fn why_full(at: usize, lost: f64, used: f64) -> String {
+    let why = if at == TCP_C {
+        "So it is in ns-2, on which the paper ran, with the same parameters (crates/sim/tests/data/udtg-fig6.tcl): 706 and \
+         745 Mbit/s with two seeds, and 252 and 228 for the FTP flows. What the paper does not tell, its rate, delay or \
+         RED's weight, must be another."
+    } else {
+        "What is lost slows the flows down less than it slowed the paper's."
+    };
+    let name = GRID[at].2;
+    format!(
+        "{name}: {lost:.2} % of the packets are lost and {used:.0} % of the link are used all the same. {why}"
+    )
+}
+
 fn judge_ftp(seen: &Seen<Outcome>) -> Judgement {
     let mut judgement = Judgement::new();
     let mbps = |study: usize, name: &'static str| {
@@ -281,21 +296,7 @@ fn judge_ftp(seen: &Seen<Outcome>) -> Judgement {
             100.0 * (1.0 - mbps(SLOW_HOSTS, "ftp").median / alone.median)
         )
     };
-    let full = |at: usize| {
-        let ns2 = if at == TCP_C {
-            " So it is in ns-2, on which the paper ran, with the same parameters (crates/sim/tests/data/udtg-fig6.tcl): \
-             706 and 745 Mbit/s with two seeds, and 252 and 228 for the FTP flows. What the paper does not tell, its \
-             rate, delay or RED's weight, must be another."
-        } else {
-            " What is lost slows the flows down less than it slowed the paper's."
-        };
-        format!(
-            "{}: {:.2} % of the packets are lost and {:.0} % of the link are used all the same.{ns2}",
-            GRID[at].2,
-            losses[at].median,
-            100.0 * used(at)
-        )
-    };
+    let full = |at: usize| why_full(at, losses[at].median, 100.0 * used(at));
     for at in [TCP, TCP_C, UDT_RED] {
         let line = format!("{}, which is not to be filled", fills(at));
         judgement.ask(used(at) < NOT_FULL, line).because(|| full(at));
