@@ -15,6 +15,8 @@ const MAX_TRACE_FILE: u64 = 128 << 20;
 
 /// The text of a scenario, and where the files that it names are.
 pub struct Source {
+    /// As it was asked for.
+    pub name: String,
     pub text: String,
     folder: PathBuf,
 }
@@ -23,14 +25,15 @@ impl Source {
     /// The scenario of this name, else the one in this file.
     pub fn find(name: &Path) -> anyhow::Result<Self> {
         if let Some(preset) = name.to_str().and_then(Preset::find) {
-            return Ok(Self { text: preset.source.to_owned(), folder: PathBuf::new() });
+            let (name, text) = (preset.name.to_owned(), preset.source.to_owned());
+            return Ok(Self { name, text, folder: PathBuf::new() });
         }
         let text = read(name, MAX_SCENARIO as u64).with_context(|| {
             format!("no scenario is called {0}, and no file {0} can be read", name.display())
         })?;
         // Files that it names stand beside it.
         let folder = name.parent().unwrap_or(Path::new("")).to_owned();
-        Ok(Self { text, folder })
+        Ok(Self { name: name.display().to_string(), text, folder })
     }
 
     /// The text of a file that it names.

@@ -23,6 +23,9 @@ impl Estimate {
     }
 
     fn text(&self, scale: f64, digits: usize) -> String {
+        if self.mean.is_nan() {
+            return "-".to_owned();
+        }
         let half = self.half.map(|half| format!(" ±{:.digits$}", half * scale));
         format!("{:.digits$}{}", self.mean * scale, half.unwrap_or_default())
     }

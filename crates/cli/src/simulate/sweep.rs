@@ -52,9 +52,9 @@ impl Point {
     pub fn study(&self, source: &Source) -> anyhow::Result<Study> {
         let load = |file: &str| source.load(file);
         if self.0.is_empty() {
-            return Ok(Study::read(&source.text, load)?);
+            return Study::read(&source.text, load).with_context(|| source.name.clone());
         }
-        let mut table: Table = source.text.parse().context("the scenario")?;
+        let mut table: Table = source.text.parse().with_context(|| source.name.clone())?;
         for (key, value) in &self.0 {
             let set = set(&mut table, key, value);
             set.with_context(|| format!("--set {key}={value}"))?;
