@@ -196,6 +196,8 @@ pub struct Stats {
     pub window: Bytes,
     /// See `window`.
     pub in_flight: Bytes,
+    /// Bytes that have arrived in order on any stream, and that the application has not read yet.
+    pub unread: Bytes,
     /// Size of the datagrams.
     pub datagram: u64,
     /// Datagrams for this and other connections that arrived and found no room in this host's socket, as

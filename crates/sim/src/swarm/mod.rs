@@ -12,6 +12,7 @@
 //! - Nothing is taken for lost that was neither lost nor held back, and little of what was held
 //!   back for less than the reorder margin.
 //! - What nobody damaged can be opened.
+//! - When all streams have ended, nothing is kept for readers: credit for what nobody read came back.
 //! - Marks of congestion are counted, and their sender learns of them (`check_marks`).
 //! - Something struck, and at least [`LEAST`] bytes were read, unless a side died for ever.
 //! - Figures agree with each other, nothing is left behind when both sides have closed, and
@@ -147,7 +148,11 @@ fn check_right(world: &World<Peer>) -> Result<(), String> {
 fn check_figures(plan: &Plan, world: &mut World<Peer>) -> Result<(), String> {
     let elapsed = world.elapsed().as_secs() + 1;
     let mut all = Vec::new();
-    for host in &mut world.hosts {
+    for (side, host) in world.hosts.iter_mut().enumerate() {
+        let held = host.held_back();
+        if held > 0 {
+            return Err(format!("side {side} keeps {held} bytes of streams that have ended"));
+        }
         let stats = host.stats();
         for stats in &stats {
             if plan.config.feedback == FeedbackKind::Periodic {

@@ -129,6 +129,14 @@ impl Peer {
         now.map(|(_, connection)| connection.stats()).chain(self.past.values().copied()).collect()
     }
 
+    /// Bytes that connections whose streams have all ended hold for readers.
+    pub fn held_back(&mut self) -> u64 {
+        let Self { socket, sessions, .. } = self;
+        let now = socket.iter_mut().flat_map(Socket::connections);
+        let done = now.filter(|(number, _)| sessions.get(number).is_some_and(Session::is_done));
+        done.map(|(_, connection)| connection.stats().unread.0).sum()
+    }
+
     /// Why connections ended.
     pub fn endings(&self) -> impl Iterator<Item = &CloseReason> {
         self.sessions.values().filter_map(|session| session.closed.as_ref())

@@ -386,6 +386,7 @@ impl Connection {
             pacing_rate: self.rate(),
             window: self.cc.window(),
             in_flight: Bytes(self.log.in_flight()),
+            unread: Bytes(self.streams.all_unread()),
             datagram: self.mtu.size() as u64,
             missing: self.feedback.missing(),
             capacity: (self.stats.capacity.0, self.feedback.capacity()),

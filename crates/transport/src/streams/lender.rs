@@ -72,9 +72,14 @@ impl Lender {
         self.spare().saturating_sub(self.memory / RESERVE)
     }
 
+    /// What has arrived of all streams and waits for readers.
+    pub(super) fn unread(&self) -> u64 {
+        self.sum.arrived - self.sum.consumed
+    }
+
     /// Memory that does not hold what waits for readers.
     fn spare(&self) -> u64 {
-        self.memory.saturating_sub(self.sum.arrived - self.sum.consumed)
+        self.memory.saturating_sub(self.unread())
     }
 
     /// A stream's counters moved.

@@ -177,6 +177,11 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.recv.unread())
     }
 
+    /// The same of all streams, those that have ended too.
+    pub(crate) fn all_unread(&self) -> u64 {
+        self.lender.unread()
+    }
+
     /// The sender has said where it ends, and nobody has given it up.
     pub(crate) fn is_finished(&self, id: u64) -> bool {
         self.table.get(&id).is_some_and(|stream| stream.recv.is_finished())
