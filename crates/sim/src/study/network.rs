@@ -255,7 +255,7 @@ impl Network {
             // What damage a link lets pass a checksum or a seal finds.
             if exit.fate != Fate::Delivered || exit.damage.is_some() {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
-                self.drop(&parcel, early);
+                self.lose(&parcel, early);
                 continue;
             }
             parcel.passed += 1;
@@ -285,11 +285,11 @@ impl Network {
         self.packets += 1;
         match self.links[link].send_packet(link_time(self.now), packet, parcel) {
             Ok(()) => self.plan_exit(link),
-            Err(refused) => self.drop(&refused.item, true),
+            Err(refused) => self.lose(&refused.item, true),
         }
     }
 
-    fn drop(&mut self, parcel: &Parcel, early: bool) {
+    fn lose(&mut self, parcel: &Parcel, early: bool) {
         self.bodies.remove(parcel.body as usize);
         let dropped = &mut self.flows[parcel.flow as usize].dropped;
         if parcel.to == End::Receiver {

@@ -1,5 +1,6 @@
 //! HyStart: the end of slow start before the queue is full (S. Ha and I. Rhee, "Taming the elephants: New TCP slow
-//! start", Computer Networks 55(9), 2011), with the constants of Linux.
+//! start", Computer Networks 55(9), 2011), with the constants of Linux. The transport has its successor, HyStart++
+//! (RFC 9406).
 
 use core::time::Duration;
 
