@@ -220,6 +220,14 @@ fn duplicates_and_damage_reach_the_ends() {
     let outcome = run(&sent_twice, &(plain("sack", "reno") + "window = \"20KiB\""), (0, 20));
     // Each that arrives is acknowledged, the second time too.
     assert_near(outcome.packets as f64, 2.5 * outcome.flows[0].sent as f64, 0.03);
+    // The damaged go all the way, and cost the far host time, but nothing answers them.
+    let busy = format!(
+        "{path}forward = {{ corrupt = 0.2, silent = true }}\n[[far]]\nper-packet = \"1us\""
+    );
+    let outcome = run(&busy, &plain("sack", "reno"), (0, 20));
+    let (sent, damaged) = (outcome.flows[0].sent as f64, outcome.flows[0].line_losses as f64);
+    assert_near(damaged, 0.2 * sent, 0.3);
+    assert_near(outcome.packets as f64, 2.0 * sent + 2.0 * (sent - damaged), 0.02);
     let damaged = format!("{path}forward = {{ corrupt = 0.01, silent = true }}");
     let tcp = format!("transport = \"tcp\"\n{}", plain("sack", "reno"));
     for flow in [tcp, "transport = \"longhaul\"\n".to_owned()] {

@@ -59,7 +59,7 @@ pub enum Bench {
     Predict(predict::Args),
     /// Kernel TCP across the emulator, against what theory says of it.
     Response(response::Args),
-    /// Past this machine: thousands of flows and up to 100 Gbit/s in virtual time, with the memory they take.
+    /// Past this machine: thousands of flows and up to 400 Gbit/s in virtual time, with the memory they take.
     Scale(scale::Args),
     /// The simulator: its speed, and its agreement with ns-2 and ns-3.
     Simulator(simulator::Args),

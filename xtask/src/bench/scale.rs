@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<bool> {
         ensure!(sent > 0.0, "nothing was sent");
         let sum = rates.iter().sum::<f64>();
         let squares = rates.iter().map(|rate| rate * rate).sum::<f64>();
-        // What does not carry data, both ways: reports, and handshakes at the beginning.
+        // What does not carry data, both ways: reports.
         let packets = count(&run["packets"])?;
         println!(
             "| {} | {:.2} | {:.3} | {:.1} | {:.2} | {} | {seconds:.0} |",

@@ -119,7 +119,7 @@ impl Red {
         if mark { Verdict::Mark } else { Verdict::Drop }
     }
 
-    /// The paper's p_a behind `count` packets that passed; `None` where it is certain.
+    /// The paper's p_a, or with `wait` what ns-2 has for it, behind `count` packets that passed; `None` where it is certain.
     fn spaced(&self, base: f64, count: u64) -> Option<f64> {
         let due = count as f64 * base;
         let spaced = match self.wait {

@@ -36,6 +36,8 @@ struct Parcel {
     passed: u16,
     /// Where it goes.
     to: End,
+    /// A link damaged it and let it pass: a checksum or a seal finds that at the end.
+    damaged: bool,
 }
 
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its
@@ -76,7 +78,7 @@ pub(super) struct Network {
     bodies: Slab<Body>,
     mtu: Bytes,
     seed: u64,
-    /// Packets that any link took.
+    /// Packets offered to any link.
     pub(super) packets: u64,
     out: Vec<Body>,
 }
@@ -252,13 +254,13 @@ impl Network {
     fn empty(&mut self, link: usize) {
         while let Some(exit) = self.links[link].poll(link_time(self.now)) {
             let mut parcel = exit.item;
-            // What damage a link lets pass a checksum or a seal finds.
-            if exit.fate != Fate::Delivered || exit.damage.is_some() {
+            if exit.fate != Fate::Delivered {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
                 self.lose(&parcel, early);
                 continue;
             }
             parcel.passed += 1;
+            parcel.damaged |= exit.damage.is_some();
             let body = &mut self.bodies[parcel.body as usize];
             if exit.marked {
                 body.mark();
@@ -298,6 +300,9 @@ impl Network {
     }
 
     fn arrive(&mut self, parcel: Parcel) {
+        if parcel.damaged {
+            return self.lose(&parcel, false);
+        }
         let Parcel { flow, to, body, .. } = parcel;
         let body = self.bodies.remove(body as usize);
         let mut out = core::mem::take(&mut self.out);
@@ -320,7 +325,7 @@ impl Network {
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
         for body in out.drain(..) {
             let body = self.bodies.insert(body) as u32;
-            self.forward(Parcel { flow: flow as u32, body, passed: 0, to });
+            self.forward(Parcel { flow: flow as u32, body, passed: 0, to, damaged: false });
         }
         self.out = out;
         self.plan_end(flow, end);

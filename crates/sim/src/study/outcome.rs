@@ -122,7 +122,7 @@ pub struct Outcome {
     pub flows: Vec<FlowReport>,
     /// What limited the flows: the busiest link.
     pub queue: QueueReport,
-    /// Packets that links carried, of all flows.
+    /// Packets offered to links in the measured time, those they dropped too, of all flows.
     pub packets: u64,
     /// How the flows stood from time to time.
     #[serde(skip)]
@@ -224,7 +224,10 @@ impl<'a> Tally<'a> {
         let some = (self.glances as usize % every..network.flows.len()).step_by(every);
         for index in some {
             let standing = network.flows[index].standing();
-            if let Some(rtt) = standing.rtt.map(|rtt| rtt.as_secs_f64()) {
+            // Who is done or was cut off measures no more.
+            let stop = self.study.flows[index].stop;
+            let is_over = standing.finished.is_some() || stop.is_some_and(|stop| stop <= at);
+            if let Some(rtt) = standing.rtt.filter(|_| !is_over).map(|rtt| rtt.as_secs_f64()) {
                 let rtts = &mut self.rtts[index];
                 rtts.sum += rtt;
                 rtts.count += 1;
@@ -438,6 +441,18 @@ mod tests {
             let waited = outcome.samples.iter().map(|sample| sample.queue_packets);
             assert!(waited.max() <= Some(queue.most_packets + 20), "{queue:?}");
             assert!(outcome.samples.iter().any(|sample| sample.queue_packets > 2), "{queue:?}");
+        }
+    }
+
+    #[test]
+    fn a_flow_that_has_ended_measures_no_more() {
+        for end in ["source = \"1MB\"", "stop = \"4s\"", "source = \"greedy\""] {
+            let text = format!(
+                "rtt = \"20ms\"\nduration = \"9s\"\nboth = {{ rate = \"10mbit\" }}\n\
+                 [[flow]]\ntransport = \"tcp\"\n{end}"
+            );
+            let study = study(&text, 5000, None);
+            assert_eq!(study.run().flows[0].rtt_mean.is_some(), end.contains("greedy"), "{end}");
         }
     }
 

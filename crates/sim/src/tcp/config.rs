@@ -29,8 +29,8 @@ pub enum Recovery {
 pub enum Congestion {
     /// Slow start and additive increase, multiplicative decrease (RFC 5681).
     Reno,
-    /// RFC 9438 as Linux has it: in a hurry until the first loss, and never faster than Reno by its
-    /// section 4.3.
+    /// RFC 9438 as Linux has it: in a hurry until the first loss, and its section 4.3 without the last
+    /// step, which raises α to 1.
     #[default]
     Cubic,
 }
@@ -57,12 +57,15 @@ pub struct Config {
     pub delayed_ack: Option<Duration>,
     /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4).
     pub nagle: bool,
-    /// The window grows by the bytes that an acknowledgement covers, however many, and behind a time-out by a
-    /// segment at most (RFC 3465; Linux); else by acknowledgements, of which a delayed one covers two segments.
+    /// The window grows by the bytes that an acknowledgement covers, however many (Linux), but in the slow
+    /// start behind a time-out by those that are news: what was not acknowledged selectively before, or a
+    /// segment where nothing is (RFC 3465, section 2.3). Else it grows by acknowledgements, of which a
+    /// delayed one covers two segments.
     pub byte_counting: bool,
     /// CUBIC leaves slow start before it loses, when the round-trip time grows or acknowledgements come
     /// for half of one without a pause (S. Ha and I. Rhee, "Taming the elephants: New TCP slow start",
-    /// Computer Networks 55(9), 2011; on by default in Linux).
+    /// Computer Networks 55(9), 2011; on by default in Linux). Without timestamps too few round-trip
+    /// times are measured for the first.
     pub hystart: bool,
     /// The first window, in segments (RFC 6928: 10).
     pub initial_window: u32,

@@ -63,6 +63,10 @@ impl Control {
         self.window as u64
     }
 
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
     /// Where slow start ends.
     pub(super) fn threshold(&self) -> Option<u64> {
         self.threshold.is_finite().then_some(self.threshold as u64)
@@ -70,7 +74,7 @@ impl Control {
 
     /// New data was acknowledged; the window grows only if it was `full` (RFC 7661).
     pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, full: bool) {
-        let slow_start = self.window < self.threshold;
+        let slow_start = self.in_slow_start();
         if let Some(hystart) = self.hystart.as_mut().filter(|_| slow_start)
             && hystart.ends(now, acked, self.window / self.mss)
         {
@@ -80,7 +84,7 @@ impl Control {
             return;
         }
         let bytes = acked.bytes as f64;
-        if self.window < self.threshold {
+        if self.in_slow_start() {
             // RFC 5681, equation 2; RFC 3465, section 2.2.
             self.window = if self.byte_counting {
                 (self.window + bytes).min(self.threshold)

@@ -82,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn small_windows_grow_as_renos_do() {
+    fn small_windows_grow_by_alpha_a_round_trip() {
         let mut cubic = Cubic::new();
-        let window = cubic.decrease(20.0);
+        let window = cubic.decrease(10.0);
         let grown = after(&mut cubic, window, 10) - window;
         assert!((grown / (10.0 * ALPHA) - 1.0).abs() < 0.25, "{grown}");
     }

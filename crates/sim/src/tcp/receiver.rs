@@ -40,7 +40,7 @@ impl Receiver {
     /// 4.2.3.3). No sender asks, so this must not be lost.
     pub fn read_to(&mut self, read: u64) -> Option<Segment> {
         self.read = Some(read);
-        let opened = (self.next + self.window()).saturating_sub(self.edge);
+        let opened = self.next.saturating_add(self.window()).saturating_sub(self.edge);
         let worth = (2 * self.config.mss.0).min(self.config.advertised().div_ceil(2));
         (opened >= worth).then(|| self.acknowledge(Instant::ZERO))
     }
@@ -129,7 +129,7 @@ impl Receiver {
             }
         }
         let window = self.window();
-        self.edge = self.edge.max(self.next + window);
+        self.edge = self.edge.max(self.next.saturating_add(window));
         let kind = Kind::Ack { ack: self.next, window, sack };
         Segment { kind, stamp, timestamps: self.config.timestamps }
     }

@@ -58,19 +58,22 @@ impl Scoreboard {
         self.in_flight += len;
     }
 
-    /// Everything before `ack` arrived.
-    pub(super) fn on_ack(&mut self, ack: u64) {
+    /// Everything before `ack` arrived; how much of it was news, in bytes.
+    pub(super) fn on_ack(&mut self, ack: u64) -> u64 {
+        let mut news = 0;
         while let Some(piece) = self.pieces.front().filter(|piece| piece.end() <= ack) {
             match piece.state {
                 State::InFlight | State::Resent => self.in_flight -= piece.len,
                 State::Sacked => self.sacked -= u32::from(self.first >= self.judged),
                 State::Lost => {}
             }
+            news += if piece.state == State::Sacked { 0 } else { piece.len };
             self.first += 1;
             self.pieces.pop_front();
         }
         self.judged = self.judged.max(self.first);
         self.resend_from = self.resend_from.max(self.first);
+        news
     }
 
     /// These blocks arrived.
@@ -162,8 +165,7 @@ mod tests {
     fn a_hole_with_three_behind_it_is_lost_and_sent_once() {
         let mut board = Scoreboard::default();
         (0..8).for_each(|at| board.on_sent(at * 10, 10));
-        board.on_ack(10);
-        assert_eq!(board.in_flight(), 70);
+        assert_eq!((board.on_ack(10), board.in_flight()), (10, 70));
         board.on_sack(&[(20, 40)]);
         assert_eq!((board.in_flight(), board.next_lost()), (50, None));
         board.on_sack(&[(20, 50)]);
@@ -174,8 +176,8 @@ mod tests {
         // Another hole, at 50, with two behind it only.
         board.on_sack(&[(60, 80), (20, 50)]);
         assert_eq!((board.in_flight(), board.next_lost()), (20, None));
-        board.on_ack(50);
-        assert_eq!(board.in_flight(), 10);
+        // Of what this covers only the hole is news.
+        assert_eq!((board.on_ack(50), board.in_flight()), (10, 10));
         board.lose_all();
         assert_eq!((board.in_flight(), board.next_lost()), (0, Some((50, 10))));
         board.on_ack(80);

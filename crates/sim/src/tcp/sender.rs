@@ -219,8 +219,8 @@ impl Sender {
         self.board.as_ref().map_or(self.next - self.una, Scoreboard::in_flight)
     }
 
-    /// The flight size of RFC 5681 without what was sent for what had left the network: of a sender that a
-    /// time-out finds in a recovery its reduced window, as in ns-2.
+    /// The flight size of RFC 5681, which leaves out what limited transmit and inflation let go beyond the
+    /// window: a time-out within a recovery begins from the reduced window, as in ns-2.
     fn flight(&self) -> u64 {
         (self.next - self.una).min(self.control.window())
     }
@@ -253,7 +253,7 @@ impl Sender {
         }
         let end = self.written.min(self.una.saturating_add(self.config.send_buffer.0));
         let window = self.window.min(self.config.send_buffer.0);
-        let room = (self.una + window).min(self.edge).saturating_sub(self.next);
+        let room = self.una.saturating_add(window).min(self.edge).saturating_sub(self.next);
         let len = room.min(self.config.mss.0).min(end.saturating_sub(self.next));
         let allowed = self.control.window() + self.inflation;
         self.full = len > 0 && self.in_flight() + len > allowed;
@@ -293,12 +293,13 @@ impl Sender {
 
     fn acknowledge(&mut self, now: Instant, ack: u64, sack: &SackBlocks, stamp: Instant) {
         let acked = ack.saturating_sub(self.una);
+        let mut news = None;
         if let Some(board) = &mut self.board {
-            board.on_ack(ack);
+            news = Some(board.on_ack(ack));
             board.on_sack(sack.as_slice());
         }
         if acked > 0 {
-            self.advance(now, ack, acked, stamp);
+            self.advance(now, ack, news, stamp);
         } else if ack == self.una && self.most > ack {
             self.duplicates += 1;
         }
@@ -327,9 +328,9 @@ impl Sender {
         }
     }
 
-    /// New data was acknowledged.
-    fn advance(&mut self, now: Instant, ack: u64, acked: u64, stamp: Instant) {
-        self.una = ack;
+    /// New data was acknowledged; with selective acknowledgements so many bytes of it are news.
+    fn advance(&mut self, now: Instant, ack: u64, news: Option<u64>, stamp: Instant) {
+        let acked = ack - core::mem::replace(&mut self.una, ack);
         self.next = self.next.max(ack);
         self.duplicates = 0;
         let timed = self.timed.take_if(|(end, _)| *end <= ack).map(|(_, sent)| sent);
@@ -356,8 +357,9 @@ impl Sender {
                 if ack > end || ack == end && self.board.is_some() {
                     self.phase = Phase::Open;
                 }
-                // Most of it may have arrived before (RFC 3465, section 2.3).
-                self.grow(now, acked.min(self.config.mss.0), rtt);
+                // The rest of it may have arrived before.
+                let segment = if self.control.in_slow_start() { self.config.mss.0 } else { acked };
+                self.grow(now, news.unwrap_or(acked.min(segment)), rtt);
                 false
             }
             _ => {
