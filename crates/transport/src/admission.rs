@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use units::Instant;
 
-use crate::crypto::{Token, Tokens, same};
+use crate::crypto::{Token, Tokens, octets, same};
 
 /// Connections of which the initiator has not yet proved that it is there, at most.
 pub const MAX_HALF_OPEN: usize = 256;
@@ -33,6 +33,9 @@ const SOURCES: usize = 256;
 const SITE: usize = 7;
 /// Answers a second to packets of connections that this end does not know.
 const RESETS: Budget = Budget { each_second: 200.0, at_once: 50.0 };
+/// Echoes returned a second. They are no larger than what asked for them, but may go to somebody who did
+/// not.
+const ECHOES: Budget = Budget { each_second: 10_000.0, at_once: 1_000.0 };
 /// A cookie is taken for this time, and for as long again.
 const COOKIE_TIME: Duration = Duration::from_secs(16);
 
@@ -86,6 +89,7 @@ pub(crate) struct Admission {
     /// By a hash of the address.
     sources: Vec<Bucket>,
     resets: Bucket,
+    echoes: Bucket,
 }
 
 impl Admission {
@@ -98,6 +102,7 @@ impl Admission {
             proven: Bucket::new(PROVEN),
             sources: vec![Bucket::new(SOURCE); SOURCES],
             resets: Bucket::new(RESETS),
+            echoes: Bucket::new(ECHOES),
         }
     }
 
@@ -127,12 +132,8 @@ impl Admission {
     }
 
     fn cookie(&self, period: u64, from: SocketAddr, echo: &[u8]) -> Token {
-        let ip = match from.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
         let (period, port) = (period.to_be_bytes(), from.port().to_be_bytes());
-        self.cookies.token(&[&period, &ip.octets(), &port, echo])
+        self.cookies.token(&[&period, &octets(from.ip()), &port, echo])
     }
 
     /// The bucket of an address, or of the IPv6 site that it belongs to.
@@ -161,6 +162,11 @@ impl Admission {
     /// Whether a packet of an unknown connection may be answered now.
     pub(crate) fn may_reset(&mut self, now: Instant) -> bool {
         self.resets.take(now)
+    }
+
+    /// Whether an echo may be returned now.
+    pub(crate) fn may_echo(&mut self, now: Instant) -> bool {
+        self.echoes.take(now)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One socket's worth of connections: makes them, and tells which one a datagram is for.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
 use rand_chacha::ChaCha20Rng;
@@ -10,7 +10,9 @@ use units::Instant;
 use crate::admission::{Admission, Verdict};
 use crate::config::Config;
 use crate::connection::{Connection, Greeting, prologue};
-use crate::crypto::{Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens, digest};
+use crate::crypto::{
+    Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens, digest, octets,
+};
 use crate::stats::Refusals;
 use crate::wire::{self, Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
 
@@ -125,7 +127,7 @@ impl Endpoint {
         self.connections.insert(local, Known::default());
         let greeting = Greeting {
             credentials: self.credentials.clone(),
-            parameters: self.parameters(local),
+            parameters: self.parameters(local, address.ip()),
             random: ChaCha20Rng::from_seed(bytes(&mut self.random)),
         };
         (local, Connection::initiate(now, self.config, local, address, greeting))
@@ -134,10 +136,11 @@ impl Endpoint {
     /// Tells whom a datagram is for.
     pub fn route(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> Routed {
         if let (true, Some(answer)) = (self.listens, wire::echo(datagram)) {
-            return Routed::Refused(answer.to_vec());
+            let may = self.admission.may_echo(now);
+            return if may { Routed::Refused(answer.to_vec()) } else { Routed::Dropped };
         }
         if !Opening::is_opening(datagram) {
-            return self.route_sealed(now, datagram);
+            return self.route_sealed(now, from, datagram);
         }
         match Opening::decode(datagram) {
             Err(_) => self.drop_malformed(),
@@ -196,7 +199,7 @@ impl Endpoint {
 
     /// Whoever sends to a connection that is not there should know, but not by an answer that is
     /// larger than its packet, nor by more answers than there is time for.
-    fn route_sealed(&mut self, now: Instant, datagram: &[u8]) -> Routed {
+    fn route_sealed(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> Routed {
         let Ok(Header { connection, .. }) = Header::decode(datagram) else {
             return self.drop_malformed();
         };
@@ -209,7 +212,7 @@ impl Endpoint {
             return routed;
         }
         self.refusals.resets_sent += 1;
-        answer(Opening::Gone { connection, token: &self.reset_token(connection) })
+        answer(Opening::Gone { connection, token: &self.reset_token(connection, from.ip()) })
     }
 
     fn on_hello(&mut self, now: Instant, hello: &Hello<'_>) -> Routed {
@@ -274,7 +277,7 @@ impl Endpoint {
             return hello.refuse(Refusal::Feedback);
         }
         let local = self.number();
-        let ours = self.parameters(local);
+        let ours = self.parameters(local, hello.from.ip());
         let (noise, keys) = responder.reply(&ours.encode(0));
         let mut reply = Vec::new();
         // The number from inside the seal: the one in clear may have been damaged on the way.
@@ -320,7 +323,7 @@ impl Endpoint {
         self.refusals
     }
 
-    fn parameters(&self, connection: u32) -> Parameters {
+    fn parameters(&self, connection: u32, peer: IpAddr) -> Parameters {
         let limits = self.config.limits();
         Parameters {
             connection,
@@ -328,14 +331,16 @@ impl Endpoint {
             stream_credit: limits.stream_credit,
             streams: limits.streams,
             idle_timeout: self.config.idle_timeout,
-            reset_token: self.reset_token(connection),
+            reset_token: self.reset_token(connection, peer),
             versions: self.config.versions,
             feedback: self.config.feedback as u8,
         }
     }
 
-    fn reset_token(&self, connection: u32) -> Token {
-        self.tokens.token(&[&connection.to_be_bytes()])
+    /// What shows the other end that a reset is ours. Whoever asks for the number from elsewhere is told
+    /// another, lest tokens be gathered for connections to come.
+    fn reset_token(&self, connection: u32, peer: IpAddr) -> Token {
+        self.tokens.token(&[&connection.to_be_bytes(), &octets(peer.to_canonical())])
     }
 
     fn number(&mut self) -> u32 {

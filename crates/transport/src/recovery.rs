@@ -23,6 +23,9 @@ const MAX_MARGIN: Duration = Duration::from_millis(25);
 
 /// Packets that may stand between the oldest unsettled one and the newest: 1.5 GB at full size.
 const MAX_ENTRIES: usize = 1 << 20;
+/// What is no data and goes on beyond that: reports, states and pings. More, and the other end keeps a
+/// packet from being settled.
+const MAX_BEYOND: usize = 1 << 16;
 
 /// Packets given up whose acknowledgement may still come, of which the latest are known.
 const MAX_LATE: usize = 1 << 14;
@@ -74,9 +77,14 @@ impl Settled {
     }
 }
 
-/// The report names packets that were never sent.
+/// What a report cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NeverSent;
+pub(crate) enum Untrue {
+    /// It names packets that were never sent.
+    NeverSent,
+    /// Again and again it leaves out a packet, neither received nor lost.
+    KeptBack,
+}
 
 /// How much later than a missing packet another must have been sent to prove it lost.
 pub(crate) fn margin(rtt: Duration) -> Duration {
@@ -213,24 +221,25 @@ impl SentLog {
     /// lost that was sent after `before`.
     ///
     /// # Errors
-    /// [`NeverSent`] when the other end claims to have received what was not sent.
+    /// [`Untrue`] when the other end claims to have received what was not sent, or keeps back what has
+    /// become of a packet.
     pub(crate) fn on_report(
         &mut self,
         report: &Report,
         (rtt, before): (Duration, Instant),
         settled: &mut Settled,
-    ) -> Result<(), NeverSent> {
+    ) -> Result<(), Untrue> {
         settled.clear();
         let (lower, next) = (self.lower, self.next());
         if report.largest >= next {
-            return Err(NeverSent);
+            return Err(Untrue::NeverSent);
         }
         let mut at = report.from;
         for run in &report.runs {
             let received = at..at + run.received;
             at = received.end + run.missing;
             if received.end > next {
-                return Err(NeverSent);
+                return Err(Untrue::NeverSent);
             }
             for number in received.start.max(lower)..received.end {
                 let Some(sent) = self.settle(number) else { continue };
@@ -249,7 +258,7 @@ impl SentLog {
         }
         self.settle_lost(report, before.min(self.latest - margin(rtt)), settled);
         self.trim();
-        Ok(())
+        if self.entries.len() > MAX_ENTRIES + MAX_BEYOND { Err(Untrue::KeptBack) } else { Ok(()) }
     }
 }
 
@@ -347,13 +356,29 @@ mod tests {
         assert_eq!((log.lower(), log.in_flight()), (3, 100));
     }
 
+    /// Nothing that is sent waits for data to be settled but data itself: memory is bounded all the same.
+    #[test]
+    fn who_keeps_a_packet_back_for_ever_is_refused() {
+        let mut log = SentLog::default();
+        log.push(sent(0));
+        let mut settled = Settled::default();
+        let told = |log: &mut SentLog, settled: &mut Settled| {
+            log.on_report(&report(1, 1, &[]), LATE, settled)
+        };
+        (0..MAX_ENTRIES + MAX_BEYOND - 1).for_each(|_| _ = log.push(None));
+        assert_eq!(told(&mut log, &mut settled), Ok(()));
+        log.push(None);
+        assert_eq!(told(&mut log, &mut settled), Err(Untrue::KeptBack));
+    }
+
     #[test]
     fn a_report_of_what_was_never_sent_is_refused() {
         let mut log = SentLog::default();
         log.push(sent(0));
         let mut settled = Settled::default();
-        assert_eq!(log.on_report(&report(0, 1, &[]), LATE, &mut settled), Err(NeverSent));
-        assert_eq!(log.on_report(&report(0, 0, &[(2, 0)]), LATE, &mut settled), Err(NeverSent));
+        assert_eq!(log.on_report(&report(0, 1, &[]), LATE, &mut settled), Err(Untrue::NeverSent));
+        let never = log.on_report(&report(0, 0, &[(2, 0)]), LATE, &mut settled);
+        assert_eq!(never, Err(Untrue::NeverSent));
         assert_eq!(log.on_report(&report(0, 0, &[(0, 9)]), LATE, &mut settled), Ok(()));
     }
 }

@@ -464,6 +464,33 @@ fn a_restarted_server_ends_its_old_connections_at_once_and_a_forger_does_not() {
     assert!(world.hosts[0].endpoint.refusals().forged_resets > 0);
 }
 
+/// Else tokens could be gathered, number by number, for connections to come.
+#[test]
+fn what_a_stranger_is_told_of_a_number_resets_nobody_elses_connection() {
+    let mut server = Host::new(at(2, 7272), shared(1), Config::default(), true, 9);
+    let now = Instant::from_nanos(1_000_000_000);
+    let packet = [&[16, 0, 0, 0][..], &7_u32.to_be_bytes(), &[0; 24]].concat();
+    let mut told = |from| match server.endpoint.route(now, from, &packet) {
+        Routed::Refused(reset) => reset,
+        _ => panic!("no reset for {from}"),
+    };
+    assert_eq!(told(at(1, 7)), told(at(1, 8)), "another port of the same host");
+    assert_ne!(told(at(1, 7)), told(at(3, 7)));
+}
+
+/// Nobody is answered more often than what is asked for can be useful.
+#[test]
+fn echoes_have_a_budget() {
+    let mut server = Host::new(at(2, 7272), shared(1), Config::default(), true, 9);
+    let now = Instant::from_nanos(1_000_000_000);
+    let mut answered = |now| match server.endpoint.route(now, at(1, 7), &[0; 12]) {
+        Routed::Refused(echo) => echo.len() == 12,
+        _ => false,
+    };
+    assert_eq!((0..5000).filter(|_| answered(now)).count(), 1000);
+    assert_eq!((0..5000).filter(|_| answered(now + ms(10))).count(), 100);
+}
+
 #[test]
 fn a_flood_of_hellos_keeps_little_state_and_lets_others_in() {
     let mut world = World::connected(Config::default());

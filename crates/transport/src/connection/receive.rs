@@ -10,7 +10,7 @@ use super::unreachable::Hints;
 use super::{CloseReason, Connection, Phase};
 use crate::cc::AckSample;
 use crate::feedback::Packet;
-use crate::recovery::{Content, NeverSent, Sent, Settled};
+use crate::recovery::{Content, Sent, Settled, Untrue};
 use crate::stats::Limit;
 use crate::streams::StreamError;
 use crate::trace::{Metrics, Step};
@@ -53,6 +53,8 @@ enum Violation {
     Stream(#[from] StreamError),
     #[error("never sent")]
     NeverSent,
+    #[error("kept back")]
+    KeptBack,
 }
 
 impl Violation {
@@ -64,6 +66,7 @@ impl Violation {
             Self::Stream(StreamError::TooManyHoles) => "the streams were sent in too many pieces",
             Self::Stream(StreamError::NoSuchStream) => "a stream was used that may not exist",
             Self::NeverSent => "a packet was acknowledged that was never sent",
+            Self::KeptBack => "a packet is never acknowledged nor lost",
         }
     }
 }
@@ -149,11 +152,14 @@ impl Connection {
         }
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
-        self.last_received = now;
         self.hints = Hints::default();
         // From elsewhere it may be a copy: the address has to answer a challenge first.
         if !self.validated && received.from == self.address {
             self.on_validated();
+        }
+        // Who has not proved where it is gains no time.
+        if self.validated {
+            self.last_received = now;
         }
         if self.feedback.is_newest(header.number) {
             self.on_source(now, received.from, size);
@@ -268,9 +274,12 @@ impl Connection {
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
         let old_enough = now - self.config.retransmit_after.unwrap_or_default();
         let mut settled = core::mem::take(&mut self.settled);
-        self.log
-            .on_report(report, (rtt, old_enough), &mut settled)
-            .map_err(|NeverSent| Violation::NeverSent)?;
+        self.log.on_report(report, (rtt, old_enough), &mut settled).map_err(
+            |untrue| match untrue {
+                Untrue::NeverSent => Violation::NeverSent,
+                Untrue::KeptBack => Violation::KeptBack,
+            },
+        )?;
         if !settled.acked.is_empty() || !settled.lost.is_empty() {
             self.unanswered_since = None;
         }

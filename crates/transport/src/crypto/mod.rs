@@ -15,8 +15,8 @@ pub use credentials::{Allowed, Credentials};
 pub use epoch::{EpochOpener, EpochSealer, KEY_BYTES, KEY_PACKETS, KEY_TIME};
 pub use handshake::{Initiator, Pattern, Responder};
 pub use key::{Identity, ParseKeyError, PublicKey, SharedKey};
-pub(crate) use token::same;
 pub use token::{TOKEN_LEN, Token, Tokens, digest};
+pub(crate) use token::{octets, same};
 
 /// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! Tokens: what an end recognises as its own without having kept it, and nobody else can make.
 
+use core::net::IpAddr;
+
 use ring::{digest, hmac};
 
 /// Length of a token.
@@ -33,6 +35,14 @@ impl Tokens {
         let mut context = hmac::Context::with_key(&self.0);
         parts.iter().for_each(|part| context.update(part));
         context.sign()
+    }
+}
+
+/// An address in the form that tokens are made of: IPv6, or IPv4 mapped into it.
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 

@@ -38,8 +38,9 @@ impl Block {
         if self.bytes.is_empty() {
             self.from = place;
         } else if place < self.from {
-            self.bytes.splice(0..0, core::iter::repeat_n(0, self.from - place));
-            self.from = place;
+            // To the block's beginning: what comes backwards would move the rest each time.
+            self.bytes.splice(0..0, core::iter::repeat_n(0, self.from));
+            self.from = 0;
         }
         let at = place - self.from;
         if at > self.bytes.len() {
@@ -177,6 +178,18 @@ mod tests {
         let mut read = Vec::new();
         store.read(bytes.len() as u64 + 5, 4, |piece| read.extend_from_slice(piece));
         assert_eq!(read, b"next");
+    }
+
+    #[test]
+    fn bytes_that_come_backwards_move_the_others_once() {
+        let (mut store, mut pool) = (ByteStore::default(), Pool::default());
+        for at in (0..500).rev() {
+            store.write(at, &[at as u8], &mut pool);
+            assert_eq!(store.blocks[0].from, if at == 499 { 499 } else { 0 });
+        }
+        let mut read = Vec::new();
+        store.read(0, 500, |piece| read.extend_from_slice(piece));
+        assert!(read.iter().zip(0..500).all(|(&byte, at)| byte == at as u8));
     }
 
     #[test]

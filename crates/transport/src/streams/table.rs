@@ -177,7 +177,7 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.recv.unread())
     }
 
-    /// The same of all streams, those that have ended too.
+    /// Bytes that have arrived in order on all streams, those that have ended too, and were not read.
     pub(crate) fn all_unread(&self) -> u64 {
         self.lender.unread()
     }

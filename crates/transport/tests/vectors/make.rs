@@ -60,8 +60,10 @@ fn keys(vectors: &mut Vectors) {
     vectors.put("cookie input, period 7, 192.0.2.1 port 7272", &cookie);
     vectors.put("cookie under 55..55", &Tokens::new(&[0x55; 32]).token(&[&cookie]));
     let resets = Tokens::derived(&private, &[b"longhaul reset", b"\x1c\x68host"]);
-    let token = resets.token(&[&0xabcd_0123_u32.to_be_bytes()]);
-    vectors.put("reset token of connection abcd0123, that identity, place 1c68 host", &token);
+    let peer = [&[0; 10][..], &[255, 255, 192, 0, 2, 1]].concat();
+    let token = resets.token(&[&0xabcd_0123_u32.to_be_bytes(), &peer]);
+    let name = "reset token of connection abcd0123 for 192.0.2.1, that identity, place 1c68 host";
+    vectors.put(name, &token);
 }
 
 fn openings(vectors: &mut Vectors) {
