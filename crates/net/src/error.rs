@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     /// The socket could not be made or bound.
-    #[error("cannot use {address}: {source}")]
+    #[error("cannot use {address}: {source}; name an address of this host and a port that is free")]
     Bind {
         /// The local address.
         address: SocketAddr,

@@ -31,7 +31,7 @@ pub(super) struct Handle {
 
 impl Handle {
     pub(super) fn lock(&self) -> Locked<'_> {
-        self.shared.lock()
+        self.shared.lock_briefly()
     }
 
     pub(super) fn alarm(&self) -> &Alarm {

@@ -22,39 +22,56 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A connection that driver and application hold.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<Inner>>);
+pub(super) struct Shared(Arc<parking_lot::Mutex<Inner>>);
 
 impl Shared {
     pub(super) fn new(number: u32, owner: usize, connection: Connection) -> Self {
-        Self(Arc::new(Mutex::new(Inner::new(number, owner, connection))))
+        Self(Arc::new(parking_lot::Mutex::new(Inner::new(number, owner, connection))))
     }
 
+    /// For the driver.
     pub(super) fn lock(&self) -> Locked<'_> {
-        Locked(Some(lock(&self.0)))
+        Locked { inner: Some(self.0.lock()), gives_way: false }
+    }
+
+    /// For the application: a driver that waits meanwhile is next. It has a pace to keep, and whoever writes
+    /// much would otherwise have the lock again before the driver is awake.
+    pub(super) fn lock_briefly(&self) -> Locked<'_> {
+        Locked { inner: Some(self.0.lock()), gives_way: true }
     }
 }
 
 /// A locked connection; tasks that were found to have something to do are woken once it is not
 /// locked any more, so that they need not wait for it.
-pub(super) struct Locked<'a>(Option<MutexGuard<'a, Inner>>);
+pub(super) struct Locked<'a> {
+    inner: Option<parking_lot::MutexGuard<'a, Inner>>,
+    /// To whoever waits for the lock.
+    gives_way: bool,
+}
 
 impl Deref for Locked<'_> {
     type Target = Inner;
     fn deref(&self) -> &Inner {
-        self.0.as_deref().expect("only dropping takes it")
+        self.inner.as_deref().expect("only dropping takes it")
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Inner {
-        self.0.as_deref_mut().expect("only dropping takes it")
+        self.inner.as_deref_mut().expect("only dropping takes it")
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let awake = self.0.take().map(|mut inner| core::mem::take(&mut inner.awake));
-        awake.into_iter().flatten().for_each(Waker::wake);
+        let Some(mut inner) = self.inner.take() else { return };
+        let awake = core::mem::take(&mut inner.awake);
+        if self.gives_way {
+            parking_lot::MutexGuard::unlock_fair(inner);
+        } else {
+            drop(inner);
+        }
+        awake.into_iter().for_each(Waker::wake);
     }
 }
 

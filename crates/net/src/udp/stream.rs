@@ -13,6 +13,9 @@ use super::connection::Handle;
 use super::shared::{Inner, Wait};
 use crate::clock;
 
+/// Bytes that are copied at once: the driver waits meanwhile, for many times as long as copying takes when the
+/// processor is busy.
+const AT_ONCE: usize = 64 << 10;
 /// The code of a reset or stop because the stream was dropped.
 const DROPPED: u64 = 1;
 
@@ -135,7 +138,7 @@ impl AsyncRead for UdpStream {
         }
         let handle = self.handle.clone();
         let mut inner = handle.lock();
-        let most = buffer.remaining();
+        let most = buffer.remaining().min(AT_ONCE);
         let take = |bytes: &[u8]| buffer.put_slice(bytes);
         match inner.connection.read_with(clock::now(), self.id, most, take) {
             ReadOutcome::Read(_) => {
@@ -170,7 +173,7 @@ impl AsyncWrite for UdpStream {
         if inner.closed.is_some() {
             return Poll::Ready(Err(self.lost(&inner)));
         }
-        match inner.connection.write(self.id, bytes) {
+        match inner.connection.write(self.id, &bytes[..bytes.len().min(AT_ONCE)]) {
             WriteOutcome::Written(len) => {
                 inner.ring_if_due(self.handle.alarm());
                 Poll::Ready(Ok(len))
