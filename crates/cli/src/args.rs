@@ -28,7 +28,7 @@ pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use probe::Probe;
 pub use sending::Sending;
 pub use simulate::{Half, Reproduce, Simulate};
-pub use striping::{Known, Streams, Striping};
+pub use striping::{Known, Streams, Striping, target};
 pub use sync::Sync;
 
 /// How every command ends; part of `--help` and of the man pages.

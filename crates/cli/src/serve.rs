@@ -118,11 +118,18 @@ impl Service {
     }
 }
 
+/// A directory that is to be served, as the system names it.
+pub fn directory(root: &Path) -> anyhow::Result<PathBuf> {
+    let shown = root.display();
+    ensure!(root.exists(), "cannot serve {shown}: it is not there; make it first (mkdir -p)");
+    let found = root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
+    ensure!(found.is_dir(), "cannot serve {shown}: it is no directory");
+    Ok(found)
+}
+
 /// `longhaul serve`.
 pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
-    let shown = options.root.display().to_string();
-    let root = options.root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
-    ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
+    let (root, shown) = (directory(&options.root)?, options.root.display().to_string());
     let tickets = Tickets::default();
     let (credentials, authorized) = doors(&options, &tickets)?;
     let qlog = Qlog::to(options.logs.qlog.as_deref())?;

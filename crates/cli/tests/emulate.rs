@@ -400,3 +400,14 @@ fn a_run_beyond_the_model_fails() {
     assert!(run(0, &["--no-verdict"]).contains("NOT faithful"));
     run(0, &["--max-outside", "1", "--max-late", "1h", "--max-stall", "1h"]);
 }
+
+#[test]
+fn a_command_of_a_host_that_fails_is_told() {
+    let Some(home) = home_with_labs("a_command_of_a_host_that_fails_is_told") else {
+        return;
+    };
+    let path = ["emulate", "--no-verdict", "--far", "exit 3", "--run", "near:sleep 9"];
+    let said = home.fail(7, &[&path[..], &["--", "sh", "-c", "sleep 0.5; exit 7"]].concat());
+    assert!(said.contains("'exit 3' had failed by then: exit status: 3"), "{said}");
+    assert!(!said.contains("sleep 9"), "what we ended has not failed: {said}");
+}

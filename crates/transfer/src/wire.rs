@@ -324,7 +324,7 @@ pub enum WireError {
     )]
     Version(Versions),
     /// A frame of no bytes, or of more than a frame may have.
-    #[error("a frame of an impossible length")]
+    #[error("a frame of an impossible length: install the same release on both sides")]
     Length,
     /// The check does not fit the message.
     #[error("a message arrived damaged: run the same command again")]
@@ -336,7 +336,7 @@ pub enum WireError {
     #[error("it sends what was not asked for, which no honest server does")]
     Unasked,
     /// A message that may not come now.
-    #[error("a message out of turn")]
+    #[error("a message out of turn: install the same release on both sides")]
     Unexpected,
 }
 

@@ -91,7 +91,7 @@ fn far(location: &Location) -> Result<Option<(Far, PathBuf)>, String> {
             Ok(Some((Far::Server(server.clone()), path.into())))
         }
         Location::Ssh(OverSsh { login, path }) => Ok(Some((Far::Ssh(login.clone()), path.into()))),
-        Location::Ftp(_) => Err(format!("FTP goes its own way: {EXAMPLE}")),
+        Location::Ftp(_) => Err("sync speaks no FTP: use cp".to_owned()),
     }
 }
 

@@ -43,7 +43,7 @@ impl Surroundings<'_> {
             let group = Group::spawn(self.shell(machine, script), false);
             let group = group.with_context(|| format!("cannot start '{script}'"))?;
             guardian.watch(&group)?;
-            groups.push(group);
+            groups.push((script, group));
         }
         let code = match options.command.split_first() {
             Some((program, arguments)) => {
@@ -53,7 +53,10 @@ impl Surroundings<'_> {
             }
             None => self.hold_open(signals).await,
         };
-        for group in groups {
+        for (script, mut group) in groups {
+            if let Some(status) = group.child().try_wait()?.filter(|status| !status.success()) {
+                tell!("longhaul: '{script}' had failed by then: {status}");
+            }
             group.end(Signal::TERM).await?;
         }
         code

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use net::mux::{MAX_MUX_STREAMS, Mux};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{NetError, tcp};
@@ -51,6 +51,8 @@ struct Trunk {
 
 /// `longhaul forward`.
 pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
+    let over_ssh = options.transport == Transport::Ssh;
+    ensure!(!over_ssh, "--transport ssh is for cp and sync: use udp, tcp or auto");
     let own = keys::load(&options.key)?;
     let (server, transport) = (options.remote.server.clone(), options.transport);
     let accept_new = options.accept_new;

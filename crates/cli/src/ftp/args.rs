@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use net::tcp::Policy;
-use units::Rate;
 
-use crate::args::{Memory, Streams};
+use crate::args::{Memory, Streams, target};
 
 /// The most connections of one striped transfer.
 const STREAMS_MAX: i64 = ftp::client::MAX_STREAMS as i64;
@@ -82,8 +81,7 @@ pub struct Sender {
 /// How a sender chooses among the connections of a striped transfer.
 fn policy(text: &str) -> Result<Policy, String> {
     if let Some(rate) = text.strip_prefix("equation:") {
-        let target = rate.parse::<Rate>().map_err(|error| error.to_string())?;
-        return Ok(Policy::Equation { target, first: 0, k: 0 });
+        return Ok(Policy::Equation { target: target(rate)?, first: 0, k: 0 });
     }
     match text.parse::<Streams>()? {
         Streams::Auto => Ok(Policy::Auto { first: 0 }),
@@ -112,8 +110,8 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 
 /// Keep the FTP server's users
 ///
-/// Their passwords are kept as Argon2id hashes in the file `ftp-users` in LONGHAUL_HOME. A running
-/// server reads the file when it starts.
+/// Their passwords are kept as Argon2id hashes in the file `ftp-users` in LONGHAUL_HOME. A server
+/// reads the file when it starts: start it again after a change.
 #[derive(Args)]
 pub struct FtpUser {
     #[command(subcommand)]
@@ -170,7 +168,7 @@ pub struct FtpClient {
 /// input, and the first that fails ends the session.
 #[derive(Args)]
 pub struct Ftp {
-    /// A host, or ftp://[USER@]HOST[:PORT]/PATH
+    /// [USER@]HOST[:PORT], or ftp://[USER@]HOST[:PORT]/PATH
     pub host: String,
     #[command(flatten)]
     pub client: FtpClient,
@@ -184,6 +182,8 @@ pub struct Ftp {
 
 #[cfg(test)]
 mod tests {
+    use units::Rate;
+
     use super::*;
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(policy("auto"), Ok(Policy::default()));
         assert_eq!(policy("16"), Ok(Policy::Fixed(16)));
         assert!(matches!(policy("rtt-bounded"), Ok(Policy::RttBounded { .. })));
-        for bad in ["equation", "equation:fast", "0", "rtt-bounded:1s"] {
+        for bad in ["equation", "equation:fast", "equation:0bit", "0", "rtt-bounded:1s"] {
             assert!(policy(bad).is_err(), "{bad}");
         }
     }

@@ -16,6 +16,10 @@ use units::{Bytes, Rate};
 use super::args::{FtpServe, FtpUser, UserCommand};
 use crate::args::Serve;
 use crate::keys::home::folder;
+use crate::serve::directory;
+
+/// Only root may listen at ports below this, by the system's default.
+const LOW_PORTS: u16 = 1024;
 
 /// The longest password that is read from standard input.
 const PASSWORD_MAX: u64 = 4096;
@@ -58,7 +62,11 @@ pub async fn listen(serve: &Serve, root: &Path) -> anyhow::Result<Option<Server>
     };
     let server = Server::bind(address, config).await;
     let tls = options.tls.map(|tls| format!(" and {tls}")).unwrap_or_default();
-    Ok(Some(server.with_context(|| format!("cannot listen for FTP at {address}{tls}"))?))
+    Ok(Some(server.with_context(|| {
+        let low = " (ports below 1024 need root; another will do, as in --ftp [::]:2121)";
+        let low = if address.port() < LOW_PORTS { low } else { "" };
+        format!("cannot listen for FTP at {address}{tls}{low}")
+    })?))
 }
 
 /// A server that runs.
@@ -148,9 +156,7 @@ pub fn user(options: &FtpUser) -> anyhow::Result<ExitCode> {
     let mut users = Users::read(&file)?;
     match &options.what {
         UserCommand::Set { name, root, read_only } => {
-            let shown = root.display();
-            let root = root.canonicalize().with_context(|| format!("cannot serve {shown}"))?;
-            ensure!(root.is_dir(), "cannot serve {shown}: it is no directory");
+            let root = directory(root)?;
             users.set(name, &read_password()?, root, !read_only)?;
         }
         UserCommand::Remove { name } => {

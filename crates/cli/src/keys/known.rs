@@ -37,7 +37,11 @@ impl Known {
             }
             match words.next().map(str::parse) {
                 Some(Ok(key)) => return Ok(Some(key)),
-                _ => bail!("{} line {}: no key stands there", self.path.display(), index + 1),
+                _ => bail!(
+                    "{} line {}: no key stands there; remove that line, and compare the key again",
+                    self.path.display(),
+                    index + 1
+                ),
             }
         }
         Ok(None)

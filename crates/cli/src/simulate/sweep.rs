@@ -61,7 +61,9 @@ impl Point {
         }
         let text = toml::to_string(&table)?;
         // Its lines are not those of the file any more.
-        Study::read(&text, load).map_err(|error| anyhow!("{self}: {}", error.message()))
+        Study::read(&text, load)
+            .map_err(|error| anyhow!("{self}: {}", error.message()))
+            .with_context(|| source.name.clone())
     }
 
     /// For a report in JSON.

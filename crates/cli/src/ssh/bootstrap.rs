@@ -43,8 +43,8 @@ pub async fn bootstrap(program: &Path, login: &Login, options: &Ssh) -> anyhow::
         Some(NOT_WRITTEN) => Err(anyhow!("longhaul cannot be written to {place} on {host}")),
         Some(DOES_NOT_RUN) if is_own => Err(anyhow!(
             "this longhaul does not run on {host} (its words stand above), where the system's libraries \
-             may be older: name one that needs none, --bootstrap=FILE (cargo build --release --target \
-             {arch}-unknown-linux-musl makes it)"
+             may be older: name one that needs none, --bootstrap=FILE (one for {arch}-unknown-linux-musl: \
+             README.md, \"Use it\", says how to build it)"
         )),
         Some(DOES_NOT_RUN) => {
             Err(anyhow!("{} does not run on {host}: its words stand above", program.display()))

@@ -44,7 +44,7 @@ pub enum AskError {
     #[error("the gateway does not answer: {0}")]
     Silent(#[from] io::Error),
     /// What it says.
-    #[error("the gateway is of another version: {0}")]
+    #[error("the gateway is of another version, start it again with this release: {0}")]
     Foreign(#[from] serde_json::Error),
 }
 
