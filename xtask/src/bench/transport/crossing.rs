@@ -12,6 +12,13 @@ use super::super::lab::Bed;
 use super::peer::{Count, Peer};
 use super::record::Row;
 
+/// Runs `$PEER` where `in` is a RAM disk of its own, of large pages: a virtual machine whose host
+/// hands out memory page by page spends half a core on the small pages of a new file, which sender
+/// and emulator then lack.
+const FAR: &str = "mkdir in; exec unshare --mount sh -c '\
+    mount -t tmpfs -o huge=within_size longhaul in || echo \"in: pages of the usual size\" >&2; \
+    eval \"$PEER\"'";
+
 /// A path, and how long it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -38,7 +45,7 @@ impl Cell {
         emulate.args(["--loss", &format!("{}%", self.loss_percent), "--cc", peer.kernel_cc]);
         // Standard output is the report's.
         let near = format!("exec 1>&2; {}", peer.near);
-        emulate.args(["--far", peer.far, "--", "sh", "-c", &near]);
+        emulate.args(["--far", FAR, "--", "sh", "-c", &near]).env("PEER", peer.far);
         emulate.current_dir(&folder).env("KEY", bed.key());
         emulate.env("LONGHAUL", bed.binary()).env("PEERS", tools).env("SOURCE", bed.source());
         emulate.env("TIME", self.seconds.to_string());

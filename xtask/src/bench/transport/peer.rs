@@ -1,8 +1,9 @@
 //! How each peer is started, and how its receiver counts.
 //!
 //! Scripts run under `sh`, the sender's on the near host, the receiver's on the far one, in the
-//! folder of this run. Their environment: `LONGHAUL` (the product), `PEERS` (programs built for the
-//! benchmark), `SOURCE` (a folder with `file`, which lasts longer than a run), `TIME` (seconds).
+//! folder of this run, where the receiver has a RAM disk `in`. Their environment: `LONGHAUL` (the
+//! product), `PEERS` (programs built for the benchmark), `SOURCE` (a folder with `file`, which lasts
+//! longer than a run), `TIME` (seconds).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +57,7 @@ const PEERS: &[Peer] = &[
         kernel_cc: "cubic",
         near: "exec timeout -s INT $((TIME + 3)) /usr/bin/time -f %M -o near-memory \
                \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" --root \"$SOURCE\"",
-        far: "sleep 1; mkdir in; { date +%s%N; timeout -s INT $((TIME + 1)) \
+        far: "sleep 1; { date +%s%N; timeout -s INT $((TIME + 1)) \
               /usr/bin/time -f %M -o far-memory \"$LONGHAUL\" cp --json --key \"$KEY\" \
               lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \
               done; } >count",
@@ -146,7 +147,7 @@ const PEERS: &[Peer] = &[
         kernel_cc: "cubic",
         near: "sleep 1; exec timeout $((TIME + 1)) srt-file-transmit -q \"file://$SOURCE/file\" \
                \"srt://$LONGHAUL_FAR:9000?transtype=file&fc=200000&sndbuf=256000000\"",
-        far: "mkdir in; srt-file-transmit -q \
+        far: "srt-file-transmit -q \
               'srt://:9000?mode=listener&transtype=file&fc=200000&rcvbuf=256000000' \
               file://$PWD/in & until [ -s in/file ]; do sleep 0.01; done; start=$(date +%s%N); \
               while sleep 0.5; do \
