@@ -14,7 +14,7 @@ use crate::crypto::{
     Credentials, CryptoError, Pattern, Responder, TAG_LEN, Token, Tokens, digest, octets,
 };
 use crate::stats::Refusals;
-use crate::wire::{self, Echo, HEADER_LEN, Header, Opening, Parameters, Refusal};
+use crate::wire::{self, Echo, HEADER_LEN, Header, Kind, Opening, Parameters, Refusal};
 
 /// Connections of one endpoint.
 const MAX_CONNECTIONS: usize = 10_000;
@@ -50,6 +50,8 @@ pub struct Endpoint {
     tokens: Tokens,
     /// The tokens of the others' resets, and the connections that they end.
     resets: HashMap<Token, u32>,
+    /// The connections begun here for which no report has come, by the others' numbers for them.
+    unreported: HashMap<u32, u32>,
     refusals: Refusals,
 }
 
@@ -60,6 +62,8 @@ struct Known {
     hello: Option<Echo>,
     /// What the other end says when it does not know the connection any more.
     reset: Option<Token>,
+    /// Of an initiator's, until a report comes: the other end's number for it.
+    unreported: Option<u32>,
 }
 
 /// A hello as it came.
@@ -109,6 +113,7 @@ impl Endpoint {
             connections: HashMap::new(),
             hellos: HashMap::new(),
             resets: HashMap::new(),
+            unreported: HashMap::new(),
             refusals: Refusals::default(),
         }
     }
@@ -168,13 +173,15 @@ impl Endpoint {
                 }
                 _ => self.drop_malformed(),
             },
-            Ok(Opening::Gone { token, .. }) => match self.resets.get(token) {
-                Some(&number) => Routed::Known(number),
-                None => {
-                    self.refusals.forged_resets += 1;
-                    Routed::Dropped
+            Ok(Opening::Gone { connection, token }) => {
+                match self.resets.get(token).or_else(|| self.unreported.get(&connection)) {
+                    Some(&number) => Routed::Known(number),
+                    None => {
+                        self.refusals.forged_resets += 1;
+                        Routed::Dropped
+                    }
                 }
-            },
+            }
             Ok(
                 Opening::Reply { connection, .. }
                 | Opening::Refused { connection, .. }
@@ -200,16 +207,19 @@ impl Endpoint {
     /// Whoever sends to a connection that is not there should know, but not by an answer that is
     /// larger than its packet, nor by more answers than there is time for.
     fn route_sealed(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) -> Routed {
-        let Ok(Header { connection, .. }) = Header::decode(datagram) else {
+        let Ok(Header { connection, kind, .. }) = Header::decode(datagram) else {
             return self.drop_malformed();
         };
-        let routed = self.known(connection);
-        let is_packet = datagram.len() >= HEADER_LEN + TAG_LEN;
-        if matches!(routed, Routed::Known(_)) || !self.listens || !is_packet {
-            return routed;
+        if let Some(known) = self.connections.get_mut(&connection) {
+            if kind == Kind::Report {
+                known.unreported.take().map(|theirs| self.unreported.remove(&theirs));
+            }
+            return Routed::Known(connection);
         }
-        if !self.admission.may_reset(now) {
-            return routed;
+        self.refusals.unknown += 1;
+        let is_packet = datagram.len() >= HEADER_LEN + TAG_LEN;
+        if !self.listens || !is_packet || !self.admission.may_reset(now) {
+            return Routed::Dropped;
         }
         self.refusals.resets_sent += 1;
         answer(Opening::Gone { connection, token: &self.reset_token(connection, from.ip()) })
@@ -283,7 +293,7 @@ impl Endpoint {
         // The number from inside the seal: the one in clear may have been damaged on the way.
         let (version, connection) = (hello.version, theirs.connection);
         Opening::Reply { version, connection, noise: &noise }.encode(&mut reply);
-        self.connections.insert(local, Known { hello: Some(*hello.id), reset: None });
+        self.connections.insert(local, Known { hello: Some(*hello.id), ..Known::default() });
         self.hellos.insert(*hello.id, local);
         self.evicted = self.admission.begin(local);
         self.evicted.into_iter().for_each(|oldest| self.forget(oldest));
@@ -306,6 +316,10 @@ impl Endpoint {
         if let Some(known) = self.connections.get_mut(&number) {
             known.reset = Some(*connection.reset_token());
             self.resets.insert(*connection.reset_token(), number);
+            if known.hello.is_none() {
+                known.unreported = Some(connection.remote());
+                self.unreported.insert(connection.remote(), number);
+            }
         }
     }
 
@@ -315,6 +329,7 @@ impl Endpoint {
         if let Some(known) = self.connections.remove(&number) {
             known.hello.map(|hello| self.hellos.remove(&hello));
             known.reset.map(|token| self.resets.remove(&token));
+            known.unreported.map(|theirs| self.unreported.remove(&theirs));
         }
     }
 

@@ -464,6 +464,44 @@ fn a_restarted_server_ends_its_old_connections_at_once_and_a_forger_does_not() {
     assert!(world.hosts[0].endpoint.refusals().forged_resets > 0);
 }
 
+/// Who moves during the opening is told another token than was promised. Until the server's
+/// first report, a reset for its number does without, and for no other number.
+#[test]
+fn a_client_that_moved_during_the_opening_hears_that_the_server_has_forgotten_it() {
+    let gone = |connection: u32| {
+        let mut forged = Vec::new();
+        Opening::Gone { connection, token: &[7; 16] }.encode(&mut forged);
+        forged
+    };
+    let mut client = Endpoint::new(shared(1), Config::default(), false, [1; 32]);
+    let mut server = Endpoint::new(shared(1), Config::default(), true, [2; 32]);
+    let now = Instant::from_nanos(1_000_000_000);
+    let (number, mut connection) = client.connect(now, at(2, 7272));
+    let mut hello = Vec::new();
+    connection.poll_transmit(now, &mut hello).unwrap();
+    let Routed::New(theirs, mut answering) = server.route(now, at(1, 1000), &hello) else {
+        panic!("the hello was not let in");
+    };
+    let mut reply = Vec::new();
+    answering.poll_transmit(now, &mut reply).unwrap();
+    assert!(
+        matches!(client.route(now, at(2, 7272), &reply), Routed::Known(known) if known == number)
+    );
+    let arrive = |connection: &mut Connection, bytes: &mut [u8]| {
+        let (from, to, arrived) = (at(2, 7272), None, now);
+        connection.handle(now, Received { from, to, arrived, ce: false, bytes });
+    };
+    arrive(&mut connection, &mut reply);
+    client.on_established(number, &connection);
+
+    assert!(matches!(client.route(now, at(2, 7272), &gone(theirs ^ 1)), Routed::Dropped));
+    assert_eq!(client.refusals().forged_resets, 1);
+    let routed = client.route(now, at(2, 7272), &gone(theirs));
+    assert!(matches!(routed, Routed::Known(known) if known == number));
+    arrive(&mut connection, &mut gone(theirs));
+    assert!(connection.is_closed());
+}
+
 /// Else tokens could be gathered, number by number, for connections to come.
 #[test]
 fn what_a_stranger_is_told_of_a_number_resets_nobody_elses_connection() {

@@ -342,6 +342,11 @@ impl Connection {
         self.config.rate_limit = Some(self.config.rate_limit.map_or(rate, |old| old.min(rate)));
     }
 
+    /// The other end's number for the connection.
+    pub(crate) const fn remote(&self) -> u32 {
+        self.remote
+    }
+
     /// What the other end would say if it did not know the connection any more.
     pub(crate) fn reset_token(&self) -> &Token {
         &self.remote_token
