@@ -138,12 +138,14 @@ struct Seals {
     opener: EpochOpener,
     /// The largest of our numbers that the other end has told of.
     told: Option<u64>,
+    /// Whether a *gone* without proof has come.
+    doubted: bool,
 }
 
 impl Seals {
     fn new(now: Instant, keys: Keys) -> Self {
         let (sealer, opener) = (EpochSealer::new(now, keys.sealer), EpochOpener::new(keys.opener));
-        Self { sealer, opener, told: None }
+        Self { sealer, opener, told: None, doubted: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The opening: hello, and what may come back. And the end of a connection that the other side has
 //! forgotten.
 
+use core::mem;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -257,12 +258,16 @@ impl Connection {
     }
 
     /// The other end has forgotten the connection, as after a restart. Until its first report,
-    /// the token does not matter: who moved during the opening is told another one, and an observer
-    /// could have refused the hello as well.
+    /// two without the token do as well: who moved during the opening is told another one, and an
+    /// observer could have refused the hello. One could be the answer to a packet whose number was
+    /// damaged, damaged on its way back.
     fn on_gone(&mut self, now: Instant, token: &Token) -> Result<(), Refuse> {
-        let seals = self.seals.as_ref().ok_or(Refuse::Forged)?;
-        if seals.told.is_some() && !same(token, &self.remote_token) {
-            return Err(Refuse::Forged);
+        let seals = self.seals.as_mut().ok_or(Refuse::Forged)?;
+        if !same(token, &self.remote_token) {
+            let doubted = mem::replace(&mut seals.doubted, true);
+            if seals.told.is_some() || !doubted {
+                return Err(Refuse::Forged);
+            }
         }
         self.begin_closing(now, None, CloseReason::Gone);
         self.phase = Phase::Closed;
