@@ -154,7 +154,8 @@ impl Link {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder)?;
         let mut emulate = Command::new(bed.binary());
-        emulate.arg("emulate").args(self.path.split(' ')).args(["--json", "--no-verdict"]);
+        emulate.arg("emulate").args(self.path.split(' ')).args(["--loss", "0"]);
+        emulate.args(["--json", "--no-verdict"]);
         emulate.args(["--stats", &format!("{}ms", PERIOD * 1e3), "--seed", &seed.to_string()]);
         emulate.args(["--far", FAR, "--", "sh", "-c", NEAR]).current_dir(&folder);
         emulate.env("LONGHAUL", bed.binary()).env("KEY", bed.key()).env("LONGHAUL_HOME", home);
