@@ -204,31 +204,37 @@ impl Schedule {
 pub(crate) struct Agenda {
     schedule: Schedule,
     next: usize,
+    /// When it is due; the far future when there is none.
+    next_at: Instant,
     /// When this round began.
     round: Instant,
 }
 
 impl Agenda {
     pub(crate) fn new(schedule: Schedule) -> Self {
-        Self { schedule, next: 0, round: Instant::ZERO }
+        let mut agenda =
+            Self { schedule, next: 0, next_at: Instant::FAR_FUTURE, round: Instant::ZERO };
+        agenda.look();
+        agenda
     }
 
     /// When the next change is due.
     pub(crate) fn next_at(&self) -> Instant {
-        match self.schedule.steps.get(self.next) {
-            Some(&(at, _)) => self.round + at,
-            None => Instant::FAR_FUTURE,
-        }
+        self.next_at
+    }
+
+    fn look(&mut self) {
+        let next = self.schedule.steps.get(self.next);
+        self.next_at = next.map_or(Instant::FAR_FUTURE, |&(at, _)| self.round + at);
     }
 
     /// The next change due by `until`, before which nothing happens on the link but changes.
     pub(crate) fn due(&mut self, until: Instant) -> Option<(Instant, Change)> {
-        let at = self.next_at();
-        if at > until || at == Instant::FAR_FUTURE {
+        if self.next_at > until || self.next_at == Instant::FAR_FUTURE {
             return None;
         }
         self.skip(until);
-        let at = self.next_at();
+        let at = self.next_at;
         let change = self.schedule.steps[self.next].1.clone();
         self.next += 1;
         if let Some(repeat) =
@@ -237,6 +243,7 @@ impl Agenda {
             self.next = 0;
             self.round += repeat;
         }
+        self.look();
         Some((at, change))
     }
 
@@ -250,6 +257,7 @@ impl Agenda {
         if let Some(spare) = rounds.checked_sub(3) {
             let nanos = spare.saturating_mul(repeat.as_nanos());
             self.round += Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            self.look();
         }
     }
 }

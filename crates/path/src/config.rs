@@ -317,6 +317,11 @@ pub enum PathError {
     /// A schedule that cannot be followed.
     #[error("{0}")]
     Schedule(&'static str),
+    /// A change of a link of which was said that nothing will change.
+    #[error(
+        "a link that was promised not to change cannot be changed; make it without the promise"
+    )]
+    Unchanging,
     /// A change that names files which were not read.
     #[error("a trace is named by its file; read it through the scenario, or give it as text")]
     Unread,

@@ -97,15 +97,14 @@ impl Counters {
 
     pub(crate) fn deliver<T>(&mut self, exit: &Exit<T>) {
         self.delivered += exit.size;
-        let kinds = [
-            (exit.marked, &mut self.marked),
-            (exit.damage.is_some(), &mut self.damaged),
-            (exit.duplicated, &mut self.duplicated),
-        ];
-        for (applies, tally) in kinds {
-            if applies {
-                *tally += exit.size;
-            }
+        if exit.marked {
+            self.marked += exit.size;
+        }
+        if exit.damage.is_some() {
+            self.damaged += exit.size;
+        }
+        if exit.duplicated {
+            self.duplicated += exit.size;
         }
     }
 

@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod change;
 mod config;
 mod counters;

@@ -69,12 +69,21 @@ impl<T> Line<T> {
     /// When the next packet leaves.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let first = self.ordered.front().map(|entry| entry.exit.due);
+        if self.overtaking.is_empty() {
+            return first;
+        }
         let other = self.overtaking.peek().map(|Reverse(entry)| entry.exit.due);
         first.into_iter().chain(other).min()
     }
 
     /// The next packet that leaves at or before `now`.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Exit<T>> {
+        if self.overtaking.is_empty() {
+            return self
+                .ordered
+                .pop_front_if(|first| first.exit.due <= now)
+                .map(|entry| entry.exit);
+        }
         self.next_due().filter(|&due| due <= now)?;
         let overtaken = match (self.ordered.front(), self.overtaking.peek()) {
             (Some(first), Some(Reverse(other))) => other < first,

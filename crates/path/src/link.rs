@@ -3,12 +3,13 @@
 use core::time::Duration;
 use units::{Bytes, Instant};
 
+use crate::ahead::{self, Ahead};
 use crate::change::{Agenda, Change};
 use crate::line::Line;
 use crate::queue::{Departure, Queue, Verdict, Waiting};
 use crate::random::{Stream, stream};
 use crate::transmitter::Transmitter;
-use crate::wire::Wire;
+use crate::wire::{Passage, Wire};
 use crate::{Counters, DropCause, LinkConfig, PathError, Tally};
 
 /// The most packets one link holds, queued and under way.
@@ -101,6 +102,8 @@ pub struct Link<T> {
     seed: u64,
     agenda: Agenda,
     queue: Queue<T>,
+    /// Of a link of which nothing will change: what waits in place of the queue.
+    ahead: Option<Ahead>,
     transmitter: Transmitter,
     /// When the transmitter became, or becomes, free.
     free_at: Instant,
@@ -123,6 +126,7 @@ impl<T> Link<T> {
         Self {
             agenda: Agenda::new(config.schedule.clone()),
             queue: Queue::new(&config.queue, config.rate, rtt, rng),
+            ahead: None,
             transmitter: Transmitter::new(config.rate, config.trace.as_ref()),
             free_at: Instant::ZERO,
             held_until: Instant::ZERO,
@@ -137,6 +141,16 @@ impl<T> Link<T> {
             first_delay: config.delay,
             seed,
         }
+    }
+
+    /// The same link, which nobody will [`set`](Self::set). If its rate is steady and its queue decides as
+    /// packets arrive, it takes less time for each. What it does is the same.
+    #[must_use]
+    pub fn unchanging(mut self) -> Self {
+        let steady = matches!(self.transmitter, Transmitter::Steady(_));
+        let settled = steady && self.agenda.next_at() == Instant::FAR_FUTURE;
+        self.ahead = (settled && self.queue.decides_on_arrival()).then(Ahead::default);
+        self
     }
 
     /// Sends a packet of `size` bytes into the link at `now`.
@@ -158,7 +172,12 @@ impl<T> Link<T> {
             Ok(verdict) => {
                 let Packet { size, flow, ecn_capable } = packet;
                 let marked = verdict == Verdict::Mark;
-                self.queue.push(Waiting { size, arrived: now, flow, ecn_capable, marked, item });
+                if self.ahead.is_some() {
+                    self.put_ahead(now, size, marked, item);
+                } else {
+                    let arrived = now;
+                    self.wait(Waiting { size, arrived, flow, ecn_capable, marked, item });
+                }
             }
             Err(cause) => {
                 self.counters.drop_one(cause, packet.size);
@@ -167,7 +186,6 @@ impl<T> Link<T> {
                 return Err(Refused { cause, item, tell_mtu });
             }
         }
-        self.advance(now);
         while let Some(victim) = self.queue.trim() {
             self.drop_waiting(now, victim, DropCause::Queue);
         }
@@ -177,6 +195,15 @@ impl<T> Link<T> {
         Ok(())
     }
 
+    fn wait(&mut self, packet: Waiting<T>) {
+        let (now, others) = (packet.arrived, self.queue.len());
+        self.queue.push(packet);
+        // Behind others it changes nothing of when the first of them leaves.
+        if others == 0 {
+            self.work_off(now);
+        }
+    }
+
     fn admit(&mut self, now: Instant, packet: Packet) -> Result<Verdict, DropCause> {
         if self.config.mtu.is_some_and(|mtu| packet.size > mtu) {
             return Err(DropCause::TooBig);
@@ -184,9 +211,10 @@ impl<T> Link<T> {
         if self.held() >= MAX_HELD {
             return Err(DropCause::Overflow);
         }
-        let free = self.queue.len() == 0 && self.transmitter.ready(now.max(self.held_until)) <= now;
+        let backlog = self.backlog();
+        let free = backlog.packets == 0 && self.transmitter.ready(now.max(self.held_until)) <= now;
         let idle = free.then(|| now.since(self.free_at));
-        self.queue.admit(packet.size, packet.ecn_capable, idle)
+        self.queue.admit(packet.size, packet.ecn_capable, backlog, idle)
     }
 
     /// The next packet whose way has ended at or before `now`, in the order of `due`.
@@ -204,21 +232,27 @@ impl<T> Link<T> {
     /// ends its way then. Otherwise a poll may find nothing. `None` when the link is empty.
     pub fn next_exit(&self) -> Option<Instant> {
         // What waits may overtake what is under way, once the delay varies.
-        let waiting = (self.queue.len() > 0)
-            .then(|| (self.next_start + self.config.delay).min(self.agenda.next_at()));
-        self.line.next_due().into_iter().chain(waiting).min()
+        let waiting = match self.queue.len() {
+            0 => Instant::FAR_FUTURE,
+            _ => (self.next_start + self.config.delay).min(self.agenda.next_at()),
+        };
+        let next = self.line.next_due().unwrap_or(Instant::FAR_FUTURE).min(waiting);
+        (next < Instant::FAR_FUTURE).then_some(next)
     }
 
     /// Changes parameters from `now` on; what is under way arrives as it was to. Changes on the
     /// schedule come on top when their time comes.
     ///
     /// # Errors
-    /// The change leads to an impossible link; nothing was changed.
+    /// The change leads to an impossible link, or none [was to come](Self::unchanging); nothing was changed.
     pub fn set(&mut self, now: Instant, change: &Change) -> Result<(), PathError> {
+        if self.ahead.is_some() {
+            return Err(PathError::Unchanging);
+        }
         self.advance(now);
         self.after(change)?;
         self.change(now, change);
-        self.advance(now);
+        self.work_off(now);
         Ok(())
     }
 
@@ -253,12 +287,15 @@ impl<T> Link<T> {
 
     /// Bytes waiting in the queue at the last call.
     pub fn queued(&self) -> Bytes {
-        self.queue.bytes()
+        self.backlog().bytes
     }
 
     /// What waits in the queue at the last call; [`advance`](Self::advance) makes that now.
     pub fn backlog(&self) -> Tally {
-        Tally { packets: self.queue.len() as u64, bytes: self.queue.bytes() }
+        match &self.ahead {
+            Some(ahead) => ahead.backlog(),
+            None => Tally { packets: self.queue.len() as u64, bytes: self.queue.bytes() },
+        }
     }
 
     /// The most packets, and the most bytes, that waited at once since this was last asked.
@@ -270,19 +307,32 @@ impl<T> Link<T> {
     /// Packets that memory is set aside for. It grows to the most the link ever held and no
     /// further: no packet costs an allocation of its own.
     pub fn capacity(&self) -> usize {
-        self.queue.capacity() + self.line.capacity()
+        let ahead = self.ahead.as_ref().map_or(0, Ahead::capacity);
+        self.queue.capacity() + ahead + self.line.capacity()
     }
 
     /// Makes every change and puts on the line every packet whose turn comes by `now`, each at
     /// its own exact time, so that the result does not depend on when this is called.
+    #[inline]
     pub fn advance(&mut self, now: Instant) {
+        if let Some(ahead) = &mut self.ahead {
+            self.counters.line += ahead.begin(now);
+        } else if self.next_start.min(self.agenda.next_at()) <= now {
+            self.work_off(now);
+        }
+    }
+
+    fn work_off(&mut self, now: Instant) {
         loop {
             self.next_start = if self.queue.len() == 0 {
                 Instant::FAR_FUTURE
             } else {
                 self.transmitter.ready(self.queue.last_arrival().max(self.held_until))
             };
-            if let Some((at, change)) = self.agenda.due(self.next_start.min(now)) {
+            let until = self.next_start.min(now);
+            if self.agenda.next_at() <= until
+                && let Some((at, change)) = self.agenda.due(until)
+            {
                 self.change(at, &change);
                 continue;
             }
@@ -299,23 +349,42 @@ impl<T> Link<T> {
         }
     }
 
+    /// Puts a packet on the line that begins to leave once those before it have.
+    fn put_ahead(&mut self, now: Instant, size: Bytes, marked: bool, item: T) {
+        let start = self.transmitter.ready(now);
+        let line_size = self.config.line_size(size);
+        match &mut self.ahead {
+            Some(ahead) if start > now => ahead.push(ahead::Waiting { start, size, line_size }),
+            _ => self.counters.line += line_size,
+        }
+        let exit = self.transmit(start, line_size, size, marked, item);
+        self.line.push(exit);
+    }
+
     fn put_on_line(&mut self, start: Instant, packet: Waiting<T>) {
         let Waiting { size, item, marked, .. } = packet;
         let line_size = self.config.line_size(size);
         self.counters.line += line_size;
-        let sent = self.transmitter.send(start, line_size);
-        self.free_at = sent;
-        let passage = self.wire.pass(&self.config, sent, size);
-        let mut exit = Exit::new(passage.due, size, item, passage.fate);
+        let mut exit = self.transmit(start, line_size, size, marked, item);
         if start < self.dark_until {
-            exit.fate = Fate::Dropped(DropCause::Blackout);
-        }
-        if exit.fate == Fate::Delivered {
-            exit.marked = marked;
-            exit.damage = passage.damage;
-            exit.duplicated = passage.duplicated;
+            exit = Exit::new(exit.due, size, exit.item, Fate::Dropped(DropCause::Blackout));
         }
         self.line.push(exit);
+    }
+
+    fn transmit(
+        &mut self,
+        start: Instant,
+        line_size: Bytes,
+        size: Bytes,
+        marked: bool,
+        item: T,
+    ) -> Exit<T> {
+        let sent = self.transmitter.send(start, line_size);
+        self.free_at = sent;
+        let Passage { due, fate, damage, duplicated } = self.wire.pass(&self.config, sent, size);
+        let marked = marked && fate == Fate::Delivered;
+        Exit { due, size, item, fate, marked, damage, duplicated }
     }
 
     fn drop_waiting(&mut self, at: Instant, packet: Waiting<T>, cause: DropCause) {
@@ -487,7 +556,7 @@ mod tests {
 
     proptest! {
         /// Nothing appears, vanishes or leaves early, or overtakes where it should not; when the
-        /// link is polled changes nothing.
+        /// link is polled changes nothing, nor the promise that it will not be changed.
         #[test]
         fn conserves_packets(
             sends in prop::collection::vec((0u64..50_000, 1u64..9000, 0u64..4), 1..300),
@@ -497,6 +566,7 @@ mod tests {
             ordered in any::<bool>(),
             change in prop::option::of((0u64..5_000_000, changes())),
             lazy in any::<bool>(),
+            promised in any::<bool>(),
         ) {
             let mut config = path(bits, 4 * MS).with_loss(loss).with_queue(queue);
             config.forward.impairments.keep_order = ordered;
@@ -509,6 +579,9 @@ mod tests {
                 config.forward.schedule = Schedule::new(steps, Some(5 * MS));
             }
             let (mut eager, mut other) = (link(config.clone()), link(config));
+            if promised {
+                other = other.unchanging();
+            }
             let mut exits = [Vec::new(), Vec::new()];
             let mut now = Instant::ZERO;
             for (i, &(gap, size, flow)) in sends.iter().enumerate() {
@@ -517,6 +590,8 @@ mod tests {
                 let first = eager.send_packet(now, packet, i as u64).is_ok();
                 let second = other.send_packet(now, packet, i as u64).is_ok();
                 prop_assert_eq!(first, second);
+                prop_assert_eq!(eager.backlog(), other.backlog());
+                prop_assert_eq!(eager.counters().line, other.counters().line);
                 exits[0].extend(core::iter::from_fn(|| eager.poll(now)));
                 if !lazy {
                     exits[1].extend(core::iter::from_fn(|| other.poll(now)));

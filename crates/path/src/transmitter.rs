@@ -1,7 +1,5 @@
 //! Puts packets on the line one after another.
 
-use core::time::Duration;
-
 use units::{Bytes, Instant, Rate};
 
 use crate::trace::{Player, RateTrace};
@@ -57,23 +55,49 @@ pub(crate) struct Steady {
     free_at: Instant,
     /// What the last packet took beyond whole nanoseconds, in units of 1/rate ns; carried to the
     /// next one, so that rounding does not change the rate.
-    carry: u128,
+    carry: u64,
+    /// The last packet, for the next mostly takes as long.
+    last: Work,
+}
+
+/// How long a packet of a size takes: whole nanoseconds, and what is left in units of 1/rate ns.
+#[derive(Clone, Copy)]
+struct Work {
+    size: Bytes,
+    nanos: u64,
+    rest: u64,
+}
+
+impl Work {
+    fn new(size: Bytes, rate: Rate) -> Self {
+        let bits = u128::from(size.0) * 8 * 1_000_000_000;
+        let rate = u128::from(rate.as_bits_per_sec());
+        let nanos = u64::try_from(bits / rate).unwrap_or(u64::MAX);
+        Self { size, nanos, rest: (bits % rate) as u64 }
+    }
 }
 
 impl Steady {
     fn new(rate: Rate, free_at: Instant) -> Self {
-        Self { rate, free_at, carry: 0 }
+        Self { rate, free_at, carry: 0, last: Work::new(Bytes::ZERO, rate) }
     }
 
     fn send(&mut self, start: Instant, size: Bytes) -> Instant {
         if start > self.free_at {
             self.carry = 0;
         }
-        let rate = u128::from(self.rate.as_bits_per_sec());
-        let work = u128::from(size.0) * 8 * 1_000_000_000 + self.carry;
-        self.carry = work % rate;
-        let nanos = u64::try_from(work / rate).unwrap_or(u64::MAX);
-        self.free_at = start + Duration::from_nanos(nanos);
+        if size != self.last.size {
+            self.last = Work::new(size, self.rate);
+        }
+        let Work { mut nanos, rest, .. } = self.last;
+        let missing = self.rate.as_bits_per_sec() - rest;
+        if self.carry >= missing {
+            self.carry -= missing;
+            nanos = nanos.saturating_add(1);
+        } else {
+            self.carry += rest;
+        }
+        self.free_at = Instant::from_nanos(start.as_nanos().saturating_add(nanos));
         self.free_at
     }
 }

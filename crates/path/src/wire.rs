@@ -6,7 +6,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use units::{Bytes, Instant};
 
-use crate::loss::Loss;
+use crate::jitter::Jitter;
+use crate::loss::{Loss, LossConfig};
 use crate::random::{Events, Stream, stream};
 use crate::{Damage, DropCause, Fate, Impairments, LinkConfig};
 
@@ -76,6 +77,8 @@ pub(crate) struct Wire {
     duplicate: Events,
     reorder: Events,
     jitter: Pcg64Mcg,
+    /// Nothing happens to packets, but that they arrive later.
+    plain: bool,
     /// Up to when packets that kept the order leave.
     last_due: Instant,
 }
@@ -93,6 +96,7 @@ impl Wire {
             duplicate: Events::new(impairments.duplicate, rng(Stream::Duplicate)),
             reorder: Events::new(impairments.reorder, rng(Stream::Reorder)),
             jitter: rng(Stream::Jitter),
+            plain: is_plain(config),
             last_due: Instant::ZERO,
         }
     }
@@ -108,10 +112,15 @@ impl Wire {
         self.corrupt.set(impairments.corrupt);
         self.duplicate.set(impairments.duplicate);
         self.reorder.set(impairments.reorder);
+        self.plain = is_plain(config);
     }
 
     /// Carries a packet of `size` whose last bit was `sent` by the transmitter.
     pub(crate) fn pass(&mut self, config: &LinkConfig, sent: Instant, size: Bytes) -> Passage {
+        if self.plain {
+            let due = self.in_order(config, sent + config.delay);
+            return Passage { due, fate: Fate::Delivered, damage: None, duplicated: false };
+        }
         let framing = Framing::of(config);
         let lost = self.loss.strikes() | self.cells.first_in(framing.cells(size)).is_some();
         let error = self.bits.first_in(framing.bits(size));
@@ -136,17 +145,27 @@ impl Wire {
     fn due(&mut self, config: &LinkConfig, sent: Instant) -> Instant {
         let impairments = &config.impairments;
         let late = impairments.jitter.draw(&mut self.jitter);
-        let mut due = sent + config.delay + late;
+        let due = sent + config.delay + late;
         if self.reorder.next() {
             // Held back by itself: those behind it pass.
             return due + impairments.reorder_by;
         }
-        if impairments.keep_order {
-            due = due.max(self.last_due);
-        }
-        self.last_due = self.last_due.max(due);
-        due
+        self.in_order(config, due)
     }
+
+    fn in_order(&mut self, config: &LinkConfig, due: Instant) -> Instant {
+        let latest = self.last_due.max(due);
+        self.last_due = latest;
+        if config.impairments.keep_order { latest } else { due }
+    }
+}
+
+/// Whether a link's configuration has no random choices.
+fn is_plain(config: &LinkConfig) -> bool {
+    let Impairments { cell_loss, bit_error, corrupt, duplicate, reorder, jitter, .. } =
+        config.impairments;
+    let events = [cell_loss, bit_error, corrupt, duplicate, reorder];
+    config.loss == LossConfig::None && jitter == Jitter::None && events == [0.0; 5]
 }
 
 impl LinkConfig {

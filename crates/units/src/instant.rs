@@ -34,7 +34,8 @@ impl Instant {
 
 /// Nanoseconds of a duration, at most `u64::MAX` (584 years).
 fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+    let seconds = d.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(d.subsec_nanos()))
 }
 
 impl Add<Duration> for Instant {

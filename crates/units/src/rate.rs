@@ -7,7 +7,20 @@ use core::time::Duration;
 use crate::parse::{ParseUnitError, quantity};
 use crate::{Bytes, Instant};
 
-const NANOS_PER_SECOND: u128 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The bits of an amount, each as long as a second.
+fn bit_nanos(amount: Bytes) -> u128 {
+    u128::from(amount.0) * 8 * u128::from(NANOS_PER_SECOND)
+}
+
+/// A quotient, which mostly takes 64 bits and then a tenth of the time.
+fn divide(dividend: u128, divisor: u128) -> u128 {
+    match (u64::try_from(dividend), u64::try_from(divisor)) {
+        (Ok(dividend), Ok(divisor)) => u128::from(dividend / divisor),
+        _ => dividend / divisor,
+    }
+}
 
 /// Bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +44,7 @@ impl Rate {
     pub fn of(amount: Bytes, time: Duration) -> Option<Self> {
         let nanos = time.as_nanos();
         (nanos > 0).then(|| {
-            let bits = u128::from(amount.0) * 8 * NANOS_PER_SECOND / nanos;
+            let bits = divide(bit_nanos(amount), nanos);
             Self(u64::try_from(bits).unwrap_or(u64::MAX))
         })
     }
@@ -42,13 +55,15 @@ impl Rate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = (u128::from(amount.0) * 8 * NANOS_PER_SECOND).div_ceil(u128::from(self.0));
+        let rate = u128::from(self.0);
+        let nanos = divide(bit_nanos(amount) + (rate - 1), rate);
         u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
     }
 
     /// What passes in `time` at this rate, rounded down.
     pub fn bytes_in(self, time: Duration) -> Bytes {
-        let bytes = u128::from(self.0).saturating_mul(time.as_nanos()) / (8 * NANOS_PER_SECOND);
+        let bit_nanos = u128::from(self.0).saturating_mul(time.as_nanos());
+        let bytes = divide(bit_nanos, u128::from(8 * NANOS_PER_SECOND));
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 

@@ -13,7 +13,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use units::{Bytes, Instant, Rate};
 
-use crate::DropCause;
+use crate::{DropCause, Tally};
 use codel::Codel;
 pub use config::{CodelConfig, FqCodelConfig, QueueConfig, RedConfig};
 use fair::Fair;
@@ -118,21 +118,23 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets a packet in, marked or not, or says why not. A transmitter that is free, since
-    /// `idle`, takes it at once, so that nothing is asked of the limit then.
+    /// Lets a packet in behind `backlog`, marked or not, or says why not. A transmitter that is free,
+    /// since `idle`, takes it at once, so that nothing is asked of the limit then.
     pub(crate) fn admit(
         &mut self,
         size: Bytes,
         ecn_capable: bool,
+        backlog: Tally,
         idle: Option<Duration>,
     ) -> Result<Verdict, DropCause> {
-        let fits = self.room.holds(self.bytes + size, self.fifo.len() + 1) || idle.is_some();
+        let Tally { packets, bytes } = backlog;
+        let fits = self.room.holds(bytes + size, packets as usize + 1) || idle.is_some();
         let verdict = match &mut self.discipline {
             // Full or not, it takes the packet and drops another (see `trim`).
             Discipline::Fair(_) => return Ok(Verdict::Pass),
             Discipline::DropTail | Discipline::Codel(_) => Verdict::Pass,
             Discipline::Red(red) => {
-                let sight = Sight { bytes: self.bytes.0, packets: self.fifo.len() as u64, idle };
+                let sight = Sight { bytes: bytes.0, packets, idle };
                 let verdict = red.arrival(sight, ecn_capable);
                 if !fits {
                     red.overflowed();
@@ -145,6 +147,11 @@ impl<T> Queue<T> {
             Verdict::Drop => Err(DropCause::Early),
             Verdict::Pass | Verdict::Mark => Ok(verdict),
         }
+    }
+
+    /// Whether all is decided on arrival, and packets leave in the order in which they came.
+    pub(crate) fn decides_on_arrival(&self) -> bool {
+        matches!(self.discipline, Discipline::DropTail | Discipline::Red(_))
     }
 
     pub(crate) fn push(&mut self, packet: Waiting<T>) {

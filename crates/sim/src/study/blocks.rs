@@ -12,9 +12,10 @@ use stripe::{Assignment, Gather};
 use units::{Bytes, Instant};
 
 use super::Study;
-use super::flow::{Body, End, Flow, Standing};
+use super::body::{Bodies, Body};
+use super::flow::{End, Flow, Standing};
 use super::network::{Network, START};
-use crate::tcp::{Config, Receiver, Segment, Sender};
+use crate::tcp::{Config, Receiver, Sender};
 
 /// Bytes of a block: those of paper 3, for paper 1 does not tell.
 const BLOCK: usize = 8 << 10;
@@ -242,26 +243,26 @@ impl Lane {
 }
 
 /// A connection has one flow for itself.
-fn packet(segment: Segment) -> Body {
-    Body::Segment(0, segment)
-}
+const NUMBER: u32 = 0;
 
 impl Flow for Lane {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
-        let Body::Segment(_, segment) = body else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
+        let Some((_, segment)) = bodies.take_segment(body) else { return };
         match end {
             End::Sender => {
                 self.sender.handle(now, &segment);
                 self.on_ack();
             }
             End::Receiver => {
-                out.extend(self.receiver.handle(now, &segment).map(packet));
+                if let Some(answer) = self.receiver.handle(now, &segment) {
+                    bodies.send_segment(NUMBER, &answer);
+                }
                 self.on_data(now);
             }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
         match end {
             End::Sender => {
                 if self.begin.take_if(|begin| *begin <= now).is_some() {
@@ -272,12 +273,13 @@ impl Flow for Lane {
                 }
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    out.push(packet(segment));
+                    bodies.send_segment(NUMBER, &segment);
                 }
             }
             End::Receiver => {
-                let late = self.receiver.handle_timeout(now);
-                out.extend(late.map(packet));
+                if let Some(late) = self.receiver.handle_timeout(now) {
+                    bodies.send_segment(NUMBER, &late);
+                }
             }
         }
     }

@@ -18,7 +18,9 @@
 //! assert!(outcome.queue.utilisation > 0.9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+mod agenda;
 mod blocks;
+mod body;
 mod file;
 mod flow;
 mod network;

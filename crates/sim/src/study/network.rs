@@ -1,15 +1,14 @@
 //! Hosts, the links between them, and what happens next.
 
-use core::cmp::Reverse;
 use core::time::Duration;
-use std::collections::BinaryHeap;
 
 use path::{DropCause, Fate, HostGroup, Link, LinkConfig, Packet, Scenario};
-use slab::Slab;
 use units::{Bytes, Instant};
 
 use super::Study;
-use super::flow::{Body, End, Flow, FlowConfig, Protocol, Standing};
+use super::agenda::Agenda;
+use super::body::{Bodies, Body, Sent};
+use super::flow::{End, Flow, FlowConfig, Protocol, Standing};
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::udp::UdpFlow;
@@ -24,14 +23,14 @@ const BACK: usize = 1;
 
 /// The time of a link, which begins with the run.
 fn link_time(now: Instant) -> Instant {
-    Instant::ZERO + now.since(START)
+    Instant::from_nanos(now.as_nanos() - START.as_nanos())
 }
 
 /// A packet under way. Links move it from queue to queue, so what it carries stays where it is.
 struct Parcel {
     flow: u32,
-    /// Its place among all bodies.
-    body: u32,
+    body: Body,
+    ecn_capable: bool,
     /// Links of its route that are behind it.
     passed: u16,
     /// Where it goes.
@@ -60,13 +59,14 @@ impl Line {
     }
 }
 
-/// Everything that happens in a run. Whoever has something to do, links by their numbers and behind
-/// them the ends of flows, stands in one queue by time, then by number.
+/// Everything that happens in a run, by time; at the same time links come before the ends of flows, and each by
+/// their numbers.
 pub(super) struct Network {
     now: Instant,
-    agenda: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// For when each of them stands there; other entries are void.
-    planned: Vec<Instant>,
+    /// When something may leave each link.
+    exits: Agenda,
+    /// And when each end of a flow is to be run: those of the first, then those of the second ...
+    runs: Agenda,
     links: Vec<Link<Parcel>>,
     /// What reports call the links.
     names: Vec<String>,
@@ -75,12 +75,11 @@ pub(super) struct Network {
     far: Vec<Access>,
     pub(super) flows: Vec<Line>,
     /// What the packets under way carry.
-    bodies: Slab<Body>,
+    bodies: Bodies,
     mtu: Bytes,
     seed: u64,
     /// Packets offered to any link.
     pub(super) packets: u64,
-    out: Vec<Body>,
 }
 
 impl Network {
@@ -88,19 +87,18 @@ impl Network {
         let (forward, back) = study.path.links().expect("a valid path");
         let mut network = Self {
             now: START,
-            agenda: BinaryHeap::new(),
-            planned: Vec::new(),
-            links: vec![forward, back],
+            exits: Agenda::default(),
+            runs: Agenda::default(),
+            links: [forward, back].map(Link::unchanging).into(),
             names: vec!["near to far".to_owned(), "far to near".to_owned()],
             topology: Topology::default(),
             near: Vec::new(),
             far: Vec::new(),
             flows: Vec::new(),
-            bodies: Slab::new(),
+            bodies: Bodies::default(),
             mtu: study.mtu(),
             seed: study.path.seed,
             packets: 0,
-            out: Vec::new(),
         };
         network.topology.add(NEAR, FAR, FORWARD);
         network.topology.add(FAR, NEAR, BACK);
@@ -112,7 +110,9 @@ impl Network {
             let number = network.link(study, link, format!("{to} to {from}"));
             network.topology.add(*other, *one, number);
         }
-        network.planned = vec![Instant::FAR_FUTURE; network.links.len()];
+        for _ in 0..network.links.len() {
+            network.exits.add();
+        }
         for config in &study.flows {
             network.add(config);
         }
@@ -144,8 +144,10 @@ impl Network {
         let index = self.flows.len();
         let routes = [self.route(places[1], places[0]), self.route(places[0], places[1])];
         self.flows.push(Line { ends, routes, stop, dropped: (0, 0) });
-        self.planned.extend([Instant::FAR_FUTURE; 2]);
-        self.plan_end(index, End::Sender);
+        for _ in [End::Sender, End::Receiver] {
+            self.runs.add();
+        }
+        self.plan(index, End::Sender, self.next_run(index, End::Sender));
         index
     }
 
@@ -190,7 +192,8 @@ impl Network {
         self.names.push(name);
         let number = self.links.len();
         let seed = study.path.seed ^ (number as u64) << 32;
-        self.links.push(config.link(study.path.rtt(), seed).expect("a valid link"));
+        let link = config.link(study.path.rtt(), seed).expect("a valid link");
+        self.links.push(link.unchanging());
         number
     }
 
@@ -212,46 +215,41 @@ impl Network {
     /// Runs until this long after the start.
     pub(super) fn run_until(&mut self, elapsed: Duration) {
         let end = START + elapsed;
-        while let Some(&Reverse((at, number))) = self.agenda.peek().filter(|next| next.0.0 <= end) {
-            self.agenda.pop();
-            let number = number as usize;
-            if self.planned[number] != at {
-                continue;
+        loop {
+            let (exit, run) = (self.exits.first(), self.runs.first());
+            self.now = exit.0.min(run.0);
+            if self.now > end {
+                break;
             }
-            self.planned[number] = Instant::FAR_FUTURE;
-            self.now = at;
-            match number.checked_sub(self.links.len()) {
-                None => self.empty(number),
-                Some(end) => {
-                    self.run(end / 2, if end % 2 == 0 { End::Sender } else { End::Receiver })
-                }
+            if exit.0 <= run.0 {
+                let next = self.empty(exit.1);
+                self.exits.set(exit.1, next.max(self.now));
+            } else {
+                let end = if run.1 % 2 == 0 { End::Sender } else { End::Receiver };
+                let next = self.run(run.1 / 2, end);
+                self.runs.set(run.1, next.max(self.now));
             }
         }
         self.now = end;
         self.links.iter_mut().for_each(|link| link.advance(link_time(end)));
     }
 
-    /// `number` has something to do at this time; whether it still has, it sees then.
-    fn plan(&mut self, number: usize, at: Option<Instant>) {
-        let Some(at) = at.map(|at| at.max(self.now)) else { return };
-        if at < self.planned[number] {
-            self.planned[number] = at;
-            self.agenda.push(Reverse((at, number as u32)));
+    /// When something may leave a link.
+    fn next_exit(&self, link: usize) -> Instant {
+        let next = self.links[link].next_exit().map_or(u64::MAX, Instant::as_nanos);
+        Instant::from_nanos(next.saturating_add(START.as_nanos()))
+    }
+
+    /// An end of a flow has something to do at this time, if not before. Whether it still has, it sees then.
+    fn plan(&mut self, flow: usize, end: End, at: Instant) {
+        let (number, at) = (2 * flow + end as usize, at.max(self.now));
+        if at < self.runs.at(number) {
+            self.runs.set(number, at);
         }
     }
 
-    fn plan_exit(&mut self, link: usize) {
-        let next = self.links[link].next_exit();
-        self.plan(link, next.map(|at| START + at.since(Instant::ZERO)));
-    }
-
-    fn plan_end(&mut self, flow: usize, end: End) {
-        let next = self.flows[flow].ends.next(end);
-        self.plan(self.links.len() + 2 * flow + end as usize, next);
-    }
-
-    /// Takes from a link what has reached its end.
-    fn empty(&mut self, link: usize) {
+    /// Takes from a link what has reached its end; when more may have.
+    fn empty(&mut self, link: usize) -> Instant {
         while let Some(exit) = self.links[link].poll(link_time(self.now)) {
             let mut parcel = exit.item;
             if exit.fate != Fate::Delivered {
@@ -261,38 +259,40 @@ impl Network {
             }
             parcel.passed += 1;
             parcel.damaged |= exit.damage.is_some();
-            let body = &mut self.bodies[parcel.body as usize];
             if exit.marked {
-                body.mark();
+                self.bodies.mark(parcel.body);
             }
             if exit.duplicated {
-                let copy = body.clone();
-                let body = self.bodies.insert(copy) as u32;
-                self.forward(Parcel { body, ..parcel });
+                let body = self.bodies.copy(parcel.body);
+                self.forward(exit.size, Parcel { body, ..parcel });
             }
-            self.forward(parcel);
+            self.forward(exit.size, parcel);
         }
-        self.plan_exit(link);
+        self.next_exit(link)
     }
 
-    /// A packet goes on to the next link of its route, or has arrived.
-    fn forward(&mut self, parcel: Parcel) {
+    /// A packet of this size goes on to the next link of its route, or has arrived.
+    fn forward(&mut self, size: Bytes, parcel: Parcel) {
         let route = &self.flows[parcel.flow as usize].routes[parcel.to as usize];
         let Some(&link) = route.get(usize::from(parcel.passed)) else {
             return self.arrive(parcel);
         };
-        let body = &self.bodies[parcel.body as usize];
-        let (size, ecn_capable) = (body.size(), body.is_ecn_capable());
-        let packet = Packet { size, flow: u64::from(parcel.flow), ecn_capable };
+        let Parcel { flow, ecn_capable, .. } = parcel;
+        let packet = Packet { size, flow: flow.into(), ecn_capable };
         self.packets += 1;
         match self.links[link].send_packet(link_time(self.now), packet, parcel) {
-            Ok(()) => self.plan_exit(link),
+            Ok(()) => {
+                let next = self.next_exit(link).max(self.now);
+                if next < self.exits.at(link) {
+                    self.exits.set(link, next);
+                }
+            }
             Err(refused) => self.lose(&refused.item, true),
         }
     }
 
     fn lose(&mut self, parcel: &Parcel, early: bool) {
-        self.bodies.remove(parcel.body as usize);
+        self.bodies.discard(parcel.body);
         let dropped = &mut self.flows[parcel.flow as usize].dropped;
         if parcel.to == End::Receiver {
             *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
@@ -304,31 +304,35 @@ impl Network {
             return self.lose(&parcel, false);
         }
         let Parcel { flow, to, body, .. } = parcel;
-        let body = self.bodies.remove(body as usize);
-        let mut out = core::mem::take(&mut self.out);
         let line = &mut self.flows[flow as usize];
         if self.now < line.stop {
-            line.ends.arrive(self.now, to, body, &mut out);
+            line.ends.arrive(self.now, to, body, &mut self.bodies);
+            let next = self.run(flow as usize, to);
+            self.plan(flow as usize, to, next);
+        } else {
+            self.bodies.discard(body);
         }
-        self.out = out;
-        self.run(flow as usize, to);
     }
 
-    /// Lets an end do what is due, and sends what comes of it and of what arrived.
-    fn run(&mut self, flow: usize, end: End) {
+    /// Lets an end do what is due, and sends what comes of it and of what arrived; when to do so again.
+    fn run(&mut self, flow: usize, end: End) -> Instant {
         let line = &mut self.flows[flow];
         if self.now >= line.stop {
-            return;
+            return Instant::FAR_FUTURE;
         }
-        let mut out = core::mem::take(&mut self.out);
-        line.ends.run(self.now, end, &mut out);
+        line.ends.run(self.now, end, &mut self.bodies);
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
-        for body in out.drain(..) {
-            let body = self.bodies.insert(body) as u32;
-            self.forward(Parcel { flow: flow as u32, body, passed: 0, to, damaged: false });
+        let mut sent = core::mem::take(&mut self.bodies.sent);
+        for Sent { body, size, ecn_capable } in sent.drain(..) {
+            let flow = flow as u32;
+            self.forward(size, Parcel { flow, body, ecn_capable, passed: 0, to, damaged: false });
         }
-        self.out = out;
-        self.plan_end(flow, end);
+        self.bodies.sent = sent;
+        self.next_run(flow, end)
+    }
+
+    fn next_run(&self, flow: usize, end: End) -> Instant {
+        self.flows[flow].ends.next(end).unwrap_or(Instant::FAR_FUTURE)
     }
 }
 

@@ -13,7 +13,8 @@ use path::{HostGroup, PathConfig};
 use units::{Bytes, Instant};
 
 use super::Study;
-use super::flow::{Body, End, Flow, Standing};
+use super::body::{Bodies, Body};
+use super::flow::{End, Flow, Standing};
 use super::network::{Network, START};
 use super::topology::{FAR, NEAR};
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
@@ -189,31 +190,35 @@ impl Leg {
 }
 
 /// A connection has one flow for itself.
-fn packet(segment: Segment) -> Body {
-    Body::Segment(0, segment)
-}
+const NUMBER: u32 = 0;
 
 impl Flow for Leg {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
-        let Body::Segment(_, segment) = body else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
+        let Some((_, segment)) = bodies.take_segment(body) else { return };
         match end {
             End::Sender => self.sender.handle(now, &segment),
-            End::Receiver => out.extend(self.receiver.handle(now, &segment).map(packet)),
+            End::Receiver => {
+                if let Some(answer) = self.receiver.handle(now, &segment) {
+                    bodies.send_segment(NUMBER, &answer);
+                }
+            }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
         match end {
             End::Sender => {
                 self.fill(now);
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    out.push(packet(segment));
+                    bodies.send_segment(NUMBER, &segment);
                 }
             }
             End::Receiver => {
-                out.extend(self.receiver.handle_timeout(now).map(packet));
-                out.extend(self.bring(now).map(packet));
+                let late = self.receiver.handle_timeout(now);
+                for segment in late.into_iter().chain(self.bring(now)) {
+                    bodies.send_segment(NUMBER, &segment);
+                }
             }
         }
     }

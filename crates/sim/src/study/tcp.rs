@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use units::{Instant, Rate};
 
-use super::flow::{Body, End, Flow, Standing};
+use super::body::{Bodies, Body};
+use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
 use crate::tcp::source::Reader;
 use crate::tcp::{Config, Receiver, Segment, Sender, Source};
@@ -84,14 +85,14 @@ impl TcpFlow {
         }
     }
 
-    fn put(&self, segment: Segment, out: &mut Vec<Body>) {
-        out.push(Body::Segment(self.connection, segment));
+    fn put(&self, segment: &Segment, bodies: &mut Bodies) {
+        bodies.send_segment(self.connection, segment);
     }
 }
 
 impl Flow for TcpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
-        let Body::Segment(connection, segment) = body else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
+        let Some((connection, segment)) = bodies.take_segment(body) else { return };
         if connection != self.connection {
             return;
         }
@@ -99,14 +100,14 @@ impl Flow for TcpFlow {
             End::Sender => self.sender.handle(now, &segment),
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle(now, &segment) {
-                    self.put(answer, out);
+                    self.put(&answer, bodies);
                 }
                 self.look(now);
             }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
         match end {
             End::Sender => {
                 if self.begin.is_some_and(|begin| begin <= now) {
@@ -114,12 +115,12 @@ impl Flow for TcpFlow {
                 }
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    self.put(segment, out);
+                    self.put(&segment, bodies);
                 }
             }
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle_timeout(now) {
-                    self.put(answer, out);
+                    self.put(&answer, bodies);
                 }
             }
         }

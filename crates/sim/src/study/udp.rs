@@ -6,7 +6,8 @@ use transport::crypto::Sealing;
 use transport::{Config, Event, ReadOutcome, WriteOutcome};
 use units::{Bytes, Instant};
 
-use super::flow::{Body, End, Flow, HEADERS, Standing, Trimmed};
+use super::body::{Bodies, Body, HEADERS, Trimmed};
+use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
 use crate::{Arrived, Datagram, Socket};
 
@@ -118,12 +119,12 @@ impl UdpFlow {
     }
 
     /// Sends what the devices take, for probes for jumbo frames vanish; whether that was anything.
-    fn flush(&mut self, now: Instant, end: End, out: &mut Vec<Body>) -> bool {
+    fn flush(&mut self, now: Instant, end: End, bodies: &mut Bodies) -> bool {
         let (largest, mut any) = (self.largest, false);
         self.sockets[end as usize].flush_to(now, |transmit, bytes| {
             any = true;
             if bytes.len() <= largest {
-                out.push(Body::Datagram(Trimmed::new(bytes, transmit.ecn)));
+                bodies.send_datagram(Trimmed::new(bytes, transmit.ecn));
             }
         });
         any
@@ -142,26 +143,25 @@ fn address(end: u8) -> SocketAddr {
 }
 
 impl Flow for UdpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Vec<Body>) {
-        let Body::Datagram(datagram) = body else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
+        let Some(datagram) = bodies.take_datagram(body) else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
         let arrived = Arrived { from, ce: datagram.ce, bytes: &mut self.arrived };
         self.sockets[end as usize].receive(now, arrived, &mut self.answers);
-        let answers = self.answers.drain(..);
-        out.extend(
-            answers.map(|answer| Body::Datagram(Trimmed::new(&answer.bytes, answer.ecn_capable))),
-        );
+        for answer in self.answers.drain(..) {
+            bodies.send_datagram(Trimmed::new(&answer.bytes, answer.ecn_capable));
+        }
     }
 
-    fn run(&mut self, now: Instant, end: End, out: &mut Vec<Body>) {
+    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
         if end == End::Sender && self.begin.take_if(|begin| *begin <= now).is_some() {
             self.sockets[0].connect(now, address(1));
         }
         loop {
             self.work(now, end);
             // What was sent has made room for more.
-            if !self.flush(now, end, out) {
+            if !self.flush(now, end, bodies) {
                 break;
             }
         }

@@ -13,8 +13,9 @@ pub struct Receiver {
     config: Config,
     /// The first byte that is missing.
     next: u64,
-    /// What lies beyond it.
+    /// What lies beyond it, and where that ends: at or before `next` when there is nothing.
     held: RangeSet<u64>,
+    held_to: u64,
     /// Bytes of the blocks that changed last, the latest first.
     latest: Vec<u64>,
     /// Bytes that no acknowledgement has told of.
@@ -32,7 +33,17 @@ impl Receiver {
     pub fn new(config: &Config) -> Self {
         let (held, latest) = (RangeSet::new(), Vec::new());
         let edge = config.advertised();
-        Self { config: *config, next: 0, held, latest, untold: 0, read: None, edge, due: None }
+        Self {
+            config: *config,
+            next: 0,
+            held,
+            held_to: 0,
+            latest,
+            untold: 0,
+            read: None,
+            edge,
+            due: None,
+        }
     }
 
     /// The application has read to here, and reads no further by itself: the window is smaller by what
@@ -85,6 +96,7 @@ impl Receiver {
             // A hole, or nothing new: told at once (RFC 5681, section 4.2).
             if seq > self.next && self.config.recovery != Recovery::GoBackN {
                 self.held.insert(seq..end);
+                self.held_to = self.held_to.max(end);
                 self.latest.retain(|&byte| !(seq..end).contains(&byte));
                 self.latest.insert(0, seq);
                 self.latest.truncate(2 * MAX_SACK_BLOCKS);
@@ -92,9 +104,10 @@ impl Receiver {
             return Some(self.acknowledge(stamp));
         }
         self.untold += end - self.next;
+        let filled = self.held_to > self.next;
         self.next = end;
-        let filled = !self.held.is_empty();
-        while let Some(range) = self.held.first().filter(|range| range.start <= self.next).cloned()
+        while filled
+            && let Some(range) = self.held.first().filter(|range| range.start <= self.next).cloned()
         {
             self.next = self.next.max(range.end);
             self.held.remove(range);

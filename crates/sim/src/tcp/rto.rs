@@ -15,11 +15,15 @@ pub(super) struct Rto {
     smoothed: Option<(Duration, Duration)>,
     /// Doublings since the last measurement.
     backoff: u32,
+    /// What comes of all that.
+    current: Duration,
 }
 
 impl Rto {
     pub(super) fn new(least: Duration) -> Self {
-        Self { least, smoothed: None, backoff: 0 }
+        let mut rto = Self { least, smoothed: None, backoff: 0, current: FIRST };
+        rto.update();
+        rto
     }
 
     /// A measurement, of a segment that was sent once (Karn) or carries its time.
@@ -28,15 +32,20 @@ impl Rto {
         self.smoothed = Some(match self.smoothed {
             None => (rtt, rtt / 2),
             Some((smoothed, variation)) => {
+                // In nanoseconds, which are quicker than what `Duration` does by seconds as well.
+                let [rtt, smoothed, variation] = [rtt, smoothed, variation].map(nanos);
                 let variation = (variation * 3 + smoothed.abs_diff(rtt)) / 4;
-                ((smoothed * 7 + rtt) / 8, variation)
+                let smoothed = (smoothed * 7 + rtt) / 8;
+                (Duration::from_nanos(smoothed), Duration::from_nanos(variation))
             }
         });
+        self.update();
     }
 
     /// The time-out has struck.
     pub(super) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
+        self.update();
     }
 
     pub(super) fn smoothed(&self) -> Option<Duration> {
@@ -45,7 +54,16 @@ impl Rto {
 
     /// How long to wait now.
     pub(super) fn get(&self) -> Duration {
-        let usual = self.smoothed.map_or(FIRST, |(smoothed, variation)| smoothed + variation * 4);
-        (usual.max(self.least) * (1 << self.backoff)).min(LONGEST)
+        self.current
     }
+
+    fn update(&mut self) {
+        let usual = self.smoothed.map_or(FIRST, |(smoothed, variation)| smoothed + variation * 4);
+        self.current = (usual.max(self.least) * (1 << self.backoff)).min(LONGEST);
+    }
+}
+
+/// Nanoseconds of a round-trip time, which are far from 64 bits.
+fn nanos(time: Duration) -> u64 {
+    time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }

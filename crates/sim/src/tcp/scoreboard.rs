@@ -78,6 +78,9 @@ impl Scoreboard {
 
     /// These blocks arrived.
     pub(super) fn on_sack(&mut self, blocks: &[(u64, u64)]) {
+        if blocks.is_empty() && self.known.is_empty() {
+            return self.judge();
+        }
         let known = core::mem::take(&mut self.known);
         for &(start, end) in blocks {
             // The blocks of the last time have grown at most: what lay in them is not new.
