@@ -16,7 +16,7 @@ use units::{Bytes, Rate};
 
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::{FlowConfig, Protocol, Study};
-use crate::tcp::{Config, Congestion, Recovery, Source};
+use crate::tcp::{Config, Congestion, Flight, Recovery, Source};
 
 /// The most flows of a study.
 pub const MAX_FLOWS: usize = 20_000;
@@ -176,6 +176,8 @@ struct Tcp {
     #[serde(deserialize_with = "text")]
     recovery: Option<Recovery>,
     #[serde(deserialize_with = "text")]
+    flight: Option<Flight>,
+    #[serde(deserialize_with = "text")]
     mss: Option<Bytes>,
     #[serde(deserialize_with = "text")]
     window: Option<Bytes>,
@@ -216,6 +218,7 @@ impl Tcp {
         let config = Config {
             recovery: self.recovery.unwrap_or(usual.recovery),
             congestion: congestion.unwrap_or(usual.congestion),
+            flight: self.flight.unwrap_or(usual.flight),
             mss: self.mss.unwrap_or(usual.mss),
             window: self.window.unwrap_or(usual.window),
             send_buffer: self.send_buffer.unwrap_or(usual.send_buffer),

@@ -24,6 +24,18 @@ pub enum Recovery {
     Sack,
 }
 
+/// What a sender halves when it sees a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flight {
+    /// All that was sent and is not acknowledged cumulatively: `FlightSize` of RFC 5681, and of RFC 6675
+    /// (section 5, step 4.2).
+    #[default]
+    Unacknowledged,
+    /// Of that what is thought to be under way still, RFC 6675's `pipe`, as ns-3 has it. Without selective
+    /// acknowledgements the same.
+    Pipe,
+}
+
 /// How a sender finds its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
@@ -42,6 +54,8 @@ pub struct Config {
     pub recovery: Recovery,
     /// How the rate is found.
     pub congestion: Congestion,
+    /// What is halved at a loss.
+    pub flight: Flight,
     /// Payload of a full segment.
     pub mss: Bytes,
     /// What the receiver's socket holds, and so the window it advertises.
@@ -80,6 +94,7 @@ impl Default for Config {
         Self {
             recovery: Recovery::default(),
             congestion: Congestion::default(),
+            flight: Flight::default(),
             mss: Bytes(1448),
             window: Bytes::mib(256),
             send_buffer: Bytes::mib(256),
@@ -147,6 +162,17 @@ impl FromStr for Recovery {
                 return Err(UnknownName(text.into(), "go-back-n, tahoe, reno, newreno, sack"));
             }
         })
+    }
+}
+
+impl FromStr for Flight {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        match text {
+            "unacknowledged" => Ok(Self::Unacknowledged),
+            "pipe" => Ok(Self::Pipe),
+            _ => Err(UnknownName(text.into(), "unacknowledged, pipe")),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use units::{Bytes, Instant};
 
-use super::config::{Config, Recovery};
+use super::config::{Config, Flight, Recovery};
 use super::congestion::{Acked, Control};
 use super::rto::Rto;
 use super::scoreboard::Scoreboard;
@@ -219,10 +219,14 @@ impl Sender {
         self.board.as_ref().map_or(self.next - self.una, Scoreboard::in_flight)
     }
 
-    /// The flight size of RFC 5681, which leaves out what limited transmit and inflation let go beyond the
+    /// What is halved at a loss, which leaves out what limited transmit and inflation let go beyond the
     /// window: a time-out within a recovery begins from the reduced window, as in ns-2.
     fn flight(&self) -> u64 {
-        (self.next - self.una).min(self.control.window())
+        let flight = match self.config.flight {
+            Flight::Unacknowledged => self.next - self.una,
+            Flight::Pipe => self.in_flight(),
+        };
+        flight.min(self.control.window())
     }
 
     /// What is to be sent again out of order.

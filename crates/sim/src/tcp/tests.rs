@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use units::Instant;
 
-use super::{Config, Kind, Receiver, Recovery, SackBlocks, Segment, Sender};
+use super::{Config, Flight, Kind, Receiver, Recovery, SackBlocks, Segment, Sender};
 
 const MSS: u64 = 1000;
 const ROUND: Duration = Duration::from_millis(100);
@@ -17,7 +17,10 @@ struct Rounds {
 
 impl Rounds {
     fn new(recovery: Recovery) -> Self {
-        let config = Config { initial_window: 20, ..Config::classic(recovery, MSS, 20 * MSS) };
+        Self::with(Config { initial_window: 20, ..Config::classic(recovery, MSS, 20 * MSS) })
+    }
+
+    fn with(config: Config) -> Self {
         let (mut sender, receiver) = (Sender::new(&config), Receiver::new(&config));
         sender.open();
         let mut rounds = Self { sender, receiver, now: Instant::from_nanos(1) };
@@ -69,6 +72,11 @@ fn sack_repairs_all_holes_in_the_first() {
     assert!(sent[1].iter().all(|&at| at >= 20));
     // Half of the seventeen that were in flight when it was seen.
     assert_eq!(rounds.sender.threshold(), Some(17 * MSS / 2));
+    // Three of which had arrived by then, and one was lost.
+    let classic = Config::classic(Recovery::Sack, MSS, 20 * MSS);
+    let mut rounds = Rounds::with(Config { initial_window: 20, flight: Flight::Pipe, ..classic });
+    rounds.after_loss(1);
+    assert_eq!(rounds.sender.threshold(), Some(13 * MSS / 2));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Rival {
     pub name: &'static str,
     /// Whether it is to be believed only of TCP with selective acknowledgements.
     pub sack_alone: bool,
+    /// What it halves at a loss, as scenario files spell it.
+    pub flight: &'static str,
     program: PathBuf,
     script: Option<PathBuf>,
 }
@@ -68,7 +70,7 @@ fn ns2(folder: &Path) -> Result<Option<Rival>> {
     let script = folder.join("dumbbell.tcl");
     std::fs::write(&script, NS2)?;
     let (program, script) = ("ns".into(), Some(script));
-    Ok(Some(Rival { name: "ns-2", sack_alone: false, program, script }))
+    Ok(Some(Rival { name: "ns-2", sack_alone: false, flight: "unacknowledged", program, script }))
 }
 
 fn ns3(folder: &Path) -> Result<Option<Rival>> {
@@ -88,7 +90,7 @@ fn ns3(folder: &Path) -> Result<Option<Rival>> {
     compile.arg(&source).arg("-o").arg(&program);
     compile.args(PARTS.map(|part| format!("-l{version}-{part}")));
     command::run(&mut compile)?;
-    Ok(Some(Rival { name: "ns-3", sack_alone: true, program, script: None }))
+    Ok(Some(Rival { name: "ns-3", sack_alone: true, flight: "pipe", program, script: None }))
 }
 
 /// Of the headers that are installed, as in `ns3.37`, or `ns3` alone.
