@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(1 << 26));
   Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(1 << 26));
   Config::SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
-  Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
+  Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(Seconds(1)));
   NodeContainer nodes;
   nodes.Create(3);
   PointToPointHelper fast, slow;

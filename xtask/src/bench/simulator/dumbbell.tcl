@@ -7,7 +7,7 @@ $defaultRNG seed $seed
 Agent/TCP set packetSize_ 1460
 Agent/TCP set window_ 100000
 Agent/TCP set windowInit_ 10
-Agent/TCP set minrto_ 0.2
+Agent/TCP set minrto_ 1.0
 Agent/TCP set overhead_ 0
 Queue/RED set thresh_ 50
 Queue/RED set maxthresh_ 150

@@ -30,8 +30,10 @@ const FLOWS: u32 = 100;
 const EACH: f64 = 4.0;
 /// How often it is looked at.
 const GLANCE: Duration = Duration::from_millis(5);
-/// How far throughput may be from theirs, and loss and mean queue.
+/// How far throughput may be from theirs, and loss and mean queue. One packet more or less is no other
+/// loss: a single flow loses seven in all.
 const NEAR: (f64, f64) = (0.03, 0.10);
+const ONE: f64 = 1.0;
 /// Of each dumbbell this is left out, in simulated seconds: how many packets are lost as slow start ends hangs on
 /// what each does then (ns-2's `Sack1` takes packets for under way that RFC 6675 knows to be lost), and
 /// would hide what they lose for the rest of the run.
@@ -51,7 +53,9 @@ pub struct Args {
     without_rivals: bool,
 }
 
-/// TCP flows with selective acknowledgements or without, over 100 ms and a queue of 250 packets.
+/// TCP flows with selective acknowledgements or without, over 100 ms and a queue of 250 packets. Time-outs are of a
+/// second, as RFC 6298 has it (section 2.4): with less, ns-3's strike as each loss is repaired, for the fast
+/// retransmission does not begin them anew there.
 struct Dumbbell {
     flows: u32,
     recovery: &'static str,
@@ -79,7 +83,8 @@ const DUMBBELLS: [Dumbbell; 10] = [
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     mbps: f64,
-    /// Share of the packets that the queue dropped.
+    /// Packets that came to the queue, and those that it dropped.
+    offered: f64,
     dropped: f64,
     queue: f64,
     /// Packets in both directions for each second that the run took.
@@ -237,10 +242,18 @@ fn now() -> Instant {
     Instant::now()
 }
 
+impl Figures {
+    /// Share of the packets that the queue dropped.
+    fn lost(&self) -> f64 {
+        self.dropped / self.offered
+    }
+}
+
 fn medians(runs: &[Figures]) -> Figures {
     let of = |figure: fn(&Figures) -> f64| spread(&runs.iter().map(figure).collect::<Vec<_>>()).0;
     Figures {
         mbps: of(|run| run.mbps),
+        offered: of(|run| run.offered),
         dropped: of(|run| run.dropped),
         queue: of(|run| run.queue),
         packets_a_second: of(|run| run.packets_a_second),
@@ -250,8 +263,9 @@ fn medians(runs: &[Figures]) -> Figures {
 /// By what the two show of the path.
 fn agrees(ours: &Figures, theirs: &Figures) -> bool {
     let near = |ours: f64, theirs: f64, share: f64| (ours / theirs - 1.0).abs() <= share;
+    let few = (ours.dropped - theirs.dropped).abs() <= ONE;
     near(ours.mbps, theirs.mbps, NEAR.0)
-        && near(ours.dropped, theirs.dropped, NEAR.1)
+        && (few || near(ours.lost(), theirs.lost(), NEAR.1))
         && near(ours.queue, theirs.queue, NEAR.1)
 }
 
@@ -273,7 +287,8 @@ impl Dumbbell {
             "about = \"A dumbbell\"\nrtt = \"100ms\"\nback = {{ rate = \"{mbit}mbit\", queue = \"100000packets\" }}\n\
              forward = {{ rate = \"{mbit}mbit\", queue = \"{queue}\" }}\n[[flow]]\ncount = {flows}\n\
              transport = \"tcp\"\nrecovery = \"{recovery}\"\ncc = \"reno\"\nmss = 1460\n\
-             every = \"100ms\"\nflight = \"{flight}\"\ntimestamps = false\ndelayed-ack = \"none\"\nbyte-counting = false\n"
+             every = \"100ms\"\nflight = \"{flight}\"\ntimestamps = false\ndelayed-ack = \"none\"\nbyte-counting = false\n\
+             min-rto = \"1s\"\n"
         )
     }
 
@@ -295,7 +310,8 @@ impl Dumbbell {
         let queue = |key: &str| run["queue"][key].as_f64().with_context(|| key.to_owned());
         Ok(Figures {
             mbps: bps * 1e-6,
-            dropped: queue("dropped")? / queue("offered")?,
+            offered: queue("offered")?,
+            dropped: queue("dropped")?,
             queue: queue("mean_packets")?,
             packets_a_second: run["packets"].as_f64().context("packets")? / seconds,
         })
@@ -317,7 +333,8 @@ impl Dumbbell {
         let packets = 2.0 * offered - dropped;
         Ok(Figures {
             mbps: bps * 1e-6,
-            dropped: dropped / offered,
+            offered,
+            dropped,
             queue,
             packets_a_second: packets / seconds,
         })
@@ -331,7 +348,7 @@ impl Dumbbell {
             self.mbit,
             self.queue,
             figures.mbps,
-            100.0 * figures.dropped,
+            100.0 * figures.lost(),
             figures.queue,
             1e-6 * figures.packets_a_second,
         )
