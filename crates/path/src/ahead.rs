@@ -6,17 +6,18 @@ use units::{Bytes, Instant};
 
 use crate::counters::Tally;
 
-/// What waits on a link of which nothing will change, and whose queue decides as packets arrive. When each
-/// of them leaves is known then, so that it is on the line already and need not be handled once more
-/// when its turn comes. Only what the line has of it so far is still to be counted.
+/// What waits on a link that will not change, and whose queue decides as packets arrive. When each of them
+/// will leave is known then, so that it is put on the line at once and not handled again when its turn
+/// comes: here is only what the backlog is, and what the line has carried so far. Like the line, which
+/// holds the same packets, it is bounded by [`MAX_HELD`](crate::MAX_HELD).
 #[derive(Default)]
 pub(crate) struct Ahead {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Promised>,
     bytes: Bytes,
 }
 
-/// When a packet begins to leave, and its size without framing and with it.
-pub(crate) struct Waiting {
+/// When a packet will begin to leave, and its size without framing and with it.
+pub(crate) struct Promised {
     pub(crate) start: Instant,
     pub(crate) size: Bytes,
     pub(crate) line_size: Bytes,
@@ -24,7 +25,7 @@ pub(crate) struct Waiting {
 
 impl Ahead {
     /// One more waits.
-    pub(crate) fn push(&mut self, packet: Waiting) {
+    pub(crate) fn push(&mut self, packet: Promised) {
         self.bytes += packet.size;
         self.waiting.push_back(packet);
     }

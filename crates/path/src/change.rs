@@ -223,6 +223,7 @@ impl Agenda {
         self.next_at
     }
 
+    /// Notes when the next change is due.
     fn look(&mut self) {
         let next = self.schedule.steps.get(self.next);
         self.next_at = next.map_or(Instant::FAR_FUTURE, |&(at, _)| self.round + at);

@@ -138,6 +138,16 @@ impl LinkConfig {
         Ok(Link::new(self, rtt, seed))
     }
 
+    /// A link that nobody will [`set`](Link::set), which makes it faster; its schedule may change it. What
+    /// it does is the same.
+    ///
+    /// # Errors
+    /// A value of the configuration is outside its range.
+    pub fn unchanging<T>(&self, rtt: Duration, seed: u64) -> Result<Link<T>, PathError> {
+        self.check(rtt)?;
+        Ok(Link::unchanging(self, rtt, seed))
+    }
+
     pub(crate) fn check(&self, rtt: Duration) -> Result<(), PathError> {
         self.check_state(rtt)?;
         self.schedule.check()?;
@@ -264,9 +274,24 @@ impl PathConfig {
     /// # Errors
     /// A value of the configuration is outside its range.
     pub fn links<T>(&self) -> Result<(Link<T>, Link<T>), PathError> {
+        self.both(LinkConfig::link)
+    }
+
+    /// The same, [not to be changed](LinkConfig::unchanging) from outside.
+    ///
+    /// # Errors
+    /// A value of the configuration is outside its range.
+    pub fn unchanging_links<T>(&self) -> Result<(Link<T>, Link<T>), PathError> {
+        self.both(LinkConfig::unchanging)
+    }
+
+    fn both<T>(
+        &self,
+        make: fn(&LinkConfig, Duration, u64) -> Result<Link<T>, PathError>,
+    ) -> Result<(Link<T>, Link<T>), PathError> {
         let rtt = self.rtt();
-        let forward = self.forward.link(rtt, self.seed)?;
-        let back = self.back.link(rtt, self.seed ^ BACK_SEED)?;
+        let forward = make(&self.forward, rtt, self.seed)?;
+        let back = make(&self.back, rtt, self.seed ^ BACK_SEED)?;
         for (link, other) in [(&self.forward, &self.back), (&self.back, &self.forward)] {
             let asks = link.schedule.steps().iter().any(|(_, change)| change.needs_rtt());
             let moves = |change: &Change| change.delay.is_some_and(|delay| delay != other.delay);

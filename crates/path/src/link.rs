@@ -3,7 +3,7 @@
 use core::time::Duration;
 use units::{Bytes, Instant};
 
-use crate::ahead::{self, Ahead};
+use crate::ahead::{Ahead, Promised};
 use crate::change::{Agenda, Change};
 use crate::line::Line;
 use crate::queue::{Departure, Queue, Verdict, Waiting};
@@ -143,14 +143,14 @@ impl<T> Link<T> {
         }
     }
 
-    /// The same link, which nobody will [`set`](Self::set). If its rate is steady and its queue decides as
-    /// packets arrive, it takes less time for each. What it does is the same.
-    #[must_use]
-    pub fn unchanging(mut self) -> Self {
-        let steady = matches!(self.transmitter, Transmitter::Steady(_));
-        let settled = steady && self.agenda.next_at() == Instant::FAR_FUTURE;
-        self.ahead = (settled && self.queue.decides_on_arrival()).then(Ahead::default);
-        self
+    /// A link that nobody will [`set`](Self::set). If its rate is steady and its queue decides as packets
+    /// arrive, it takes less time for each. What it does is the same.
+    pub(crate) fn unchanging(config: &LinkConfig, rtt: Duration, seed: u64) -> Self {
+        let mut link = Self::new(config, rtt, seed);
+        let steady = matches!(link.transmitter, Transmitter::Steady(_));
+        let settled = steady && link.agenda.next_at() == Instant::FAR_FUTURE;
+        link.ahead = (settled && link.queue.decides_on_arrival()).then(Ahead::default);
+        link
     }
 
     /// Sends a packet of `size` bytes into the link at `now`.
@@ -175,8 +175,7 @@ impl<T> Link<T> {
                 if self.ahead.is_some() {
                     self.put_ahead(now, size, marked, item);
                 } else {
-                    let arrived = now;
-                    self.wait(Waiting { size, arrived, flow, ecn_capable, marked, item });
+                    self.wait(Waiting { size, arrived: now, flow, ecn_capable, marked, item });
                 }
             }
             Err(cause) => {
@@ -244,7 +243,8 @@ impl<T> Link<T> {
     /// schedule come on top when their time comes.
     ///
     /// # Errors
-    /// The change leads to an impossible link, or none [was to come](Self::unchanging); nothing was changed.
+    /// The change leads to an impossible link, or none [was to come](LinkConfig::unchanging); nothing was
+    /// changed.
     pub fn set(&mut self, now: Instant, change: &Change) -> Result<(), PathError> {
         if self.ahead.is_some() {
             return Err(PathError::Unchanging);
@@ -354,7 +354,7 @@ impl<T> Link<T> {
         let start = self.transmitter.ready(now);
         let line_size = self.config.line_size(size);
         match &mut self.ahead {
-            Some(ahead) if start > now => ahead.push(ahead::Waiting { start, size, line_size }),
+            Some(ahead) if start > now => ahead.push(Promised { start, size, line_size }),
             _ => self.counters.line += line_size,
         }
         let exit = self.transmit(start, line_size, size, marked, item);
@@ -507,6 +507,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_made_not_to_change_does_not() {
+        let config = path(1_000_000, MS);
+        let mut link = config.unchanging_links::<u64>().expect("a path").0;
+        let change = Change { rate: Some(Rate::from_bits_per_sec(2)), ..Change::default() };
+        assert_eq!(link.set(Instant::ZERO, &change), Err(PathError::Unchanging));
+        assert_eq!(link.config().rate, config.forward.rate);
+    }
+
+    #[test]
     fn framing_costs_rate() {
         let mut config = path(1_000_000, Duration::ZERO);
         config.forward.framing = Bytes(25);
@@ -567,30 +576,41 @@ mod tests {
             change in prop::option::of((0u64..5_000_000, changes())),
             lazy in any::<bool>(),
             promised in any::<bool>(),
+            plain in any::<bool>(),
+            atm in any::<bool>(),
         ) {
+            let loss = if plain { 0.0 } else { loss };
             let mut config = path(bits, 4 * MS).with_loss(loss).with_queue(queue);
-            config.forward.impairments.keep_order = ordered;
-            config.forward.impairments.jitter = Jitter::Uniform(Duration::from_micros(100));
-            config.forward.impairments.duplicate = loss;
-            config.forward.impairments.bit_error = loss * 1e-4;
+            config.forward.mtu = Some(Bytes(8000));
+            config.forward.atm = atm;
+            let impairments = &mut config.forward.impairments;
+            impairments.keep_order = ordered;
+            if !plain {
+                impairments.jitter = Jitter::Uniform(Duration::from_micros(100));
+                // What is held back is overtaken.
+                impairments.reorder = if ordered { 0.0 } else { loss };
+                impairments.reorder_by = Duration::from_micros(200);
+            }
+            impairments.duplicate = loss;
+            impairments.cell_loss = loss * 1e-3;
+            impairments.bit_error = loss * 1e-4;
             let changed = change.as_ref().and_then(|(_, change)| change.queue);
             if let Some((at, change)) = change {
                 let steps = vec![(Duration::from_nanos(at), change)];
                 config.forward.schedule = Schedule::new(steps, Some(5 * MS));
             }
-            let (mut eager, mut other) = (link(config.clone()), link(config));
-            if promised {
-                other = other.unchanging();
-            }
+            let make = if promised { PathConfig::unchanging_links } else { PathConfig::links };
+            let (mut eager, mut other) = (link(config.clone()), make(&config).expect("a path").0);
             let mut exits = [Vec::new(), Vec::new()];
             let mut now = Instant::ZERO;
             for (i, &(gap, size, flow)) in sends.iter().enumerate() {
                 now += Duration::from_nanos(gap);
                 let packet = Packet { size: Bytes(size), flow, ecn_capable: flow % 2 == 0 };
-                let first = eager.send_packet(now, packet, i as u64).is_ok();
-                let second = other.send_packet(now, packet, i as u64).is_ok();
+                let first = eager.send_packet(now, packet, i as u64);
+                let second = other.send_packet(now, packet, i as u64);
                 prop_assert_eq!(first, second);
                 prop_assert_eq!(eager.backlog(), other.backlog());
+                prop_assert_eq!(eager.take_peak(), other.take_peak());
                 prop_assert_eq!(eager.counters().line, other.counters().line);
                 exits[0].extend(core::iter::from_fn(|| eager.poll(now)));
                 if !lazy {
@@ -603,7 +623,8 @@ mod tests {
             }
             exits[0].extend(core::iter::from_fn(|| eager.poll(Instant::FAR_FUTURE)));
             exits[1].extend(core::iter::from_fn(|| other.poll(Instant::FAR_FUTURE)));
-            prop_assert_eq!(eager.held(), 0);
+            prop_assert_eq!((eager.held(), other.held()), (0, 0));
+            prop_assert_eq!(eager.counters(), other.counters());
             prop_assert!(exits[0].is_sorted_by_key(|exit| exit.due));
             let fair = |queue| matches!(queue, Some(QueueConfig::FqCodel(_)));
             let one_queue = !fair(Some(queue)) && !fair(changed);

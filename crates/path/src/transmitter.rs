@@ -101,3 +101,31 @@ impl Steady {
         self.free_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// As a division of all that was sent since the transmitter was last free, in 128 bits.
+        #[test]
+        fn packets_of_all_sizes_take_their_time(
+            rate in 1u64..=u64::MAX,
+            packets in prop::collection::vec((0u64..3, prop::sample::select(vec![0u64, 40, 1500, 9000])), 1..100),
+        ) {
+            let mut steady = Steady::new(Rate::from_bits_per_sec(rate), Instant::ZERO);
+            let (mut since, mut bits) = (Instant::ZERO, 0u128);
+            for (gap, size) in packets {
+                let start = Instant::from_nanos(steady.free_at.as_nanos().saturating_add(gap));
+                if start > steady.free_at {
+                    (since, bits) = (start, 0);
+                }
+                bits += u128::from(size) * 8 * 1_000_000_000;
+                let nanos = u64::try_from(bits / u128::from(rate)).unwrap_or(u64::MAX);
+                let free_at = Instant::from_nanos(since.as_nanos().saturating_add(nanos));
+                prop_assert_eq!(steady.send(start, Bytes(size)), free_at);
+            }
+        }
+    }
+}

@@ -162,8 +162,17 @@ impl Wire {
 
 /// Whether a link's configuration has no random choices.
 fn is_plain(config: &LinkConfig) -> bool {
-    let Impairments { cell_loss, bit_error, corrupt, duplicate, reorder, jitter, .. } =
-        config.impairments;
+    let Impairments {
+        cell_loss,
+        bit_error,
+        corrupt,
+        silent: _,
+        duplicate,
+        reorder,
+        reorder_by: _,
+        jitter,
+        keep_order: _,
+    } = config.impairments;
     let events = [cell_loss, bit_error, corrupt, duplicate, reorder];
     config.loss == LossConfig::None && jitter == Jitter::None && events == [0.0; 5]
 }

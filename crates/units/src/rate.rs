@@ -9,12 +9,12 @@ use crate::{Bytes, Instant};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The bits of an amount, each as long as a second.
+/// The bits of an amount times the nanoseconds of a second: over a rate, what it takes in nanoseconds.
 fn bit_nanos(amount: Bytes) -> u128 {
     u128::from(amount.0) * 8 * u128::from(NANOS_PER_SECOND)
 }
 
-/// A quotient, which mostly takes 64 bits and then a tenth of the time.
+/// A quotient. Mostly both numbers fit 64 bits, whose division takes a tenth of the time.
 fn divide(dividend: u128, divisor: u128) -> u128 {
     match (u64::try_from(dividend), u64::try_from(divisor)) {
         (Ok(dividend), Ok(divisor)) => u128::from(dividend / divisor),
@@ -144,9 +144,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn time_for_is_never_too_short(bits in 1u64..400_000_000_000, bytes in 0u64..1 << 40) {
-            let rate = Rate(bits);
-            proptest::prop_assert!(rate.bytes_in(rate.time_for(Bytes(bytes))) >= Bytes(bytes));
+        fn time_for_is_long_enough_and_no_longer(bits in 1u64..400_000_000_000, bytes in 0u64..1 << 40) {
+            let (rate, amount) = (Rate(bits), Bytes(bytes));
+            let time = rate.time_for(amount);
+            proptest::prop_assert!(rate.bytes_in(time) >= amount);
+            let less = time.checked_sub(Duration::from_nanos(1));
+            proptest::prop_assert!(less.is_none_or(|less| rate.bytes_in(less) < amount));
         }
     }
 }

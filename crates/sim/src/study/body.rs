@@ -89,20 +89,22 @@ impl Bodies {
         self.sent.push(Sent { body, size: Bytes(len as u64 + HEADERS), ecn_capable });
     }
 
-    /// Takes a segment, and the number of its connection, if it is one.
+    /// Takes a segment, and the number of its connection; what is none is discarded.
     pub(super) fn take_segment(&mut self, body: Body) -> Option<(u32, Segment)> {
-        match body {
-            Body::Segment(place) => Some(self.segments.remove(place as usize).segment()),
-            Body::Datagram(_) => None,
-        }
+        let Body::Segment(place) = body else {
+            self.discard(body);
+            return None;
+        };
+        Some(self.segments.remove(place as usize).segment())
     }
 
-    /// Takes a datagram, if it is one.
+    /// Takes a datagram; what is none is discarded.
     pub(super) fn take_datagram(&mut self, body: Body) -> Option<Trimmed> {
-        match body {
-            Body::Datagram(place) => Some(self.datagrams.remove(place as usize)),
-            Body::Segment(_) => None,
-        }
+        let Body::Datagram(place) = body else {
+            self.discard(body);
+            return None;
+        };
+        Some(self.datagrams.remove(place as usize))
     }
 
     /// A queue has marked it.
@@ -174,6 +176,46 @@ pub(super) const HEADERS: u64 = 28;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::{Config, Receiver};
+
+    fn syn() -> Segment {
+        Segment { kind: Kind::Syn, stamp: Instant::ZERO, timestamps: false }
+    }
+
+    #[test]
+    fn segments_arrive_as_they_were_and_leave_nothing() {
+        let data = Segment { kind: Kind::Data { seq: 9, len: 3 }, ..syn() };
+        // Behind a hole, so that it is acknowledged selectively.
+        let answer = Receiver::new(&Config::default()).handle(Instant::ZERO, &data);
+        let selective = answer.expect("what is out of order is answered at once").kind;
+        let Kind::Ack { ack, window, sack } = selective else { panic!("{selective:?}") };
+        assert!(!sack.as_slice().is_empty());
+        let plain = Kind::Ack { ack, window, sack: SackBlocks::default() };
+        let kinds = [
+            Kind::Syn,
+            Kind::SynAck { window: 1 },
+            Kind::Data { seq: 2, len: 3 },
+            plain,
+            selective,
+        ];
+        let mut bodies = Bodies::default();
+        for (kind, number) in kinds.into_iter().zip(0..) {
+            let stamp = Instant::from_nanos(u64::from(number));
+            let segment = Segment { kind, stamp, timestamps: number % 2 == 0 };
+            bodies.send_segment(number, &segment);
+            let Sent { body, size, .. } = bodies.sent.pop().expect("it was sent");
+            let copy = bodies.copy(body);
+            assert_eq!(
+                (size, bodies.take_segment(body)),
+                (segment.size(), Some((number, segment)))
+            );
+            assert_eq!(bodies.take_segment(copy), Some((number, segment)));
+            bodies.send_segment(number, &segment);
+            let Sent { body, .. } = bodies.sent.pop().expect("it was sent");
+            assert!(bodies.take_datagram(body).is_none());
+        }
+        assert!(bodies.segments.is_empty() && bodies.datagrams.is_empty());
+    }
 
     #[test]
     fn datagrams_arrive_as_they_were() {

@@ -242,6 +242,9 @@ impl Tcp {
             {
                 Err("a window, a buffer or a first window of nothing lets nothing through".into())
             }
+            _ if self.flight.is_some() && config.congestion != Congestion::Reno => {
+                Err("flight is for cc = \"reno\": CUBIC reduces its window".into())
+            }
             _ => Ok(config),
         }
     }
@@ -411,6 +414,20 @@ mod tests {
         assert_eq!((steps.len(), &steps[0].1.loss), (2, &loss(5.0)));
         assert_eq!(steps[1].1.blackout, Some(Duration::from_secs(2)));
         assert_eq!(changes.path.back.schedule.steps().len(), 1);
+    }
+
+    #[test]
+    fn what_is_halved_at_a_loss_is_for_who_halves() {
+        let flow = |keys: &str| {
+            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\ntransport = \"tcp\"\n";
+            format!("{path}{keys}").parse::<Study>()
+        };
+        let study = flow("cc = \"reno\"\nflight = \"pipe\"").expect("it is known");
+        let Protocol::Tcp(config) = study.flows[0].protocol else { panic!("it is TCP") };
+        assert_eq!(config.flight, Flight::Pipe);
+        for refused in ["flight = \"pipe\"", "cc = \"reno\"\nflight = \"half\""] {
+            assert!(flow(refused).is_err(), "{refused}");
+        }
     }
 
     #[test]

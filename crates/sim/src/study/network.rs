@@ -84,12 +84,12 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(study: &Study) -> Self {
-        let (forward, back) = study.path.links().expect("a valid path");
+        let (forward, back) = study.path.unchanging_links().expect("a valid path");
         let mut network = Self {
             now: START,
             exits: Agenda::default(),
             runs: Agenda::default(),
-            links: [forward, back].map(Link::unchanging).into(),
+            links: vec![forward, back],
             names: vec!["near to far".to_owned(), "far to near".to_owned()],
             topology: Topology::default(),
             near: Vec::new(),
@@ -192,8 +192,7 @@ impl Network {
         self.names.push(name);
         let number = self.links.len();
         let seed = study.path.seed ^ (number as u64) << 32;
-        let link = config.link(study.path.rtt(), seed).expect("a valid link");
-        self.links.push(link.unchanging());
+        self.links.push(config.unchanging(study.path.rtt(), seed).expect("a valid link"));
         number
     }
 
@@ -218,7 +217,7 @@ impl Network {
         loop {
             let (exit, run) = (self.exits.first(), self.runs.first());
             self.now = exit.0.min(run.0);
-            if self.now > end {
+            if self.now > end || self.now == Instant::FAR_FUTURE {
                 break;
             }
             if exit.0 <= run.0 {

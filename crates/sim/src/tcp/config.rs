@@ -31,8 +31,8 @@ pub enum Flight {
     /// (section 5, step 4.2).
     #[default]
     Unacknowledged,
-    /// Of that what is thought to be under way still, RFC 6675's `pipe`, as ns-3 has it. Without selective
-    /// acknowledgements the same.
+    /// What is thought to be still under way: the `pipe` of RFC 6675, as in ns-3. Without selective
+    /// acknowledgements there is no telling, and all that is not acknowledged counts.
     Pipe,
 }
 
@@ -54,7 +54,7 @@ pub struct Config {
     pub recovery: Recovery,
     /// How the rate is found.
     pub congestion: Congestion,
-    /// What is halved at a loss.
+    /// What is halved at a loss by Reno's law; CUBIC's reduces its window.
     pub flight: Flight,
     /// Payload of a full segment.
     pub mss: Bytes,

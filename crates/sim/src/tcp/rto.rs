@@ -32,7 +32,7 @@ impl Rto {
         self.smoothed = Some(match self.smoothed {
             None => (rtt, rtt / 2),
             Some((smoothed, variation)) => {
-                // In nanoseconds, which are quicker than what `Duration` does by seconds as well.
+                // In nanoseconds: `Duration` reckons seconds and the rest of them each by itself.
                 let [rtt, smoothed, variation] = [rtt, smoothed, variation].map(nanos);
                 let variation = (variation * 3 + smoothed.abs_diff(rtt)) / 4;
                 let smoothed = (smoothed * 7 + rtt) / 8;

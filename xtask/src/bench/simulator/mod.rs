@@ -30,10 +30,15 @@ const FLOWS: u32 = 100;
 const EACH: f64 = 4.0;
 /// How often it is looked at.
 const GLANCE: Duration = Duration::from_millis(5);
-/// How far throughput may be from theirs, and loss and mean queue. One packet more or less is no other
-/// loss: a single flow loses seven in all.
+/// How far throughput may be from theirs, and loss and mean queue.
 const NEAR: (f64, f64) = (0.03, 0.10);
-const ONE: f64 = 1.0;
+/// So many packets more or less are no other loss: a single flow loses seven in all.
+const FEW: f64 = 1.0;
+/// A run that takes less, in seconds, is timed [`TIMES`] times, and the least counts.
+const SHORT: f64 = 3.0;
+const TIMES: u32 = 3;
+/// Of each dumbbell so many Mbit are simulated at most: some seven million packets, with their answers.
+const AMOUNT: u64 = 40_000;
 /// Of each dumbbell this is left out, in simulated seconds: how many packets are lost as slow start ends hangs on
 /// what each does then (ns-2's `Sack1` takes packets for under way that RFC 6675 knows to be lost), and
 /// would hide what they lose for the rest of the run.
@@ -45,7 +50,7 @@ pub struct Args {
     /// Runs of each dumbbell with RED, here and there; drop-tail draws nothing.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
-    /// Simulated seconds of each; of that with a hundred flows 60 at most.
+    /// Simulated seconds of each; fewer where that were very many packets.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(START + 1..))]
     seconds: u64,
     /// Pass without ns-2 or ns-3, where they cannot be installed
@@ -63,7 +68,7 @@ struct Dumbbell {
     mbit: u32,
 }
 
-/// What RFC 5681 halves at a loss, RFC 6675 too, and ns-2.
+/// What RFC 5681 halves at a loss, and RFC 6675 too. ns-2 halves its window, which here is full.
 const FLIGHT: &str = "unacknowledged";
 
 const DUMBBELLS: [Dumbbell; 10] = [
@@ -98,9 +103,12 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut reached = speed(&build.binary, &folder)?;
     reached &= memory(&build.binary, &folder)?;
     let (rivals, missing) = Rival::all(folder.path())?;
-    println!("From {START} s on, -wait as ns-2 and ns-3 space RED's drops by default:");
     println!(
-        "| flows | queue | who | Mbit/s | dropped % | packets waiting | million packets/s | ours |"
+        "From {START} s on, -wait as ns-2 and ns-3 space RED's drops by default. In ns-3 each packet crosses a \
+         link of 10 Gbit/s as well, which is not counted."
+    );
+    println!(
+        "| flows | queue | who | Mbit/s | dropped % (packets) | packets waiting | million packets/s | ours |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     for dumbbell in &DUMBBELLS {
@@ -237,6 +245,22 @@ fn timed(command: &mut Command) -> Result<(String, f64)> {
     Ok((String::from_utf8(output.stdout)?, seconds))
 }
 
+/// What a run showed, and its seconds; of runs that are short the least.
+fn quickest<T>(mut run: impl FnMut() -> Result<(T, f64)>) -> Result<(T, f64)> {
+    let (shown, mut seconds) = run()?;
+    if seconds < SHORT {
+        for _ in 1..TIMES {
+            seconds = seconds.min(run()?.1);
+        }
+    }
+    Ok((shown, seconds))
+}
+
+/// All of a run for each part of it that counts: the clock runs from its beginning, packets from [`START`] on.
+fn all(length: u64) -> f64 {
+    length as f64 / (length - START) as f64
+}
+
 #[expect(clippy::disallowed_methods, reason = "the simulator is timed, not the protocol")]
 fn now() -> Instant {
     Instant::now()
@@ -263,16 +287,16 @@ fn medians(runs: &[Figures]) -> Figures {
 /// By what the two show of the path.
 fn agrees(ours: &Figures, theirs: &Figures) -> bool {
     let near = |ours: f64, theirs: f64, share: f64| (ours / theirs - 1.0).abs() <= share;
-    let few = (ours.dropped - theirs.dropped).abs() <= ONE;
+    let few = (ours.dropped - theirs.dropped).abs() <= FEW;
     near(ours.mbps, theirs.mbps, NEAR.0)
         && (few || near(ours.lost(), theirs.lost(), NEAR.1))
         && near(ours.queue, theirs.queue, NEAR.1)
 }
 
 impl Dumbbell {
-    /// Simulated seconds, of as many that were asked for as make some ten million packets.
+    /// Simulated seconds, of so many that were asked for.
     fn length(&self, asked: u64) -> u64 {
-        asked.min(START + 40_000 / u64::from(self.mbit))
+        asked.min(START + AMOUNT / u64::from(self.mbit))
     }
 
     fn scenario(&self, flight: &str) -> String {
@@ -303,8 +327,11 @@ impl Dumbbell {
         let seed = format!("seed={seed}");
         let (duration, from) = (format!("{length}s"), format!("{START}s"));
         let more = ["--duration", &duration, "--from", &from, "--set", &seed];
-        let Simulated { run, seconds, .. } =
-            simulate(binary, folder, &self.scenario(flight), &more)?;
+        let (run, seconds) = quickest(|| {
+            let Simulated { run, seconds, .. } =
+                simulate(binary, folder, &self.scenario(flight), &more)?;
+            Ok((run, seconds))
+        })?;
         let flows = run["flows"].as_array().context("flows")?.iter();
         let bps: f64 = flows.filter_map(|flow| flow["goodput_bps"].as_f64()).sum();
         let queue = |key: &str| run["queue"][key].as_f64().with_context(|| key.to_owned());
@@ -313,17 +340,17 @@ impl Dumbbell {
             offered: queue("offered")?,
             dropped: queue("dropped")?,
             queue: queue("mean_packets")?,
-            packets_a_second: run["packets"].as_f64().context("packets")? / seconds,
+            packets_a_second: run["packets"].as_f64().context("packets")? / seconds * all(length),
         })
     }
 
     fn rival(&self, rival: &Rival, length: u64, seed: u64) -> Result<Figures> {
-        let [flows, from, length, seed] =
+        let [flows, from, until, seed] =
             [u64::from(self.flows), START, length, seed].map(|number| number.to_string());
         let rate = format!("{}Mb", self.mbit);
         let mut command =
-            rival.command([&flows, self.recovery, self.queue], [&from, &length, &rate, &seed]);
-        let (said, seconds) = timed(&mut command)?;
+            rival.command([&flows, self.recovery, self.queue], [&from, &until, &rate, &seed]);
+        let (said, seconds) = quickest(|| timed(&mut command))?;
         let figures: Vec<f64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         let &[bps, offered, dropped, queue] = &figures[..] else {
@@ -336,19 +363,20 @@ impl Dumbbell {
             offered,
             dropped,
             queue,
-            packets_a_second: packets / seconds,
+            packets_a_second: packets / seconds * all(length),
         })
     }
 
     fn row(&self, who: &str, figures: &Figures) -> String {
         format!(
-            "| {} x {} at {} Mbit/s | {} | {who} | {:.3} | {:.3} | {:.1} | {:.2} |",
+            "| {} x {} at {} Mbit/s | {} | {who} | {:.3} | {:.3} ({}) | {:.1} | {:.2} |",
             self.flows,
             self.recovery,
             self.mbit,
             self.queue,
             figures.mbps,
             100.0 * figures.lost(),
+            figures.dropped,
             figures.queue,
             1e-6 * figures.packets_a_second,
         )
