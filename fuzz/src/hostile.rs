@@ -162,7 +162,7 @@ impl Victim {
         let (fin, follows) = (input.ratio(1, 8)?, input.arbitrary()?);
         let mut packet = Vec::new();
         let connection = self.number;
-        Header { kind, fin, follows, epoch, connection, number }.encode(&mut packet);
+        Header { kind, fin, follows, epoch, connection, number: number as u32 }.encode(&mut packet);
         if input.ratio(1, 4)? {
             let len = input.int_in_range(0..=200)?;
             packet.extend_from_slice(input.bytes(len)?);
@@ -325,7 +325,7 @@ impl Victim {
             assert!(steps < STEPS, "it sends without end");
             for datagram in out.chunks(transmit.segment) {
                 let Ok(header) = Header::decode(datagram) else { continue };
-                self.sent = self.sent.max(header.number);
+                self.sent = self.sent.max(header.number_near(self.sent));
                 if header.kind == Kind::PathChallenge {
                     let body = &datagram[transport::wire::HEADER_LEN..];
                     self.challenge = Challenge::decode(body).expect("its own challenge");

@@ -38,7 +38,9 @@ pub fn run(input: &[u8]) {
             let Ok(data) = Data::decode(bytes) else { return };
             Data::encode_prefix(&mut again, data.stream, data.offset);
             again.extend_from_slice(data.payload);
-            assert_eq!(again, bytes);
+            // Needless zeros in a number are left out.
+            assert!(again.len() <= bytes.len());
+            assert_eq!(Data::decode(&again), Ok(data));
         }
         4 => {
             let Ok(state) = State::decode(bytes) else { return };
@@ -60,13 +62,13 @@ pub fn run(input: &[u8]) {
         }
         7 => {
             let mut rest = bytes;
-            while let Ok(Some(Piece { data, fin })) = Piece::decode(&mut rest) {
-                let len = data.payload.len();
+            while let Ok(Some(piece @ Piece { data, fin })) = Piece::decode(&mut rest) {
+                let (start, len) = (again.len(), data.payload.len());
                 Piece::encode_prefix(&mut again, data.stream, data.offset, (len, fin));
                 again.extend_from_slice(data.payload);
-                assert_eq!(again.len() + rest.len(), bytes.len());
+                assert!(again.len() + rest.len() <= bytes.len());
+                assert_eq!(Piece::decode(&mut &again[start..]), Ok(Some(piece)));
             }
-            assert!(bytes.starts_with(&again));
         }
         8 => {
             let Ok(challenge) = Challenge::decode(bytes) else { return };

@@ -151,7 +151,7 @@ fn forged(index: u32) -> Vec<u8> {
     if index.is_multiple_of(2) {
         Opening::Gone { connection, token: &[index as u8; 16] }.encode(&mut bytes);
     } else {
-        let (kind, number) = (Kind::Data, u64::from(index));
+        let (kind, number) = (Kind::Data, index);
         let (fin, follows, epoch) = (false, false, 0);
         Header { kind, fin, follows, epoch, connection, number }.encode(&mut bytes);
         bytes.resize(1200, index as u8);

@@ -11,7 +11,7 @@ use crate::config::FeedbackKind;
 use crate::pairs::Pairs;
 use crate::streams::Grant;
 use crate::trains::Trains;
-use crate::wire::{HEADER_LEN, MAX_CREDITS, Report, Run, State};
+use crate::wire::{HEADER_LEN, Header, MAX_CREDITS, Report, Run, State};
 
 /// Bounds of the time between two reports; inside them it is 1/32 of the round-trip time.
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -133,6 +133,11 @@ impl Feedback {
             last_report: Instant::ZERO,
             allowance: MAX_ALLOWANCE / 16,
         }
+    }
+
+    /// The number that a packet's header means.
+    pub(crate) fn number(&self, header: &Header) -> u64 {
+        header.number_near(self.largest)
     }
 
     /// Whether a packet with this number is new. A number below the floor is a replay or came too
@@ -267,7 +272,7 @@ impl Feedback {
         let (latest, from, runs) = self.told(room.saturating_sub(fixed));
         self.prompt = false;
         self.last_report = now;
-        let map_len: usize = runs.iter().map(run_len).sum();
+        let map_len: usize = runs.iter().map(Run::len).sum();
         let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
         // A debt stays small, so that a quiet time does not starve a busy one after it.
         let debt = COST * (size + WIRE_OVERHEAD);
@@ -336,7 +341,7 @@ impl Feedback {
                 let missing = ranges.peek().map_or(0, |next| next.start - end);
                 Run { received: end - at, missing }
             };
-            let len = run_len(&run);
+            let len = run.len();
             if len > left {
                 break;
             }
@@ -346,11 +351,6 @@ impl Feedback {
         }
         (runs, at)
     }
-}
-
-fn run_len(run: &Run) -> usize {
-    let len = |value: u64| (64 - value.leading_zeros() as usize).div_ceil(7).max(1);
-    len(run.received) + len(run.missing)
 }
 
 #[cfg(test)]

@@ -140,11 +140,11 @@ impl Trace {
         }
     }
 
-    pub(crate) fn on_sent(&mut self, header: &Header, size: usize, body: &[u8]) {
+    pub(crate) fn on_sent(&mut self, header: (u64, &Header), size: usize, body: &[u8]) {
         self.note(Step::Sent(packet(header, size, body)));
     }
 
-    pub(crate) fn on_received(&mut self, header: &Header, size: usize, body: &[u8]) {
+    pub(crate) fn on_received(&mut self, header: (u64, &Header), size: usize, body: &[u8]) {
         self.note(Step::Received(packet(header, size, body)));
     }
 
@@ -169,10 +169,10 @@ impl Trace {
     }
 }
 
-fn packet(header: &Header, size: usize, body: &[u8]) -> Packet {
+fn packet((number, header): (u64, &Header), size: usize, body: &[u8]) -> Packet {
     // One that cannot be read ends the connection, and says so itself.
     let frames = frames(header, body).unwrap_or_default();
-    Packet { number: header.number, kind: header.kind, size, frames }
+    Packet { number, kind: header.kind, size, frames }
 }
 
 fn frames(header: &Header, mut body: &[u8]) -> Result<Vec<Frame>, WireError> {

@@ -422,7 +422,7 @@ fn replayed_damaged_and_truncated_packets_change_nothing_and_are_counted() {
         world.arrive(1, *from, &mut bytes.clone());
         // The number is bound into the seal: a new one makes no new packet.
         let mut renumbered = bytes.clone();
-        renumbered[8] ^= 1;
+        renumbered[6] ^= 1;
         world.arrive(1, *from, &mut renumbered);
         world.arrive(1, *from, &mut bytes[..20].to_vec());
         world.arrive(1, *from, &mut bytes[..3].to_vec());

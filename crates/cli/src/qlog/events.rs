@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use transport::CloseReason;
+use transport::crypto::TAG_LEN;
 use transport::trace::{Frame, Metrics, Packet, Record, Step};
-use transport::wire::{Kind, Parameters, Report};
+use transport::wire::{HEADER_LEN, Kind, Parameters, Report};
 use units::{Instant, Rate};
 
-/// Bytes of a sealed packet beside its body: header and tag.
-const OVERHEAD: usize = 32;
+/// Bytes of a sealed packet beside its body.
+const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
 
 /// Turns records into events.
 #[derive(Default)]

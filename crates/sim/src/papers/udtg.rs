@@ -84,7 +84,7 @@ const UDT_G_RED_I: usize = 7;
 const ALONE: usize = GRID.len();
 /// Payload in a bit on the line.
 const TCP_SHARE: f64 = 1460.0 / 1500.0;
-const UDT_SHARE: f64 = 1424.0 / 1500.0;
+const UDT_SHARE: f64 = 1440.0 / 1500.0;
 const READERS: usize = 2200;
 
 #[derive(Clone, Copy)]

@@ -194,7 +194,7 @@ impl Connection {
         let headers =
             batch.chunks(transmit.segment).map_while(|packet| Header::decode(packet).ok());
         for header in headers {
-            if let Some(sent) = self.log.take_back(header.number) {
+            if let Some(sent) = self.log.take_back(header.number_near(self.log.next())) {
                 self.queue_again(&sent);
             }
         }

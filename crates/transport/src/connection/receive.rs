@@ -139,16 +139,16 @@ impl Connection {
 
     fn handle_sealed(&mut self, now: Instant, received: Received<'_>) -> Result<(), Refuse> {
         let header = Header::decode(received.bytes).map_err(|_| Refuse::Malformed)?;
-        let size = received.bytes.len();
-        if !self.feedback.is_fresh(header.number) {
+        let (number, size) = (self.feedback.number(&header), received.bytes.len());
+        if !self.feedback.is_fresh(number) {
             return Err(Refuse::Replayed);
         }
         let seals = self.seals.as_mut().ok_or(Refuse::Untimely)?;
         let (associated, sealed) = received.bytes.split_at_mut(HEADER_LEN);
-        let opened = seals.opener.open(now, header.epoch, header.number, associated, sealed);
+        let opened = seals.opener.open(now, header.epoch, number, associated, sealed);
         let body = opened.map_err(|_| Refuse::Unauthentic)?;
         if let Some(trace) = &mut self.trace {
-            trace.on_received(&header, size, body);
+            trace.on_received((number, &header), size, body);
         }
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
@@ -161,7 +161,7 @@ impl Connection {
         if self.validated {
             self.last_received = now;
         }
-        if self.feedback.is_newest(header.number) {
+        if self.feedback.is_newest(number) {
             self.on_source(now, received.from, size);
             self.answer_from(received.to);
         }
@@ -180,8 +180,8 @@ impl Connection {
             follows: header.follows,
             ce: received.ce,
         };
-        if self.feedback.has_room_for(header.number) {
-            self.feedback.on_packet(header.number, &packet);
+        if self.feedback.has_room_for(number) {
+            self.feedback.on_packet(number, &packet);
             self.stats.ce.0 += u64::from(received.ce);
         } else if !matches!(header.kind, Kind::Report | Kind::State | Kind::Close) {
             // As if lost. Only what makes room, and the end, is taken unremembered: once more does no

@@ -13,9 +13,7 @@ use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
 use crate::streams::Piece;
 use crate::trace::Trace;
-use crate::wire::{
-    DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal,
-};
+use crate::wire::{Data, HEADER_LEN, Header, Kind, Piece as WirePiece, State, StreamSignal};
 
 /// The most bytes in a batch: a UDP datagram's limit, which GSO shares.
 const MAX_BATCH: usize = 65_000;
@@ -331,17 +329,19 @@ impl Connection {
     /// Appends a packet of at most `segment` bytes with what is next, of as many streams as it
     /// holds; gives its length, 0 when there was nothing.
     fn data_packet(&mut self, now: Instant, out: &mut Vec<u8>, segment: usize) -> usize {
-        let room = segment - HEADER_LEN - DATA_PREFIX_LEN - TAG_LEN;
+        let room = segment - HEADER_LEN - TAG_LEN;
         self.pieces.clear();
-        let Some(first) = self.streams.take(room, &mut self.events) else {
+        // One that is alone needs no length.
+        let alone = |stream, offset| room - Data::prefix_len(stream, offset);
+        let Some(first) = self.streams.take(alone, &mut self.events) else {
             return 0;
         };
-        let mut left = (room + DATA_PREFIX_LEN).saturating_sub(WirePiece::PREFIX_LEN + first.1.len);
+        let mut left = room.saturating_sub(piece_len(&first));
         self.pieces.push(first);
-        while left > WirePiece::PREFIX_LEN
-            && let Some(next) = self.streams.take(left - WirePiece::PREFIX_LEN, &mut self.events)
-        {
-            left -= WirePiece::PREFIX_LEN + next.1.len;
+        while left > WirePiece::MAX_PREFIX_LEN {
+            let beside = |stream, offset| left - WirePiece::prefix_len(stream, offset);
+            let Some(next) = self.streams.take(beside, &mut self.events) else { break };
+            left -= piece_len(&next);
             self.pieces.push(next);
         }
         let start = out.len();
@@ -370,7 +370,7 @@ impl Connection {
             return;
         }
         let size = packed_len(&self.pieces);
-        let padding = Some(segment - size).filter(|&pad| pad < WirePiece::PREFIX_LEN);
+        let padding = Some(segment - size).filter(|&pad| pad <= WirePiece::MAX_PREFIX_LEN);
         let content = Content::Pieces(self.pieces.as_slice().into());
         let sent = Sent { at: now, size: (size + padding.unwrap_or(0)) as u32, content };
         let pieces = &self.pieces;
@@ -435,10 +435,15 @@ impl Connection {
 /// The length of a packet with these pieces, less what pads it.
 fn packed_len(pieces: &[(u64, Piece)]) -> usize {
     let body = match pieces {
-        [(_, piece)] => DATA_PREFIX_LEN + piece.len,
-        _ => pieces.iter().map(|(_, piece)| WirePiece::PREFIX_LEN + piece.len).sum(),
+        [(stream, piece)] => Data::prefix_len(*stream, piece.offset) + piece.len,
+        _ => pieces.iter().map(piece_len).sum(),
     };
     HEADER_LEN + body + TAG_LEN
+}
+
+/// The length of a piece that is not alone in its packet, with what stands before it.
+fn piece_len((stream, piece): &(u64, Piece)) -> usize {
+    WirePiece::prefix_len(*stream, piece.offset) + piece.len
 }
 
 /// Appends one sealed packet, whose body `fill` writes, under the next number.
@@ -453,12 +458,12 @@ fn seal(
     let number = log.push(sent);
     let start = out.len();
     let epoch = sealer.epoch();
-    let header = Header { kind, fin, follows, epoch, connection, number };
+    let header = Header { kind, fin, follows, epoch, connection, number: number as u32 };
     header.encode(out);
     fill(out);
     if let Some(trace) = trace {
         let body = &out[start + HEADER_LEN..];
-        trace.on_sent(&header, HEADER_LEN + body.len() + TAG_LEN, body);
+        trace.on_sent((number, &header), HEADER_LEN + body.len() + TAG_LEN, body);
     }
     let (associated, body) = out[start..].split_at_mut(HEADER_LEN);
     let tag = sealer.seal(number, associated, body);

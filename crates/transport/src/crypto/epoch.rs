@@ -20,7 +20,7 @@ const KEPT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct EpochSealer {
     sealer: Sealer,
-    epoch: u16,
+    epoch: u8,
     /// The first number under this key.
     first: u64,
     bytes: u64,
@@ -34,7 +34,7 @@ impl EpochSealer {
     }
 
     /// The key in use, for the header.
-    pub fn epoch(&self) -> u16 {
+    pub fn epoch(&self) -> u8 {
         self.epoch
     }
 
@@ -68,7 +68,7 @@ impl EpochSealer {
 /// meant: a packet that nobody sealed costs one try.
 #[derive(Debug)]
 pub struct EpochOpener {
-    epoch: u16,
+    epoch: u8,
     current: Opener,
     /// Made in advance: what anybody can send must not cost the making of a key.
     next: Opener,
@@ -89,7 +89,7 @@ impl EpochOpener {
     pub fn open<'a>(
         &mut self,
         now: Instant,
-        epoch: u16,
+        epoch: u8,
         number: u64,
         associated: &[u8],
         sealed: &'a mut [u8],
@@ -106,7 +106,7 @@ impl EpochOpener {
                 self.epoch = epoch;
                 Ok(body)
             }
-            u16::MAX => {
+            u8::MAX => {
                 let (previous, _) = self.previous.as_ref().ok_or(CryptoError::Epoch)?;
                 previous.open(number, associated, sealed)
             }
@@ -125,7 +125,7 @@ mod tests {
         (EpochSealer::new(NOW, Sealer::new(&[1; 32])), EpochOpener::new(Opener::new(&[1; 32])))
     }
 
-    fn sealed(sealer: &mut EpochSealer, number: u64) -> (u16, u64, Vec<u8>) {
+    fn sealed(sealer: &mut EpochSealer, number: u64) -> (u8, u64, Vec<u8>) {
         let mut body = b"body".to_vec();
         let tag = sealer.seal(number, b"", &mut body);
         body.extend(tag);
@@ -135,7 +135,7 @@ mod tests {
     fn open(
         opener: &mut EpochOpener,
         now: Instant,
-        (epoch, number, body): &(u16, u64, Vec<u8>),
+        (epoch, number, body): &(u8, u64, Vec<u8>),
     ) -> Result<(), CryptoError> {
         opener.open(now, *epoch, *number, b"", &mut body.clone()).map(|_| ())
     }
@@ -155,7 +155,7 @@ mod tests {
     fn a_forger_moves_no_epoch() {
         let (mut sealer, mut opener) = pair();
         let good = sealed(&mut sealer, 0);
-        for epoch in 0..=u16::MAX {
+        for epoch in 0..=u8::MAX {
             let mut body = good.2.clone();
             if epoch == 0 {
                 body[0] ^= 1;

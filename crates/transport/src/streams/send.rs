@@ -174,6 +174,11 @@ impl SendHalf {
         !self.is_reset() && !known && !self.is_done()
     }
 
+    /// Where the next piece begins of what needs no credit.
+    pub(super) fn again_from(&self) -> u64 {
+        self.lost.first_range_value().map_or(self.end, |(range, _)| range.start)
+    }
+
     /// The next piece of what needs no credit, of at most `max` bytes.
     pub(super) fn take_again(&mut self, max: usize) -> Option<Piece> {
         if !self.wants_again() {

@@ -378,16 +378,18 @@ impl Streams {
 
     // What is to be sent.
 
-    /// The next piece, of at most `max` bytes: what needs no credit first, so that a loss delays
-    /// nobody for longer than it must; then something new of the stream whose turn it is.
+    /// The next piece, of at most the bytes that a packet `fits` of this stream from this offset on: what
+    /// needs no credit first, so that a loss delays nobody for longer than it must; then something new of
+    /// the stream whose turn it is.
     pub(crate) fn take(
         &mut self,
-        max: usize,
+        fits: impl Fn(u64, u64) -> usize,
         events: &mut VecDeque<Event>,
     ) -> Option<(u64, Piece)> {
         while let Some(id) = self.outlet.pop_again() {
             let Some(stream) = self.table.get_mut(&id) else { continue };
             Outlet::left_again(&mut stream.places);
+            let max = fits(id, stream.send.again_from());
             if let Some(piece) = stream.send.take_again(max) {
                 self.enlist(id);
                 return Some((id, piece));
@@ -398,7 +400,8 @@ impl Streams {
                 self.outlet.skip();
                 continue;
             };
-            let Some(piece) = stream.send.take_new(allowance.min(max as u64), loan) else {
+            let max = fits(id, stream.send.sent()) as u64;
+            let Some(piece) = stream.send.take_new(allowance.min(max), loan) else {
                 self.outlet.on_sent(0, 0, (&stream.send, &mut stream.places));
                 self.enlist(id);
                 continue;

@@ -1,9 +1,11 @@
 //! The packets, each of a fixed format (paper 5): every field has its fixed place, numbers are
 //! big-endian. `docs/spec/transport.md` is the same in prose.
 //!
-//! Those before there are keys, and the reset, have no seal (`opening`). All others have one 16-byte
-//! header, authenticated in clear, and a sealed body (`sealed`, `report`).
+//! Those before there are keys, and the reset, have no seal (`opening`). All others have one 10-byte
+//! header, authenticated in clear, and a sealed body (`sealed`, `report`). What each packet of a transfer
+//! carries, and what there are many of in one packet, is as short as its value (`leb128`).
 
+mod leb128;
 mod opening;
 mod report;
 mod sealed;
@@ -12,8 +14,7 @@ pub(crate) use opening::hello;
 pub use opening::{Echo, Opening, Parameters, Refusal, SPOKEN, Versions};
 pub use report::{MAX_CREDITS, Report, Run, StreamCredit};
 pub use sealed::{
-    Challenge, Close, DATA_PREFIX_LEN, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State,
-    StreamSignal,
+    Challenge, Close, Data, HEADER_LEN, Header, Kind, MAX_BLOCKED, Piece, State, StreamSignal,
 };
 
 /// Why a datagram could not be read. Such a datagram is counted and otherwise ignored.
@@ -42,7 +43,7 @@ pub(crate) fn echo(datagram: &[u8]) -> Option<[u8; ECHO_LEN]> {
 }
 
 const ECHO_LEN: usize = 12;
-const _: () = assert!(ECHO_LEN < HEADER_LEN);
+const _: () = assert!(ECHO_LEN < HEADER_LEN + crate::crypto::TAG_LEN);
 
 impl From<bytes::TryGetError> for WireError {
     fn from(_: bytes::TryGetError) -> Self {

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
-use super::WireError;
+use super::{WireError, leb128};
 
 /// The most stream credits in one report; more follow in the next.
 pub const MAX_CREDITS: usize = 32;
@@ -14,6 +14,13 @@ pub struct Run {
     pub received: u64,
     /// How many numbers after them have not.
     pub missing: u64,
+}
+
+impl Run {
+    /// The bytes that it takes in a map.
+    pub(crate) const fn len(&self) -> usize {
+        leb128::len(self.received) + leb128::len(self.missing)
+    }
 }
 
 /// How far the other end may send on one stream.
@@ -95,8 +102,8 @@ impl Report {
         out.put_u8(self.credits.len() as u8);
         self.credits.iter().for_each(|credit| credit.encode(out));
         for run in &self.runs {
-            put_leb128(out, run.received);
-            put_leb128(out, run.missing);
+            leb128::put(out, run.received);
+            leb128::put(out, run.missing);
         }
     }
 
@@ -129,7 +136,7 @@ impl Report {
         }
         let mut end = report.from;
         while body.has_remaining() {
-            let run = Run { received: get_leb128(body)?, missing: get_leb128(body)? };
+            let run = Run { received: leb128::get(body)?, missing: leb128::get(body)? };
             end = end
                 .checked_add(run.received)
                 .and_then(|end| end.checked_add(run.missing))
@@ -138,28 +145,4 @@ impl Report {
         }
         Ok(report)
     }
-}
-
-fn put_leb128(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-fn get_leb128(body: &mut &[u8]) -> Result<u64, WireError> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = body.try_get_u8()?;
-        let bits = u64::from(byte & 0x7f);
-        if bits.leading_zeros() < shift {
-            return Err(WireError::Field("run"));
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(WireError::Field("run"))
 }

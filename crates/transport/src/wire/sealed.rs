@@ -2,12 +2,10 @@
 
 use bytes::{Buf, BufMut};
 
-use super::{Report, StreamCredit, WireError};
+use super::{Report, StreamCredit, WireError, leb128};
 
 /// Length of [`Header`].
-pub const HEADER_LEN: usize = 16;
-/// Length of what stands before the payload in a data packet.
-pub const DATA_PREFIX_LEN: usize = 16;
+pub const HEADER_LEN: usize = 10;
 
 /// The kinds of sealed packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +60,7 @@ impl TryFrom<u8> for Kind {
     }
 }
 
-/// `kind u8, flags u8, epoch u16, connection u32, number u64`; authenticated, not encrypted.
+/// `flags and kind u8, epoch u8, connection u32, number u32`; authenticated, not encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the body is.
@@ -71,61 +69,56 @@ pub struct Header {
     pub fin: bool,
     /// Whether the packet was sent in one go with the one numbered before it.
     pub follows: bool,
-    /// Which of the sender's keys sealed the packet.
-    pub epoch: u16,
+    /// Which of the sender's keys sealed the packet, modulo 2^8.
+    pub epoch: u8,
     /// The connection's number at the end that receives the packet.
     pub connection: u32,
-    /// The packet number: one sequence for all kinds, never reused.
-    pub number: u64,
+    /// The packet number, modulo 2^32: one sequence for all kinds, never reused.
+    pub number: u32,
 }
 
 impl Header {
-    /// No connection lasts long enough for more: 2^62 packets at 10^9 a second take 146 years.
-    pub const MAX_NUMBER: u64 = 1 << 62;
-    const FIN: u8 = 1;
-    const FOLLOWS: u8 = 2;
+    const FIN: u8 = 0x40;
+    const FOLLOWS: u8 = 0x80;
 
     /// Appends the header to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(self.kind as u8);
         let fin = if self.fin { Self::FIN } else { 0 };
         let follows = if self.follows { Self::FOLLOWS } else { 0 };
-        out.put_u8(fin | follows);
-        out.put_u16(self.epoch);
+        out.put_u8(self.kind as u8 | fin | follows);
+        out.put_u8(self.epoch);
         out.put_u32(self.connection);
-        out.put_u64(self.number);
+        out.put_u32(self.number);
     }
 
     /// Reads the header.
     ///
     /// # Errors
-    /// [`WireError`]; unknown flags are refused, as nothing sends them yet.
+    /// [`WireError`].
     pub fn decode(mut packet: &[u8]) -> Result<Self, WireError> {
         if packet.len() < HEADER_LEN {
             return Err(WireError::Truncated);
         }
-        let kind = Kind::try_from(packet.get_u8())?;
-        let flags = packet.get_u8();
-        if flags & !(Self::FIN | Self::FOLLOWS) != 0 {
-            return Err(WireError::Field("flags"));
-        }
-        let epoch = packet.get_u16();
-        let (connection, number) = (packet.get_u32(), packet.get_u64());
-        if number > Self::MAX_NUMBER {
-            return Err(WireError::Field("number"));
-        }
+        let first = packet.get_u8();
         Ok(Self {
-            kind,
-            fin: flags & Self::FIN != 0,
-            follows: flags & Self::FOLLOWS != 0,
-            epoch,
-            connection,
-            number,
+            kind: Kind::try_from(first & !(Self::FIN | Self::FOLLOWS))?,
+            fin: first & Self::FIN != 0,
+            follows: first & Self::FOLLOWS != 0,
+            epoch: packet.get_u8(),
+            connection: packet.get_u32(),
+            number: packet.get_u32(),
         })
+    }
+
+    /// The whole of the packet number: of those that end like this the one nearest to `near`, which is
+    /// at most 2^31 away. What a mistaken sender means by it does not open.
+    pub fn number_near(&self, near: u64) -> u64 {
+        let ahead = self.number.wrapping_sub(near as u32).cast_signed();
+        near.checked_add_signed(ahead.into()).unwrap_or_else(|| self.number.into())
     }
 }
 
-/// `stream u64, offset u64, payload`.
+/// `stream, offset, payload`; the numbers are LEB128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
     /// The stream.
@@ -137,10 +130,15 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
+    /// Length of what stands before the payload.
+    pub const fn prefix_len(stream: u64, offset: u64) -> usize {
+        leb128::len(stream) + leb128::len(offset)
+    }
+
     /// Appends what stands before the payload.
     pub fn encode_prefix(out: &mut Vec<u8>, stream: u64, offset: u64) {
-        out.put_u64(stream);
-        out.put_u64(offset);
+        leb128::put(out, stream);
+        leb128::put(out, offset);
     }
 
     /// Reads a data packet's body.
@@ -148,18 +146,22 @@ impl<'a> Data<'a> {
     /// # Errors
     /// [`WireError`], also when the payload would reach past 2^62 bytes.
     pub fn decode(mut body: &'a [u8]) -> Result<Self, WireError> {
-        let stream = body.try_get_u64()?;
-        let offset = body.try_get_u64()?;
+        let (stream, offset) = Self::decode_prefix(&mut body)?;
+        Ok(Self { stream, offset, payload: body })
+    }
+
+    fn decode_prefix(body: &mut &[u8]) -> Result<(u64, u64), WireError> {
+        let (stream, offset) = (leb128::get(body)?, leb128::get(body)?);
         if offset > 1 << 62 {
             return Err(WireError::Field("offset"));
         }
-        Ok(Self { stream, offset, payload: body })
+        Ok((stream, offset))
     }
 }
 
-/// One of several pieces of streams that share a packet: `stream u64, offset u64, length u16,
-/// payload`, where the highest bit of the length tells that the piece reaches the stream's end.
-/// Fewer bytes than [`Piece::PREFIX_LEN`] at the packet's end are padding.
+/// One of several pieces of streams that share a packet: `length u16, stream, offset, payload`, where the
+/// highest bit of the length tells that the piece reaches the stream's end. A length of zero without that
+/// bit, and a single byte at the packet's end, begin padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The bytes and where they belong.
@@ -169,15 +171,21 @@ pub struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Length of what stands before each payload.
-    pub const PREFIX_LEN: usize = 18;
+    /// Nothing that stands before a payload is longer.
+    pub const MAX_PREFIX_LEN: usize = Self::LENGTH_LEN + 2 * leb128::MAX_LEN;
+    const LENGTH_LEN: usize = 2;
     const FIN: u16 = 1 << 15;
 
-    /// Appends what stands before the payload of `len` bytes.
+    /// Length of what stands before the payload.
+    pub const fn prefix_len(stream: u64, offset: u64) -> usize {
+        Self::LENGTH_LEN + Data::prefix_len(stream, offset)
+    }
+
+    /// Appends what stands before the payload of `len` bytes, of which there are some or it is the end.
     pub fn encode_prefix(out: &mut Vec<u8>, stream: u64, offset: u64, (len, fin): (usize, bool)) {
-        debug_assert!(len < usize::from(Self::FIN));
-        Data::encode_prefix(out, stream, offset);
+        debug_assert!(len < usize::from(Self::FIN) && (len > 0 || fin));
         out.put_u16(len as u16 | if fin { Self::FIN } else { 0 });
+        Data::encode_prefix(out, stream, offset);
     }
 
     /// Reads the next piece and moves `body` past it; `None` at the end.
@@ -185,13 +193,11 @@ impl<'a> Piece<'a> {
     /// # Errors
     /// [`WireError`], also when the payload would reach past 2^62 bytes.
     pub fn decode(body: &mut &'a [u8]) -> Result<Option<Self>, WireError> {
-        if body.len() < Self::PREFIX_LEN {
+        let length = body.try_get_u16().unwrap_or(0);
+        if length == 0 {
             return Ok(None);
         }
-        let (prefix, rest) = body.split_at(DATA_PREFIX_LEN);
-        let Data { stream, offset, .. } = Data::decode(prefix)?;
-        *body = rest;
-        let length = body.try_get_u16()?;
+        let (stream, offset) = Data::decode_prefix(body)?;
         let (payload, rest) =
             body.split_at_checked(usize::from(length & !Self::FIN)).ok_or(WireError::Truncated)?;
         *body = rest;

@@ -46,13 +46,17 @@ proptest! {
     }
 
     #[test]
-    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, epoch: u16, token: [u8; 16]) {
+    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, epoch: u8, near: u64, token: [u8; 16]) {
         let mut out = Vec::new();
         let (fin, follows, connection) = (b & 1 == 0, c & 1 == 0, d as u32);
-        let header = Header { kind: Kind::Data, fin, follows, epoch, connection, number: a >> 2 };
+        let header = Header { kind: Kind::Data, fin, follows, epoch, connection, number: (a >> 2) as u32 };
         header.encode(&mut out);
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
+        // A number is known by its last four bytes as long as it is not 2^31 away.
+        let number = a >> 2;
+        let (least, most) = (number.saturating_sub((1 << 31) - 1), number + (1 << 31));
+        prop_assert_eq!(header.number_near(near.clamp(least, most)), number);
 
         let (lower, upper, pairs) = (a.min(b), a.max(b), c % 2 == 0);
         let state = State { lower, upper, queued: c, rtt: d, pairs, blocked };
@@ -84,12 +88,17 @@ proptest! {
 
     #[test]
     fn pieces_round_trip(
-        pieces in prop::collection::vec((0u64..1 << 40, 0u64..1 << 40, 0usize..200, any::<bool>()), 0..9),
-        padding in 0..Piece::PREFIX_LEN,
+        pieces in prop::collection::vec((any::<u64>(), 0u64..=1 << 62, 0usize..200, any::<bool>()), 0..9),
+        padding in 0..=Piece::MAX_PREFIX_LEN,
     ) {
         let mut out = Vec::new();
+        let pieces = pieces.into_iter().map(|(stream, offset, len, fin)| (stream, offset, len, fin || len == 0));
+        let pieces: Vec<_> = pieces.collect();
         for &(stream, offset, len, fin) in &pieces {
+            let start = out.len();
             Piece::encode_prefix(&mut out, stream, offset, (len, fin));
+            prop_assert_eq!(out.len() - start, Piece::prefix_len(stream, offset));
+            prop_assert!(out.len() - start <= Piece::MAX_PREFIX_LEN);
             out.resize(out.len() + len, len as u8);
         }
         out.resize(out.len() + padding, 0);
@@ -172,7 +181,7 @@ fn overlong_and_overflowing_maps_are_refused() {
     assert_eq!(Report::decode(&body), Err(WireError::Field("map")));
     body.truncate(Report::FIXED_LEN);
     body.extend([0xff; 10]);
-    assert_eq!(Report::decode(&body), Err(WireError::Field("run")));
+    assert_eq!(Report::decode(&body), Err(WireError::Field("LEB128 number")));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use transport::{Config, Connection};
 use crate::ms;
 
 /// Payload of a full data packet, and its size on the line.
-const FULL_PACKET: (f64, f64) = (1424.0, 1500.0);
+const FULL_PACKET: (f64, f64) = (1440.0, 1500.0);
 
 /// A flow that begins after so many milliseconds.
 pub fn flow(congestion: Algorithm, start: u64) -> (Config, Duration) {

@@ -29,7 +29,7 @@ fn alone_and_in_pairs_it_gets_what_the_authors_model_gets() {
 }
 
 /// Payload and size of a full packet, of UDT and of TCP.
-const PACKETS: [(&str, f64); 2] = [("udt", 1500.0 / 1424.0), ("tcp", 1500.0 / 1460.0)];
+const PACKETS: [(&str, f64); 2] = [("udt", 1500.0 / 1440.0), ("tcp", 1500.0 / 1460.0)];
 /// RED's thresholds as paper 4 has them, half the path's product and all of it: the model's are not
 /// told.
 const RED: &str = "red:min=416packets,max=833packets,limit=1000packets";

@@ -10,8 +10,8 @@ use transport::crypto::{
     Credentials, Identity, Initiator, Keys, Pattern, Responder, Sealer, SharedKey, Tokens,
 };
 use transport::wire::{
-    Challenge, Close, Data, Header, Kind, Opening, Parameters, Piece, Refusal, Report, Run, State,
-    StreamCredit, StreamSignal, Versions,
+    Challenge, Close, Data, HEADER_LEN, Header, Kind, Opening, Parameters, Piece, Refusal, Report,
+    Run, State, StreamCredit, StreamSignal, Versions,
 };
 
 struct Vectors(String);
@@ -148,7 +148,7 @@ fn pings(vectors: &mut Vectors, (here, there): (&Keys, &Keys), (ours, theirs): (
     ] {
         let packet = sealed(sealer, Kind::Ping, 0, connection, 0, &[]);
         vectors.put(name, &packet);
-        let (header, mut body) = (&packet[..16], packet[16..].to_vec());
+        let (header, mut body) = (&packet[..HEADER_LEN], packet[HEADER_LEN..].to_vec());
         opener.open(0, header, &mut body).expect("authentic");
     }
 }
@@ -156,14 +156,14 @@ fn pings(vectors: &mut Vectors, (here, there): (&Keys, &Keys), (ours, theirs): (
 fn sealed(
     sealer: &Sealer,
     kind: Kind,
-    epoch: u16,
+    epoch: u8,
     connection: u32,
     number: u64,
     body: &[u8],
 ) -> Vec<u8> {
     let mut packet = Vec::new();
     let (fin, follows) = (kind == Kind::Data, kind == Kind::Data);
-    Header { kind, fin, follows, epoch, connection, number }.encode(&mut packet);
+    Header { kind, fin, follows, epoch, connection, number: number as u32 }.encode(&mut packet);
     let mut body = body.to_vec();
     let tag = sealer.seal(number, &packet, &mut body);
     [packet, body, tag.to_vec()].concat()
@@ -246,4 +246,7 @@ fn epochs(vectors: &mut Vectors) {
         vectors.put(&format!("ping in epoch {epoch}"), &packet);
         sealer = sealer.next();
     }
+    vectors.title("A ping whose number, 2^32 + 5, the header does not hold whole, s0 = 77..77");
+    let packet = sealed(&Sealer::new(&[0x77; 32]), Kind::Ping, 0, 0xabcd_0123, (1 << 32) + 5, &[]);
+    vectors.put("ping", &packet);
 }
