@@ -111,8 +111,8 @@ impl Default for Config {
 const STREAM_CREDIT: u64 = 64 << 10;
 /// The first credit of the connection, ahead of the first round trips of any start.
 const CONNECTION_CREDIT: u64 = 24 << 20;
-/// Bytes written but not sent that a stream holds: 60 ms at 1 Gbit/s.
-const UNSENT: u64 = 8 << 20;
+/// Bytes written but not sent that a stream holds: 50 ms at 1 Gbit/s.
+const UNSENT: u64 = 6 << 20;
 
 impl Config {
     pub(crate) fn limits(&self) -> Limits {
