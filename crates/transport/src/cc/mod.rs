@@ -76,8 +76,6 @@ pub trait Controller: Send + core::fmt::Debug {
     fn on_start(&mut self, now: Instant, rtt: Duration);
     /// `amount` went out, and `in_flight` is now on the way.
     fn on_sent(&mut self, _now: Instant, _amount: Bytes, _in_flight: Bytes) {}
-    /// This end came so late to send what the pace had let go before.
-    fn on_late(&mut self, _by: Duration) {}
     /// A report arrived.
     fn on_ack(&mut self, sample: &AckSample);
     /// Bytes that may be in flight.

@@ -246,11 +246,7 @@ impl Connection {
         // Time that passed unused though only the pace stood in the way is the processor's.
         let held_by = self.stats.limits.current();
         let idle = matches!(held_by, Limit::Application | Limit::Credit);
-        let paced = limit.is_none() && held_by == Limit::Pacing;
-        if paced {
-            self.cc.on_late(now.since(self.pacer.next()));
-        }
-        if paced && self.pacer.is_behind(now) {
+        if limit.is_none() && held_by == Limit::Pacing && self.pacer.is_behind(now) {
             self.note_late(now);
         } else {
             self.note_limit(now, limit.unwrap_or(Limit::Pacing));

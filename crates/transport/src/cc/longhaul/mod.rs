@@ -210,10 +210,6 @@ impl Controller for Longhaul {
         }
     }
 
-    fn on_late(&mut self, by: Duration) {
-        self.model.path.on_late(by);
-    }
-
     fn on_ack(&mut self, sample: &AckSample) {
         self.model.in_flight = sample.in_flight;
         if let Some(next) = self.next_mode(sample) {

@@ -19,8 +19,6 @@ const FAIR_TIME: f64 = 2.5;
 const FAIR_QUEUE: f64 = 0.003;
 /// The most by which what is balanced among flows may speed them up.
 const MOST_HASTE: f64 = 6.0;
-/// Who has so much of the link is alone.
-const ALONE: f64 = 0.85;
 /// Flows that may share a path before their queue looks like somebody else's.
 const FLOWS: f64 = 12.0;
 
@@ -168,12 +166,6 @@ impl Model {
     /// What must be sent so that `rate` arrives.
     pub(super) fn compensated(&self, rate: f64) -> f64 {
         rate / (1.0 - self.own_loss.ratio())
-    }
-
-    /// The queue that the pace keeps.
-    pub(super) fn target(&self) -> Duration {
-        let alone = self.share >= self.link() * ALONE;
-        if alone { self.path.target_alone() } else { self.path.target() }
     }
 
     /// The part of the link that others have which a flow tries to win in a round trip, and so many

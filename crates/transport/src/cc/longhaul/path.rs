@@ -18,9 +18,6 @@ const SLOWEST: f64 = 64_000.0;
 /// Less of a queue is hidden by the lateness of threads. So much is kept where it has been seen: a
 /// shallow buffer would drop it.
 const AUDIBLE: Duration = Duration::from_millis(3);
-/// The longest queue that is kept for an end that is late, and so many times the longest seen.
-const LATE_QUEUE: Duration = Duration::from_millis(6);
-const LONGER: f64 = 1.25;
 /// What a round with marks leaves of the target queue, what one without gives back, and the least.
 const FEWER: f64 = 0.7;
 const MORE: f64 = 1.05;
@@ -41,8 +38,6 @@ pub(super) struct Path {
     /// The longest queue and the shortest round trip of this and of the last half of
     /// [`LONG_MEMORY`].
     halves: [(Duration, Duration); 2],
-    /// How late this end came to send, at most, in the same times.
-    late: [Duration; 2],
     half_ends: Instant,
     part: f64,
     /// What marks of congestion have left of the target queue.
@@ -59,7 +54,6 @@ impl Path {
             packet: Duration::ZERO,
             recent: VecDeque::new(),
             halves: [(Duration::ZERO, rtt); 2],
-            late: [Duration::ZERO; 2],
             half_ends: Instant::ZERO,
             part,
             patience: 1.0,
@@ -81,17 +75,11 @@ impl Path {
         self.queue = self.recent.iter().map(|&(_, queue)| queue).min().unwrap_or_default();
         if now >= self.half_ends {
             self.halves = [(Duration::ZERO, rtt), self.halves[0]];
-            self.late = [Duration::ZERO, self.late[0]];
             self.half_ends = now + LONG_MEMORY / 2;
         }
         let (longest, shortest) = &mut self.halves[0];
         *longest = self.queue.max(*longest);
         *shortest = rtt.min(*shortest);
-    }
-
-    /// This end came so late to send.
-    pub(super) fn on_late(&mut self, by: Duration) {
-        self.late[0] = self.late[0].max(by);
     }
 
     /// The longest queue of the last 5 to 10 s.
@@ -129,70 +117,5 @@ impl Path {
         let target = (self.base / 32).clamp(Duration::from_millis(1), Duration::from_millis(6));
         let target = target.max(seen);
         (target + self.packet).mul_f64(self.part * self.patience)
-    }
-
-    /// The queue that is kept by who is alone: it lasts until an end that is late has come, as far as the
-    /// path is known to hold it. Who shares the path must want what the others want.
-    pub(super) fn target_alone(&self) -> Duration {
-        let late = self.late[0].max(self.late[1]).min(LATE_QUEUE);
-        let known = self.longest_queue().mul_f64(LONGER);
-        self.target().max(late.min(known).mul_f64(self.part * self.patience))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PACKET: Bytes = Bytes(1472);
-    const GIGABIT: f64 = 1e9;
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn path_with_queues(queues: impl IntoIterator<Item = u64>) -> Path {
-        let mut path = Path::new(ms(10), 1.0);
-        for (round, queue) in queues.into_iter().enumerate() {
-            path.on_rtt(
-                Instant::ZERO + ms(10) * (round as u32 + 1),
-                ms(10 + queue),
-                PACKET,
-                GIGABIT,
-            );
-        }
-        path
-    }
-
-    #[test]
-    fn who_is_alone_keeps_a_queue_as_long_as_he_is_late() {
-        let mut path = path_with_queues([0, 0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8]);
-        assert!((ms(3)..ms(4)).contains(&path.target()), "{:?}", path.target());
-        assert_eq!(path.target_alone(), path.target(), "in time");
-        path.on_late(ms(5));
-        path.on_late(ms(1));
-        assert_eq!(path.target_alone(), ms(5));
-        path.on_late(ms(500));
-        assert_eq!(path.target_alone(), LATE_QUEUE);
-        let shared = path.target();
-        assert!(shared < ms(4), "{shared:?}");
-    }
-
-    #[test]
-    fn no_queue_is_kept_that_the_path_was_not_seen_to_hold() {
-        let mut path = path_with_queues([0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
-        path.on_late(ms(500));
-        assert!((ms(2)..ms(3)).contains(&path.target_alone()), "{:?}", path.target_alone());
-    }
-
-    #[test]
-    fn lateness_is_forgotten() {
-        let mut path = path_with_queues(0..9);
-        path.on_late(ms(5));
-        for half in 1..=3 {
-            let now = Instant::ZERO + (LONG_MEMORY / 2 + ms(1)) * half;
-            path.on_rtt(now, ms(18), PACKET, GIGABIT);
-        }
-        assert_eq!(path.target_alone(), path.target());
     }
 }
