@@ -212,7 +212,9 @@ impl Victim {
                     let len = input.int_in_range(0..=300)?;
                     let right = input.int_in_range(0..=30_000)?;
                     let (stream, offset) = (self.stream(input)?, Self::near(input, right)?);
-                    Piece::encode_prefix(out, stream, offset, (len, input.ratio(1, 8)?));
+                    // Nothing, without being the end, is padding.
+                    let fin = input.ratio(1, 8)? || len == 0;
+                    Piece::encode_prefix(out, stream, offset, (len, fin));
                     out.resize(out.len() + len, 7);
                 }
             }

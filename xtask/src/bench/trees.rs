@@ -12,7 +12,7 @@ use super::lab::Bed;
 
 /// Sizes around every border that matters: nothing, a packet, a chunk, a window.
 const SIZES: [u64; 12] =
-    [0, 1, 1423, 1424, 1425, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 9_999_999, 32 << 20];
+    [0, 1, 1443, 1444, 1445, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 9_999_999, 32 << 20];
 
 /// How much to copy.
 #[derive(clap::Args)]

@@ -29,7 +29,7 @@ const WORST: u32 = 8;
 /// No path is narrower: the hello has to pass.
 const NARROWEST: u64 = 1260;
 /// What a stream may hold unsent, and beyond its credit (`transport`: `UNSENT` and `AHEAD`).
-const UNSENT: u64 = 8 << 20;
+const UNSENT: u64 = 6 << 20;
 const AHEAD: u64 = 64 << 10;
 /// A packet that carries data.
 const PACKET_BITS: f64 = 1200.0 * 8.0;

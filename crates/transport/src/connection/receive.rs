@@ -140,6 +140,9 @@ impl Connection {
     fn handle_sealed(&mut self, now: Instant, received: Received<'_>) -> Result<(), Refuse> {
         let header = Header::decode(received.bytes).map_err(|_| Refuse::Malformed)?;
         let (number, size) = (self.feedback.number(&header), received.bytes.len());
+        if number > Header::MAX_NUMBER {
+            return Err(Refuse::Malformed);
+        }
         if !self.feedback.is_fresh(number) {
             return Err(Refuse::Replayed);
         }

@@ -42,6 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn needless_zeros_are_read_and_too_many_are_not() {
+        assert_eq!(get(&mut &[0x85, 0x80, 0x00][..]), Ok(5));
+        assert_eq!(get(&mut &[0x80; 10][..]), Err(WireError::Field("LEB128 number")));
+        assert_eq!(get(&mut &[0x80; 9][..]), Err(WireError::Truncated));
+        let over = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
+        assert_eq!(get(&mut &over[..]), Err(WireError::Field("LEB128 number")));
+    }
+
+    #[test]
     fn numbers_come_back_and_are_as_long_as_told() {
         for bits in 0..64 {
             for value in [1u64 << bits, (1u64 << bits) - 1, u64::MAX >> bits] {

@@ -1,9 +1,9 @@
-//! The packets, each of a fixed format (paper 5): every field has its fixed place, numbers are
-//! big-endian. `docs/spec/transport.md` is the same in prose.
+//! The packets. Fields have fixed places (paper 5) and are big-endian; but what each packet of a transfer
+//! carries beside its payload, and what there are many of in one packet, is as short as its value
+//! (`leb128`). `docs/spec/transport.md` is the same in prose.
 //!
-//! Those before there are keys, and the reset, have no seal (`opening`). All others have one 10-byte
-//! header, authenticated in clear, and a sealed body (`sealed`, `report`). What each packet of a transfer
-//! carries, and what there are many of in one packet, is as short as its value (`leb128`).
+//! Packets before there are keys, and the reset, have no seal (`opening`). All others have one 10-byte
+//! header, authenticated in clear, and a sealed body (`sealed`, `report`).
 
 mod leb128;
 mod opening;

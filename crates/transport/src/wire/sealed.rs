@@ -78,6 +78,8 @@ pub struct Header {
 }
 
 impl Header {
+    /// No connection lasts long enough for more packets: 2^62 at 10^9 a second take 146 years.
+    pub const MAX_NUMBER: u64 = 1 << 62;
     const FIN: u8 = 0x40;
     const FOLLOWS: u8 = 0x80;
 
@@ -110,8 +112,8 @@ impl Header {
         })
     }
 
-    /// The whole of the packet number: of those that end like this the one nearest to `near`, which is
-    /// at most 2^31 away. What a mistaken sender means by it does not open.
+    /// The whole packet number: of those that end like this the one nearest to `near`. A sender that
+    /// means another one has sealed the packet under another nonce.
     pub fn number_near(&self, near: u64) -> u64 {
         let ahead = self.number.wrapping_sub(near as u32).cast_signed();
         near.checked_add_signed(ahead.into()).unwrap_or_else(|| self.number.into())

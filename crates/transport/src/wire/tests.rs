@@ -46,17 +46,13 @@ proptest! {
     }
 
     #[test]
-    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, epoch: u8, near: u64, token: [u8; 16]) {
+    fn small_bodies_round_trip(blocked in credits().prop_map(|mut list| { list.truncate(MAX_BLOCKED); list }), a: u64, b: u64, c: u64, d: u64, epoch: u8, token: [u8; 16]) {
         let mut out = Vec::new();
         let (fin, follows, connection) = (b & 1 == 0, c & 1 == 0, d as u32);
         let header = Header { kind: Kind::Data, fin, follows, epoch, connection, number: (a >> 2) as u32 };
         header.encode(&mut out);
         prop_assert_eq!(out.len(), HEADER_LEN);
         prop_assert_eq!(Header::decode(&out), Ok(header));
-        // A number is known by its last four bytes as long as it is not 2^31 away.
-        let number = a >> 2;
-        let (least, most) = (number.saturating_sub((1 << 31) - 1), number + (1 << 31));
-        prop_assert_eq!(header.number_near(near.clamp(least, most)), number);
 
         let (lower, upper, pairs) = (a.min(b), a.max(b), c % 2 == 0);
         let state = State { lower, upper, queued: c, rtt: d, pairs, blocked };
@@ -137,6 +133,38 @@ proptest! {
         if let Ok(report) = Report::decode(&bytes) {
             prop_assert!(report.runs.len() <= bytes.len());
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_number_is_known_by_its_last_bytes_near_others(number in 0..=Header::MAX_NUMBER, away in -(1i64 << 31) + 1..=1 << 31) {
+        let near = number.saturating_add_signed(away);
+        prop_assert_eq!(header_of(number).number_near(near), number);
+    }
+}
+
+fn header_of(number: u64) -> Header {
+    let number = number as u32;
+    Header { kind: Kind::Ping, fin: false, follows: false, epoch: 0, connection: 0, number }
+}
+
+#[test]
+fn numbers_at_the_borders_are_the_nearest_there_are() {
+    const HALF: u64 = 1 << 31;
+    const WHOLE: u64 = 1 << 32;
+    for (last, near, number) in [
+        (0, 0, 0),
+        (HALF, 0, HALF),
+        (WHOLE - 1, 0, WHOLE - 1),
+        (0, HALF, 0),
+        (0, HALF + 1, WHOLE),
+        (WHOLE - 1, WHOLE, WHOLE - 1),
+        (1, WHOLE - 1, WHOLE + 1),
+        (HALF, WHOLE, HALF),
+        (HALF - 1, WHOLE, WHOLE + HALF - 1),
+    ] {
+        assert_eq!(header_of(last).number_near(near), number, "{last} near {near}");
     }
 }
 

@@ -9,7 +9,7 @@ use transport::{Config, Connection};
 
 use crate::ms;
 
-/// Payload of a full data packet, and its size on the line.
+/// Payload of a full data packet, at least, and its size on the line.
 const FULL_PACKET: (f64, f64) = (1440.0, 1500.0);
 
 /// A flow that begins after so many milliseconds.

@@ -11,7 +11,7 @@ use units::Instant;
 
 /// Time between two looks.
 pub const STEP: Duration = Duration::from_millis(10);
-/// Payload of our full data packets, and what TCP would carry in their place.
+/// Payload of our full data packets, less by a byte or two beyond 32 GiB, and what TCP would carry in their place.
 const PAYLOAD: f64 = 1440.0;
 const TCP_PAYLOAD: f64 = 1448.0;
 /// A packet on the line, and of that what UDP and IPv4 add.
