@@ -51,6 +51,7 @@ pub use unreachable::Unreachable;
 use losses::Losses;
 use opening::Opening;
 use path::{Candidate, Ecn};
+use transmit::Repeat;
 
 /// Times that a close is sent before its answer is given up.
 const CLOSES: u32 = 4;
@@ -201,8 +202,8 @@ pub struct Connection {
     signals: VecDeque<Content>,
     /// The pieces of the packet being made.
     pieces: Vec<(u64, Piece)>,
-    /// Packets of the last batch that go out once more in the next.
-    repeats: VecDeque<Vec<(u64, Piece)>>,
+    /// Packets of the last batch that go out once more in the next, at least.
+    repeats: VecDeque<Repeat>,
     ping_due: bool,
     close_due: bool,
     /// Probes since data was last sent.

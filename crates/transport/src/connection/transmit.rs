@@ -30,6 +30,13 @@ const STUCK: u32 = 2;
 const STATE_SHARE: u32 = 4;
 const STATE_INTERVAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
+/// Pieces that go out together once more, or several times.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    pieces: Vec<(u64, Piece)>,
+    times: u8,
+}
+
 /// Datagrams to be sent: `segment` bytes each, of which the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -266,10 +273,10 @@ impl Connection {
         let most = MAX_SEGMENTS.min(MAX_BATCH / segment).min((window as usize).div_ceil(segment));
         let batch = Pacer::batch(rate, segment, most.max(1)).max(self.cc.train().min(most.max(1)));
         let mut repeats = core::mem::take(&mut self.repeats);
-        repeats.retain(|pieces| self.is_wanted(pieces, segment));
+        repeats.retain(|repeat| self.is_wanted(&repeat.pieces, segment));
         while out.len() < batch * segment {
             let packet_len = match repeats.pop_front() {
-                Some(pieces) => self.repeated_packet(now, out, segment, pieces),
+                Some(repeat) => self.repeated_packet(now, out, segment, repeat),
                 None => self.data_packet(now, out, segment),
             };
             // A short packet can only stand last.
@@ -296,33 +303,43 @@ impl Connection {
         packed_len(pieces) <= segment && pieces.iter().all(wanted)
     }
 
-    /// Appends a packet with these pieces; gives its length.
+    /// Appends a packet with the pieces of a repeat; gives its length.
     fn repeated_packet(
         &mut self,
         now: Instant,
         out: &mut Vec<u8>,
         segment: usize,
-        pieces: Vec<(u64, Piece)>,
+        Repeat { pieces, times }: Repeat,
     ) -> usize {
         let start = out.len();
         self.pieces = pieces;
         self.seal_pieces(now, out, segment);
+        self.repeat(times - 1);
         out.len() - start
     }
 
-    /// Whether what was packed last goes out twice: what was lost twice already, for which the reader,
-    /// and what waits behind it, has waited for long; what is lost at the very end, for nothing else
-    /// moves in the round trip that losing it once more would cost; and on a path that loses and is
-    /// hardly used, all: requests and answers wait for the last of their packets, not for the rate.
-    fn is_urgent(&self) -> bool {
+    /// What was packed last goes out so many times more. A batch later: the shortest queues hold a
+    /// packet, not two, and what is lost together is sent together.
+    fn repeat(&mut self, times: u8) {
+        if times > 0 {
+            self.repeats.push_back(Repeat { pieces: self.pieces.clone(), times });
+        }
+    }
+
+    /// How many times more goes out what was packed last. Twice, what was lost twice already: the reader,
+    /// and all that waits behind it in memory, has waited for long. Once, what was lost near the very end,
+    /// for nothing else moves in the round trip that losing it once more would cost; and on a path that
+    /// loses and is hardly used, all: requests and answers wait for the last of their packets, not for
+    /// the rate.
+    fn copies(&self) -> u8 {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
         // Not of the window: that of a thin path is larger than the path.
         let held = self.rate().min(self.cc.known_rate()).bytes_in(self.rtt.min());
         let spare = self.log.in_flight() < held.0 / SPARE_SHARE;
         match least.unwrap_or_default() {
-            0 => spare && self.cc.may_insure() && self.losses.are_many(),
-            1 => spare && !self.streams.has_pending(),
-            _ => true,
+            0 => u8::from(spare && self.cc.may_insure() && self.losses.are_many()),
+            1 => u8::from(spare && !self.streams.has_pending()),
+            _ => 2,
         }
     }
 
@@ -346,10 +363,7 @@ impl Connection {
         }
         let start = out.len();
         self.seal_pieces(now, out, segment);
-        if self.is_urgent() {
-            // A batch later: the shortest queues hold a packet, not two.
-            self.repeats.push_back(self.pieces.clone());
-        }
+        self.repeat(self.copies());
         out.len() - start
     }
 

@@ -1,10 +1,12 @@
-//! What goes out twice, on paths that lose: little, and nothing else.
+//! What goes out more than once, on paths that lose: little, what was lost twice, and nothing else.
 
 use path::{Change, PathConfig};
 use sim::{Faults, World, pattern};
 use transport::Config;
+use transport::cc::Algorithm;
 use units::Rate;
 
+use crate::dumbbell::{flow, share};
 use crate::{mbit, ms};
 
 fn kbit(rate: u64) -> Rate {
@@ -112,4 +114,22 @@ fn little_goes_once_where_the_old_path_lost_and_the_new_one_does_not() {
     assert_eq!(world.stats(1).migrations, 1);
     let after = arrive_for_each(&mut world, 1, (50, 20_000));
     assert!(after < 1.2, "{after:.2}");
+}
+
+#[test]
+fn a_reader_seldom_waits_for_a_third_repair() {
+    let path = PathConfig::new(mbit(100), ms(100)).with_loss(0.1).with_seed(1);
+    let mut world = share(&path, &[flow(Algorithm::Longhaul, 0)]);
+    world.run_until(ms(5000), |_| false);
+    let (mut stood, mut waits) = (0, 0);
+    for _ in 0..4000 {
+        let before = world.hosts[1].read;
+        world.run_until(ms(10), |_| false);
+        stood = if world.hosts[1].read == before { stood + 1 } else { 0 };
+        // A second repair is waited for all the time: a third stops the reader for a round trip more.
+        waits += u32::from(stood == 10);
+    }
+    // Some 80 packets a second are lost twice. Of two copies of each one in a hundred would be lost, of three
+    // one in a thousand.
+    assert!(waits <= 12, "{waits} times in 40 s");
 }
