@@ -338,7 +338,7 @@ impl Calm {
         if rounds < USUAL_ROUNDS {
             return wins;
         }
-        let excess = (usual - model.path.target().as_secs_f64()).max(0.0);
+        let excess = (usual - model.path.kept().as_secs_f64()).max(0.0);
         let gives = model.share * QUEUE_GAIN * excess / model.path.base.as_secs_f64().max(0.001);
         wins + (haste - 1.0) * (wins - gives)
     }
@@ -363,7 +363,7 @@ impl Calm {
         if self.drain.is_some() {
             return model.share * DRAIN;
         }
-        let target = model.path.target().as_secs_f64();
+        let target = model.path.kept().as_secs_f64();
         let rtt = model.path.base.as_secs_f64().max(0.001);
         let excess = target - model.path.queue.as_secs_f64();
         let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);

@@ -15,9 +15,11 @@ const LONG_MEMORY: Duration = Duration::from_secs(10);
 
 /// A path is not taken for slower than this, in bits a second.
 const SLOWEST: f64 = 64_000.0;
-/// Less of a queue is hidden by the lateness of threads. So much is kept where it has been seen: a
+/// Less of a queue is hidden by the lateness of threads. So much is aimed at where it has been seen: a
 /// shallow buffer would drop it.
 const AUDIBLE: Duration = Duration::from_millis(3);
+/// Threads sleep for longer at times, and the link runs dry. So much is kept where it has been seen.
+const LATENESS: Duration = Duration::from_millis(5);
 /// What a round with marks leaves of the target queue, what one without gives back, and the least.
 const FEWER: f64 = 0.7;
 const MORE: f64 = 1.05;
@@ -111,11 +113,19 @@ impl Path {
         self.recent.clear();
     }
 
-    /// The queue that is kept: a few milliseconds, less on short paths.
+    /// The queue by which others are judged: a few milliseconds, less on short paths.
     pub(super) fn target(&self) -> Duration {
-        let seen = self.longest_queue().min(AUDIBLE);
+        self.at_least(AUDIBLE)
+    }
+
+    /// The queue that the pace keeps. All see the same queue, and so want the same.
+    pub(super) fn kept(&self) -> Duration {
+        self.at_least(LATENESS)
+    }
+
+    fn at_least(&self, audible: Duration) -> Duration {
+        let seen = self.longest_queue().min(audible);
         let target = (self.base / 32).clamp(Duration::from_millis(1), Duration::from_millis(6));
-        let target = target.max(seen);
-        (target + self.packet).mul_f64(self.part * self.patience)
+        (target.max(seen) + self.packet).mul_f64(self.part * self.patience)
     }
 }
