@@ -66,8 +66,10 @@ pub struct Scatter {
     limit: u64,
     lanes: BTreeMap<LaneId, Lane>,
     delay: Delay,
-    /// Records below are confirmed, or were sent twice.
+    /// Records below are confirmed, or were sent more than `rounds` times.
     repeated: u64,
+    /// How often every record may have been sent and still be sent again: less often than the oldest was.
+    rounds: u32,
     confirmed: u64,
 }
 
@@ -113,6 +115,7 @@ impl Scatter {
             lanes: BTreeMap::new(),
             delay: Delay::default(),
             repeated: 0,
+            rounds: 1,
             confirmed: 0,
         }
     }
@@ -273,8 +276,9 @@ impl Scatter {
     }
 
     /// The oldest record that should have been confirmed by now, unless this connection was the
-    /// last to carry it. Every record is sent a second time once; only the very oldest, for which
-    /// all wait, more often, and less and less so.
+    /// last to carry it. Every record is sent a second time; the very oldest, for which all wait,
+    /// more often, and less and less so; and the others as often as that one was: they went over the
+    /// same connections, and if these have stalled, each would have to become the oldest first.
     fn late(&mut self, now: Instant, lane: LaneId) -> Option<u64> {
         let patience = self.delay.patience();
         let due = |sent: &Sent| sent.at + patience * sent.copies.min(8) <= now && sent.lane != lane;
@@ -283,10 +287,18 @@ impl Scatter {
         {
             return Some(self.base);
         }
+        let rounds = match self.slots.front() {
+            Some(Slot::Sent(oldest)) => oldest.copies.saturating_sub(1).max(1),
+            _ => 1,
+        };
+        if rounds > self.rounds {
+            self.repeated = self.base;
+        }
+        self.rounds = rounds;
         self.repeated = self.repeated.max(self.base);
         while let Some(slot) = self.slots.get((self.repeated - self.base) as usize) {
             match slot {
-                Slot::Sent(sent) if sent.copies == 1 => {
+                Slot::Sent(sent) if sent.copies <= rounds => {
                     return due(sent).then_some(self.repeated);
                 }
                 Slot::Waiting(_) => break,
@@ -438,6 +450,22 @@ mod tests {
         assert!(!scatter.is_drained(LANES[0]), "it has not said what it received");
         scatter.confirm(later, LANES[0], &ack(2, 2)).unwrap();
         assert!(scatter.is_drained(LANES[0]) && scatter.kept() == 0);
+    }
+
+    #[test]
+    fn what_was_repeated_over_a_connection_that_stalls_goes_over_another_all_at_once() {
+        let mut scatter = scatter(Assignment::Dynamic);
+        let healthy = LaneId(9);
+        scatter.write(&vec![1; 4 * MAX_PAYLOAD]);
+        let after = |seconds| START + Duration::from_secs(seconds);
+        assert_eq!(numbers(&mut scatter, START, LANES[0]), [0, 1, 2, 3]);
+        assert_eq!(numbers(&mut scatter, after(3), LANES[1]), [0, 1, 2, 3]);
+        scatter.join(healthy);
+        assert_eq!(numbers(&mut scatter, after(3), healthy), [] as [u64; 0], "it may yet come");
+        assert_eq!(numbers(&mut scatter, after(60), healthy), [0, 1, 2, 3]);
+        assert_eq!(numbers(&mut scatter, after(60), LANES[1]), [] as [u64; 0]);
+        scatter.confirm(after(60), healthy, &ack(4, 4)).unwrap();
+        assert_eq!(scatter.kept(), 0);
     }
 
     #[test]
