@@ -115,17 +115,43 @@ impl Path {
 
     /// The queue by which others are judged: a few milliseconds, less on short paths.
     pub(super) fn target(&self) -> Duration {
-        self.at_least(AUDIBLE)
+        self.as_seen(AUDIBLE)
     }
 
     /// The queue that the pace keeps. All see the same queue, and so want the same.
     pub(super) fn kept(&self) -> Duration {
-        self.at_least(LATENESS)
+        self.as_seen(LATENESS)
     }
 
-    fn at_least(&self, audible: Duration) -> Duration {
-        let seen = self.longest_queue().min(audible);
+    /// A part of the round trip, or as long as a queue has been seen, up to `most`, if that is longer.
+    fn as_seen(&self, most: Duration) -> Duration {
+        let seen = self.longest_queue().min(most);
         let target = (self.base / 32).clamp(Duration::from_millis(1), Duration::from_millis(6));
         (target.max(seen) + self.packet).mul_f64(self.part * self.patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn no_longer_queue_is_kept_than_has_been_seen_and_others_are_judged_by_less() {
+        for (seen, judged, kept) in [(0, 1, 1), (2, 2, 2), (4, 3, 4), (20, 3, 5)] {
+            let mut path = Path::new(ms(10), 1.0);
+            for round in 1..=10 {
+                let rtt = ms(10 + if round > 2 { seen } else { 0 });
+                path.on_rtt(Instant::ZERO + ms(20) * round, rtt, Bytes(1472), 1e9);
+            }
+            let is_about = |queue: Duration, millis: u64| {
+                assert!(queue.abs_diff(ms(millis)) < ms(1) / 20, "{seen} ms seen: {queue:?}");
+            };
+            is_about(path.target(), judged);
+            is_about(path.kept(), kept);
+        }
     }
 }
