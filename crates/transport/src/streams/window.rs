@@ -7,8 +7,9 @@ use units::Instant;
 /// A stream's window, in round trips of what arrives: one is on the way, one waits for a repair,
 /// and one lets the sender grow.
 const ROUNDS: u64 = 3;
-/// The most room for what waits behind holes, beyond [`ROUNDS`]: a round trip and this.
-const REPAIR_ROOM: u64 = 32_000_000;
+/// The most room for what waits behind holes, beyond [`ROUNDS`]: a round trip and this. The connection's first
+/// credit may come on top.
+const REPAIR_ROOM: u64 = 16_000_000;
 /// A reader that comes back after more round trips than these does not keep up.
 const PATIENCE: u32 = 2;
 
