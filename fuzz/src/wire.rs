@@ -24,7 +24,9 @@ pub fn run(input: &[u8]) {
             opening.encode(&mut again);
             // Which version a hello speaks is its own business; other fields repeat or are fixed.
             assert_eq!(Opening::decode(&again), Ok(opening));
-            assert!(again.len() <= bytes.len());
+            // A question is padded; the endpoint answers none that was not.
+            let padded = matches!(opening, Opening::Who { .. });
+            assert!(padded || again.len() <= bytes.len());
         }
         2 => {
             let Ok(report) = Report::decode(bytes) else { return };
