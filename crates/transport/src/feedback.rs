@@ -30,6 +30,9 @@ const COST: i64 = 100;
 const MAX_ALLOWANCE: i64 = (16 << 10) * COST;
 /// Gaps in the numbers received that are remembered; packets that would make more are dropped.
 const MAX_RANGES: usize = 1 << 16;
+/// While the map does not fit in one report, so many tell of the newest numbers, which the sender knows least
+/// of, before one goes on with the others, in their order.
+const NEWEST_FIRST: u32 = 3;
 /// Packets that wait to be acknowledged one by one. The oldest of more is not, as if its
 /// acknowledgement were lost.
 const MAX_UNACKNOWLEDGED: usize = 1 << 12;
@@ -59,8 +62,10 @@ pub(crate) struct Feedback {
     capacity_since: Instant,
     /// What they told by the last report.
     capacity: Option<Rate>,
-    /// Where the map of the next report begins, when the last did not fit.
+    /// Where the map goes on that did not fit in one report.
     resume: Option<u64>,
+    /// Reports since, that told of the newest numbers instead. `None` while all parts go in their order.
+    newest_told: Option<u32>,
     /// With positive acknowledgements: what waits for one.
     unacknowledged: Option<VecDeque<Arrival>>,
     /// Something that asks for a report arrived since the last one.
@@ -122,6 +127,7 @@ impl Feedback {
             capacity_since: Instant::ZERO,
             capacity: None,
             resume: None,
+            newest_told: Some(0),
             unacknowledged: acknowledges.then(VecDeque::new),
             pending: false,
             prompt: false,
@@ -260,9 +266,35 @@ impl Feedback {
         }
         let from = self.resume.unwrap_or(self.floor).max(self.floor);
         let (runs, end) = self.map(from, room);
-        self.resume = (end <= self.largest).then_some(end);
-        self.pending = self.resume.is_some();
-        (latest, from, runs)
+        let is_whole = end > self.largest;
+        self.pending = !is_whole;
+        match &mut self.newest_told {
+            Some(times) if !is_whole && *times < NEWEST_FIRST => {
+                *times += 1;
+                self.resume = Some(from);
+                let newest = self.newest(room);
+                (latest, newest, self.map(newest, room).0)
+            }
+            times => {
+                *times = times.map(|_| 0);
+                self.resume = (!is_whole).then_some(end);
+                (latest, from, runs)
+            }
+        }
+    }
+
+    /// Where the longest map begins that fits in `room` bytes and reaches the largest number.
+    fn newest(&self, room: usize) -> u64 {
+        let (mut left, mut at) = (room, self.largest + 1);
+        for range in self.received.iter().rev() {
+            let run = Run { received: range.end - range.start, missing: at - range.end };
+            if run.len() > left {
+                break;
+            }
+            left -= run.len();
+            at = range.start;
+        }
+        at
     }
 
     /// The whole state, in at most `room` bytes of body; or the acknowledgement of one packet.
@@ -296,7 +328,7 @@ impl Feedback {
     /// The connection ends: what follows is the last word.
     pub(crate) fn end(&mut self) {
         self.unacknowledged = None;
-        self.resume = None;
+        (self.resume, self.newest_told) = (None, None);
     }
 
     /// The report that goes with the end, if anything has arrived: the whole state once more, and
@@ -355,6 +387,8 @@ impl Feedback {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -396,21 +430,50 @@ mod tests {
             feedback.on_lower(lower);
             let largest = *arrived.iter().max().unwrap();
             let floor = lower.min(largest + 1);
-            let (mut all, mut at) = (Vec::new(), floor);
-            while at <= largest {
+            let expected: BTreeSet<u64> = arrived.into_iter().filter(|&n| n >= floor).collect();
+            let all = floor..(largest + 1).max(floor);
+            let (mut covered, mut told) = (RangeSet::new(), BTreeSet::new());
+            let (mut reports, mut newest) = (0, 0);
+            while reports == 0 || feedback.has_more() {
                 let report = feedback.report(Instant::ZERO, 0, Grant::default(), room);
                 let mut body = Vec::new();
                 report.encode(&mut body);
                 prop_assert!(body.len() <= room);
+                let (numbers, end) = said(&report);
+                prop_assert!(end <= all.end);
+                prop_assert!(numbers.iter().copied().eq(expected.range(report.from..end).copied()));
+                told.extend(numbers);
+                if report.from < end {
+                    covered.insert(report.from..end);
+                }
+                reports += 1;
+                newest += u32::from(end == all.end);
+            }
+            prop_assert!(covered.gaps(&all).next().is_none());
+            prop_assert_eq!(told, expected);
+            // Three of four, and the last of all.
+            prop_assert!((newest - 1) * 4 >= (reports - 1) * 3, "{} of {}", newest, reports);
+        }
+
+        #[test]
+        fn the_last_word_is_told_from_the_beginning(
+            arrived in prop::collection::btree_set(0u64..3000, 1..800),
+            room in 200usize..800,
+        ) {
+            let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
+            receive(&mut feedback, arrived.iter().copied());
+            feedback.report(Instant::ZERO, 0, Grant::default(), room);
+            feedback.end();
+            let (mut all, mut at) = (BTreeSet::new(), 0);
+            while at == 0 || feedback.has_more() {
+                let report = feedback.last(Instant::ZERO, 0, room).unwrap();
                 prop_assert_eq!(report.from, at);
                 let (numbers, end) = said(&report);
                 prop_assert!(end > at);
                 all.extend(numbers);
                 at = end;
             }
-            let expected: Vec<u64> = arrived.into_iter().filter(|&n| n >= floor).collect();
-            prop_assert_eq!(all, expected);
-            prop_assert_eq!(at, (largest + 1).max(floor));
+            prop_assert_eq!(all, arrived);
         }
     }
 

@@ -19,6 +19,7 @@ mod mtu;
 mod pacer;
 mod pairs;
 mod recovery;
+mod reordering;
 mod rtt;
 mod stats;
 mod streams;

@@ -1,8 +1,9 @@
 //! What is in flight, and what a report says of it: recovery by covered numbers.
 //!
 //! A packet is lost when a report covers its number, lacks it, and says that a packet sent later
-//! by the reorder margin has arrived. Nothing else declares a packet lost: no timer, no
-//! go-back-N. Content that was lost goes out again under a new number.
+//! by the [reorder margin](Reordering) has arrived. Nothing else declares a packet lost: no timer, no
+//! go-back-N. Content that was lost goes out again under a new number. The other end is not told at once
+//! to forget what was given up: if it arrives after all, it counts, and the margin grows.
 //!
 //! With positive acknowledgements each packet has a time-out instead ([`SentLog::expire`]), and one
 //! given up too soon is acknowledged late.
@@ -13,13 +14,9 @@ use std::collections::VecDeque;
 
 use units::Instant;
 
+use crate::reordering::{Reordering, longest_margin};
 use crate::streams::Piece;
 use crate::wire::Report;
-
-/// The reorder margin ([`margin`]), as a share of the round-trip time, and its bounds.
-const MARGIN_SHARE: u32 = 8;
-const MIN_MARGIN: Duration = Duration::from_millis(1);
-const MAX_MARGIN: Duration = Duration::from_millis(25);
 
 /// Packets that may stand between the oldest unsettled one and the newest: 1.5 GB at full size.
 const MAX_ENTRIES: usize = 1 << 20;
@@ -27,8 +24,8 @@ const MAX_ENTRIES: usize = 1 << 20;
 /// packet from being settled.
 const MAX_BEYOND: usize = 1 << 16;
 
-/// Packets given up whose acknowledgement may still come, of which the latest are known.
-const MAX_LATE: usize = 1 << 14;
+/// Packets given up that may still be found to have arrived, of which the latest are known.
+const MAX_GIVEN_UP: usize = 1 << 14;
 
 /// What must be done again when a packet is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +50,16 @@ pub(crate) struct Sent {
     pub(crate) at: Instant,
     /// Bytes of the datagram.
     pub(crate) size: u32,
+    /// A report has covered its number and lacked it.
+    pub(crate) missed: bool,
     pub(crate) content: Content,
+}
+
+impl Sent {
+    /// It goes out now.
+    pub(crate) fn new(at: Instant, size: usize, content: Content) -> Self {
+        Self { at, size: size as u32, missed: false, content }
+    }
 }
 
 /// What a report settled.
@@ -66,6 +72,8 @@ pub(crate) struct Settled {
     pub(crate) gaps: u32,
     /// When the largest number received was sent, if the report was the first to settle it.
     pub(crate) largest_sent_at: Option<Instant>,
+    /// When the first of those was sent that have arrived and that a report before had missed.
+    overtaken_sent_at: Option<Instant>,
 }
 
 impl Settled {
@@ -73,7 +81,17 @@ impl Settled {
         self.acked.clear();
         self.lost.clear();
         self.gaps = 0;
-        self.largest_sent_at = None;
+        (self.largest_sent_at, self.overtaken_sent_at) = (None, None);
+    }
+
+    fn on_arrived(&mut self, is_largest: bool, sent: Sent) {
+        if is_largest {
+            self.largest_sent_at = Some(sent.at);
+        }
+        if sent.missed {
+            self.overtaken_sent_at = self.overtaken_sent_at.into_iter().chain([sent.at]).min();
+        }
+        self.acked.push(sent);
     }
 }
 
@@ -86,11 +104,6 @@ pub(crate) enum Untrue {
     KeptBack,
 }
 
-/// How much later than a missing packet another must have been sent to prove it lost.
-pub(crate) fn margin(rtt: Duration) -> Duration {
-    (rtt / MARGIN_SHARE).clamp(MIN_MARGIN, MAX_MARGIN)
-}
-
 /// Packets sent and not settled, in the order of their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct SentLog {
@@ -98,8 +111,10 @@ pub(crate) struct SentLog {
     lower: u64,
     /// `None`: settled, or never to be (reports and states).
     entries: VecDeque<Option<Sent>>,
-    /// Given up by a time-out, in the order of their numbers.
-    late: VecDeque<(u64, Sent)>,
+    /// Given up, in the order of their numbers: after a report, while the packet may still come by the longest
+    /// margin; by a time-out, the latest.
+    given_up: VecDeque<(u64, Sent)>,
+    reordering: Reordering,
     in_flight: u64,
     unsettled: usize,
     /// When the latest packet was sent that is known to have arrived.
@@ -112,9 +127,20 @@ impl SentLog {
         self.lower + self.entries.len() as u64
     }
 
-    /// Every number below is settled.
+    /// Every number below is settled, and nothing more is to be heard of it.
     pub(crate) fn lower(&self) -> u64 {
-        self.lower
+        let watched = self.given_up.front().filter(|(_, sent)| sent.missed);
+        watched.map_or(self.lower, |&(number, _)| number.min(self.lower))
+    }
+
+    /// How much later than a missing packet another must have been sent to prove it lost.
+    pub(crate) fn margin(&self, rtt: Duration) -> Duration {
+        self.reordering.margin(rtt)
+    }
+
+    /// Nothing is known of the path any more.
+    pub(crate) fn forget_order(&mut self) {
+        self.reordering = Reordering::default();
     }
 
     /// Bytes of packets sent and not settled.
@@ -164,13 +190,26 @@ impl SentLog {
             at = missing.end;
             let known = settled.lost.len();
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
-                let entry = &self.entries[(number - self.lower) as usize];
-                if entry.as_ref().is_some_and(|sent| sent.at <= before) {
-                    settled.lost.extend(self.settle(number).map(|sent| (number, sent)));
+                let entry = &mut self.entries[(number - self.lower) as usize];
+                let Some(sent) = entry else { continue };
+                sent.missed = true;
+                if sent.at <= before {
+                    self.give_up(number, settled);
                 }
             }
             settled.gaps += u32::from(settled.lost.len() > known);
         }
+    }
+
+    /// The packet is lost, unless it is heard of after all.
+    fn give_up(&mut self, number: u64, settled: &mut Settled) {
+        let Some(sent) = self.settle(number) else { return };
+        if self.given_up.len() == MAX_GIVEN_UP {
+            self.given_up.pop_front();
+        }
+        let place = self.given_up.partition_point(|&(other, _)| other < number);
+        self.given_up.insert(place, (number, sent.clone()));
+        settled.lost.push((number, sent));
     }
 
     fn settle(&mut self, number: u64) -> Option<Sent> {
@@ -189,9 +228,17 @@ impl SentLog {
 
     /// Those of these numbers that were given up too soon.
     fn take_late(&mut self, numbers: Range<u64>) -> impl Iterator<Item = (u64, Sent)> {
-        let start = self.late.partition_point(|&(number, _)| number < numbers.start);
-        let end = self.late.partition_point(|&(number, _)| number < numbers.end);
-        self.late.drain(start..end)
+        let start = self.given_up.partition_point(|&(number, _)| number < numbers.start);
+        let end = self.given_up.partition_point(|&(number, _)| number < numbers.end);
+        self.given_up.drain(start..end)
+    }
+
+    /// What was given up after a report, and sent so long before the latest that arrived, will not come.
+    fn stop_watching(&mut self, longest: Duration) {
+        let over = |(_, sent): &(u64, Sent)| sent.missed && sent.at + longest <= self.latest;
+        while self.given_up.front().is_some_and(over) {
+            self.given_up.pop_front();
+        }
     }
 
     /// What was sent by `before` and is not settled yet is lost; it is put into `settled`, which is
@@ -202,12 +249,8 @@ impl SentLog {
         for number in self.lower..self.next() {
             match &self.entries[(number - self.lower) as usize] {
                 Some(sent) if sent.at > before => break,
-                Some(sent) => {
-                    if self.late.len() == MAX_LATE {
-                        self.late.pop_front();
-                    }
-                    self.late.push_back((number, sent.clone()));
-                    settled.lost.extend(self.settle(number).map(|sent| (number, sent)));
+                Some(_) => {
+                    self.give_up(number, settled);
                     settled.gaps += u32::from(!in_gap);
                     in_gap = true;
                 }
@@ -244,19 +287,16 @@ impl SentLog {
             for number in received.start.max(lower)..received.end {
                 let Some(sent) = self.settle(number) else { continue };
                 self.latest = self.latest.max(sent.at);
-                if number == report.largest {
-                    settled.largest_sent_at = Some(sent.at);
-                }
-                settled.acked.push(sent);
+                settled.on_arrived(number == report.largest, sent);
             }
             for (number, sent) in self.take_late(received) {
-                if number == report.largest {
-                    settled.largest_sent_at = Some(sent.at);
-                }
-                settled.acked.push(sent);
+                settled.on_arrived(number == report.largest, sent);
             }
         }
-        self.settle_lost(report, before.min(self.latest - margin(rtt)), settled);
+        let by = settled.overtaken_sent_at.map(|sent_at| self.latest.since(sent_at));
+        self.reordering.on_arrived((rtt, self.latest), settled.acked.len() as u64, by);
+        self.settle_lost(report, before.min(self.latest - self.margin(rtt)), settled);
+        self.stop_watching(longest_margin(rtt));
         self.trim();
         if self.entries.len() > MAX_ENTRIES + MAX_BEYOND { Err(Untrue::KeptBack) } else { Ok(()) }
     }
@@ -269,7 +309,7 @@ mod tests {
 
     fn sent(ms: u64) -> Option<Sent> {
         let at = Instant::ZERO + Duration::from_millis(ms);
-        Some(Sent { at, size: 100, content: Content::Ping })
+        Some(Sent::new(at, 100, Content::Ping))
     }
 
     fn report(from: u64, largest: u64, runs: &[(u64, u64)]) -> Report {
@@ -308,7 +348,29 @@ mod tests {
         log.on_report(&report(0, 5, &[(0, 1), (1, 1), (3, 0)]), LATE, &mut settled).unwrap();
         assert_eq!((settled.acked.len(), settled.lost.len()), (1, 1));
         assert!(log.is_empty());
-        assert_eq!(log.lower(), log.next());
+        // 2 may still come, until the longest margin of 20 ms is over.
+        assert_eq!((log.lower(), log.next()), (2, 6));
+        log.push(sent(35));
+        log.on_report(&report(0, 6, &[(0, 1), (1, 1), (4, 0)]), LATE, &mut settled).unwrap();
+        assert_eq!((log.lower(), log.next()), (7, 7));
+    }
+
+    #[test]
+    fn what_comes_after_all_counts_and_makes_the_margin_longer() {
+        let mut log = SentLog::default();
+        for ms in [0, 12, 16, 20] {
+            log.push(sent(ms));
+        }
+        let mut settled = Settled::default();
+        log.on_report(&report(0, 2, &[(0, 1), (2, 0)]), LATE, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len()), (2, 1));
+        assert_eq!((log.lower(), log.margin(LATE.0)), (0, Duration::from_millis(10)));
+        log.on_report(&report(0, 2, &[(3, 0)]), LATE, &mut settled).unwrap();
+        assert_eq!((settled.acked.len(), settled.lost.len(), log.in_flight()), (1, 0, 100));
+        assert_eq!((log.lower(), log.margin(LATE.0)), (3, Duration::from_millis(16)));
+        // Twice is not heard of.
+        log.on_report(&report(0, 2, &[(3, 0)]), LATE, &mut settled).unwrap();
+        assert!(settled.acked.is_empty());
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const LINGER: Duration = Duration::from_secs(30);
 /// Bytes of state that are sent whatever arrives.
 const STATE_ALLOWANCE: u64 = 16 << 10;
-/// The reorder margin is RTT/8 within 1 and 25 ms (docs/spec/transport.md, "Recovery").
+/// The reorder margin begins with RTT/8 within 1 and 25 ms (docs/spec/transport.md, "Reorder margin").
 const MARGIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
 /// Marked packets that may come behind the last report.
 const LAST_WORDS: u64 = 16;

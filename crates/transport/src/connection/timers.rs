@@ -8,7 +8,7 @@ use units::Instant;
 use super::{CLOSES, CloseReason, Connection, Phase};
 use crate::admission::HALF_OPEN_TIME;
 use crate::config::FeedbackKind;
-use crate::recovery::margin;
+use crate::reordering::usual_margin;
 
 /// What the other end's report may be put off by, beyond the round trip.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
@@ -132,7 +132,9 @@ impl Connection {
         }
         let patience = self.rtt.patience();
         let wait = match self.backoff.checked_sub(1) {
-            None => margin(patience) + Duration::from_millis(1),
+            None => {
+                usual_margin(patience).max(self.log.margin(patience)) + Duration::from_millis(1)
+            }
             Some(doublings) => self.probe_wait((patience + REPORT_DELAY) * (1 << doublings)),
         };
         Some(self.last_eliciting.max(self.progress_at) + wait)

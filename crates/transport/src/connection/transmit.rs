@@ -218,7 +218,7 @@ impl Connection {
         let body = signal.map_or(0, |_| SIGNAL_LEN);
         let padding = size.saturating_sub(HEADER_LEN + body + TAG_LEN);
         let len = HEADER_LEN + body + padding + TAG_LEN;
-        let sent = Sent { at: now, size: len as u32, content };
+        let sent = Sent::new(now, len, content);
         self.packet(out, kind, Some(sent), |out| {
             if let Some(signal) = signal {
                 signal.encode(out);
@@ -375,8 +375,8 @@ impl Connection {
         let to = (&mut seals.sealer, self.remote, self.trace.as_deref_mut());
         let streams = &self.streams;
         if let [(stream, piece)] = self.pieces[..] {
-            let size = packed_len(&self.pieces) as u32;
-            let sent = Sent { at: now, size, content: Content::Piece { stream, piece } };
+            let size = packed_len(&self.pieces);
+            let sent = Sent::new(now, size, Content::Piece { stream, piece });
             seal(&mut self.log, to, out, (Kind::Data, follows, Some(sent)), |out| {
                 Data::encode_prefix(out, stream, piece.offset);
                 streams.copy_piece(stream, piece, out);
@@ -386,7 +386,7 @@ impl Connection {
         let size = packed_len(&self.pieces);
         let padding = Some(segment - size).filter(|&pad| pad <= WirePiece::MAX_PREFIX_LEN);
         let content = Content::Pieces(self.pieces.as_slice().into());
-        let sent = Sent { at: now, size: (size + padding.unwrap_or(0)) as u32, content };
+        let sent = Sent::new(now, size + padding.unwrap_or(0), content);
         let pieces = &self.pieces;
         seal(&mut self.log, to, out, (Kind::Pieces, follows, Some(sent)), |out| {
             for &(stream, piece) in pieces {

@@ -48,8 +48,7 @@ impl StreamCredit {
 ///
 /// Fixed fields of 8 bytes in the order below, then the number of credits (`u8`) and the
 /// credits, then the map: runs as pairs of LEB128 numbers, beginning at `from`, to the end of
-/// the body. A map that does not fit in one datagram is continued by the next report, which
-/// then begins where this one ended.
+/// the body. Of a map that does not fit in one datagram each report tells a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// As in [`super::State::lower`], for the numbers of the end that sends the report.

@@ -8,6 +8,7 @@ mod fairness;
 mod feedback;
 mod limits;
 mod moves;
+mod reordering;
 mod trace;
 mod udt;
 
