@@ -10,7 +10,7 @@
 
 use core::ops::Range;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use units::Instant;
 
@@ -50,15 +50,15 @@ pub(crate) struct Sent {
     pub(crate) at: Instant,
     /// Bytes of the datagram.
     pub(crate) size: u32,
-    /// A report has covered its number and lacked it.
-    pub(crate) missed: bool,
+    /// When the latest was sent that had arrived by the last report that lacked it.
+    pub(crate) lacked_at: Option<Instant>,
     pub(crate) content: Content,
 }
 
 impl Sent {
     /// It goes out now.
     pub(crate) fn new(at: Instant, size: usize, content: Content) -> Self {
-        Self { at, size: size as u32, missed: false, content }
+        Self { at, size: size as u32, lacked_at: None, content }
     }
 }
 
@@ -72,8 +72,6 @@ pub(crate) struct Settled {
     pub(crate) gaps: u32,
     /// When the largest number received was sent, if the report was the first to settle it.
     pub(crate) largest_sent_at: Option<Instant>,
-    /// When the first of those was sent that have arrived and that a report before had missed.
-    overtaken_sent_at: Option<Instant>,
 }
 
 impl Settled {
@@ -81,17 +79,7 @@ impl Settled {
         self.acked.clear();
         self.lost.clear();
         self.gaps = 0;
-        (self.largest_sent_at, self.overtaken_sent_at) = (None, None);
-    }
-
-    fn on_arrived(&mut self, is_largest: bool, sent: Sent) {
-        if is_largest {
-            self.largest_sent_at = Some(sent.at);
-        }
-        if sent.missed {
-            self.overtaken_sent_at = self.overtaken_sent_at.into_iter().chain([sent.at]).min();
-        }
-        self.acked.push(sent);
+        self.largest_sent_at = None;
     }
 }
 
@@ -111,9 +99,9 @@ pub(crate) struct SentLog {
     lower: u64,
     /// `None`: settled, or never to be (reports and states).
     entries: VecDeque<Option<Sent>>,
-    /// Given up, in the order of their numbers: after a report, while the packet may still come by the longest
+    /// Given up, by their numbers: after a report, while the packet may still come by the longest
     /// margin; by a time-out, the latest.
-    given_up: VecDeque<(u64, Sent)>,
+    given_up: BTreeMap<u64, Sent>,
     reordering: Reordering,
     in_flight: u64,
     unsettled: usize,
@@ -129,8 +117,17 @@ impl SentLog {
 
     /// Every number below is settled, and nothing more is to be heard of it.
     pub(crate) fn lower(&self) -> u64 {
-        let watched = self.given_up.front().filter(|(_, sent)| sent.missed);
-        watched.map_or(self.lower, |&(number, _)| number.min(self.lower))
+        self.watched().map_or(self.lower, |number| number.min(self.lower))
+    }
+
+    /// Whether a packet that was given up after a report may still come.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watched().is_some()
+    }
+
+    /// The first such packet. What a time-out gave up was lacked by no report.
+    fn watched(&self) -> Option<u64> {
+        self.given_up.first_key_value().filter(|(_, sent)| sent.lacked_at.is_some()).map(|it| *it.0)
     }
 
     /// How much later than a missing packet another must have been sent to prove it lost.
@@ -138,9 +135,9 @@ impl SentLog {
         self.reordering.margin(rtt)
     }
 
-    /// Nothing is known of the path any more.
-    pub(crate) fn forget_order(&mut self) {
-        self.reordering = Reordering::default();
+    /// What is sent from now on takes another path, of which nothing is known.
+    pub(crate) fn forget_order(&mut self, now: Instant) {
+        self.reordering = Reordering::new(now);
     }
 
     /// Bytes of packets sent and not settled.
@@ -192,7 +189,7 @@ impl SentLog {
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
                 let entry = &mut self.entries[(number - self.lower) as usize];
                 let Some(sent) = entry else { continue };
-                sent.missed = true;
+                sent.lacked_at = Some(self.latest);
                 if sent.at <= before {
                     self.give_up(number, settled);
                 }
@@ -205,10 +202,9 @@ impl SentLog {
     fn give_up(&mut self, number: u64, settled: &mut Settled) {
         let Some(sent) = self.settle(number) else { return };
         if self.given_up.len() == MAX_GIVEN_UP {
-            self.given_up.pop_front();
+            self.given_up.pop_first();
         }
-        let place = self.given_up.partition_point(|&(other, _)| other < number);
-        self.given_up.insert(place, (number, sent.clone()));
+        self.given_up.insert(number, sent.clone());
         settled.lost.push((number, sent));
     }
 
@@ -226,18 +222,28 @@ impl SentLog {
         sent
     }
 
-    /// Those of these numbers that were given up too soon.
-    fn take_late(&mut self, numbers: Range<u64>) -> impl Iterator<Item = (u64, Sent)> {
-        let start = self.given_up.partition_point(|&(number, _)| number < numbers.start);
-        let end = self.given_up.partition_point(|&(number, _)| number < numbers.end);
-        self.given_up.drain(start..end)
+    /// The first of these numbers that was given up too soon.
+    fn take_late(&mut self, numbers: Range<u64>) -> Option<(u64, Sent)> {
+        let number = *self.given_up.range(numbers).next()?.0;
+        self.given_up.remove(&number).map(|sent| (number, sent))
+    }
+
+    fn on_arrived(&mut self, is_largest: bool, sent: Sent, settled: &mut Settled) {
+        if is_largest {
+            settled.largest_sent_at = Some(sent.at);
+        }
+        self.reordering.on_arrived(sent.at, sent.lacked_at);
+        settled.acked.push(sent);
     }
 
     /// What was given up after a report, and sent so long before the latest that arrived, will not come.
     fn stop_watching(&mut self, longest: Duration) {
-        let over = |(_, sent): &(u64, Sent)| sent.missed && sent.at + longest <= self.latest;
-        while self.given_up.front().is_some_and(over) {
-            self.given_up.pop_front();
+        while let Some(first) = self.given_up.first_entry() {
+            let sent = first.get();
+            if sent.lacked_at.is_none() || sent.at + longest > self.latest {
+                break;
+            }
+            first.remove();
         }
     }
 
@@ -287,14 +293,13 @@ impl SentLog {
             for number in received.start.max(lower)..received.end {
                 let Some(sent) = self.settle(number) else { continue };
                 self.latest = self.latest.max(sent.at);
-                settled.on_arrived(number == report.largest, sent);
+                self.on_arrived(number == report.largest, sent, settled);
             }
-            for (number, sent) in self.take_late(received) {
-                settled.on_arrived(number == report.largest, sent);
+            while let Some((number, sent)) = self.take_late(received.clone()) {
+                self.on_arrived(number == report.largest, sent, settled);
             }
         }
-        let by = settled.overtaken_sent_at.map(|sent_at| self.latest.since(sent_at));
-        self.reordering.on_arrived((rtt, self.latest), settled.acked.len() as u64, by);
+        self.reordering.on_report(rtt, self.latest);
         self.settle_lost(report, before.min(self.latest - self.margin(rtt)), settled);
         self.stop_watching(longest_margin(rtt));
         self.trim();
@@ -367,7 +372,7 @@ mod tests {
         assert_eq!((log.lower(), log.margin(LATE.0)), (0, Duration::from_millis(10)));
         log.on_report(&report(0, 2, &[(3, 0)]), LATE, &mut settled).unwrap();
         assert_eq!((settled.acked.len(), settled.lost.len(), log.in_flight()), (1, 0, 100));
-        assert_eq!((log.lower(), log.margin(LATE.0)), (3, Duration::from_millis(16)));
+        assert_eq!((log.lower(), log.margin(LATE.0)), (3, Duration::from_millis(18)));
         // Twice is not heard of.
         log.on_report(&report(0, 2, &[(3, 0)]), LATE, &mut settled).unwrap();
         assert!(settled.acked.is_empty());

@@ -10,7 +10,7 @@
 //! - With periodic reports, state traffic (reports and states) is at most 1% of what was sent and received, and so much a
 //!   second as the longest put-off of a report allows (`check_state`).
 //! - Nothing is taken for lost that was neither lost nor held back, and little of what was held
-//!   back for less than the reorder margin.
+//!   back for less than the reorder margin that a connection begins with.
 //! - What nobody damaged can be opened.
 //! - When all streams have ended, nothing is kept for readers: credit for what nobody read came back.
 //! - Marks of congestion are counted, and their sender learns of them (`check_marks`).
@@ -190,7 +190,7 @@ fn check_losses(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), 
     let (least, most) = MARGIN;
     let margin = (plan.path.rtt() / 8).clamp(least, most);
     // Behind a queue that shrinks even those are overtaken by more than they were held back.
-    let overtaken = if plan.faults.jitter < margin { struck.held / 8 } else { struck.held };
+    let overtaken = if plan.faults.jitter < margin { struck.held / 4 } else { struck.held };
     let taken: u64 = all.iter().flatten().map(|stats| stats.lost.0).sum();
     // Who copies packets, and is sooner, is sent what the other end should get until that is found.
     let lost = struck.lost + struck.corrupted + struck.dark + struck.narrow + struck.astray;

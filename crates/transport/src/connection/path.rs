@@ -175,7 +175,7 @@ impl Connection {
         (self.path_since, self.is_path_heard) = (now, false);
         self.ecn = Ecn::Trying;
         self.losses = Losses::default();
-        self.log.forget_order();
+        self.log.forget_order(now);
         self.stats.capacity.0 = None;
         self.cc = self.config.congestion.controller(u64::from(self.local));
         self.rtt = Rtt::default();

@@ -121,11 +121,11 @@ impl Connection {
         idle.then(|| self.last_asked.max(self.last_received) + wait)
     }
 
-    /// The tail probe: something is in flight, or held back for want of credit, and nothing more
-    /// was sent, nor waits for its pace. The first probe only makes the next report cover the tail;
+    /// The tail probe: something is in flight, or may still come though it was given up, or is held back for
+    /// want of credit, and nothing more was sent, nor waits for its pace. The first probe only makes the next report cover the tail;
     /// the following ones wait until that report, and the next, cannot come any more.
     fn probe_at(&self) -> Option<Instant> {
-        let unsettled = !self.log.is_empty() && !self.acknowledges();
+        let unsettled = (!self.log.is_empty() || self.log.is_watching()) && !self.acknowledges();
         let waits = unsettled || self.streams.is_blocked();
         if self.ping_due || !self.validated || !waits || self.data_at().is_some() {
             return None;
