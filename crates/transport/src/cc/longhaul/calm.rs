@@ -205,6 +205,10 @@ impl Calm {
         if self.drain.is_some() && queue < model.path.target() / 2 {
             (self.drain, self.drained) = (None, None);
         }
+        // What the probe was to find is there, a round trip late as it is.
+        if model.queued > 1 {
+            self.quiet = 0;
+        }
         // Whose host is busy seldom sees the queue when it is shortest.
         if queue < most / NEARLY_GONE {
             self.drained = None;
@@ -374,7 +378,9 @@ impl Calm {
         }
         if self.quiet >= QUIET_ROUNDS {
             let index = ((self.quiet - QUIET_ROUNDS) as usize / 2).min(PROBE_GAINS.len() - 1);
-            return model.compensated(model.share * PROBE_GAINS[index] + wins);
+            // The first is for a link that is nearly full: by when it is heard of, the queue is as long as it should be.
+            let most = if index == 0 { 1.0 + target / rtt } else { f64::INFINITY };
+            return model.compensated(model.share * PROBE_GAINS[index].min(most) + wins);
         }
         model.compensated(model.share * gain + wins)
     }
