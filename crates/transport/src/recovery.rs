@@ -185,6 +185,9 @@ impl SentLog {
         for run in &report.runs {
             let missing = at + run.received..at + run.received + run.missing;
             at = missing.end;
+            for sent in self.given_up.range_mut(missing.clone()).map(|it| it.1) {
+                sent.lacked_at = sent.lacked_at.map(|_| self.latest);
+            }
             let known = settled.lost.len();
             for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
                 let entry = &mut self.entries[(number - self.lower) as usize];

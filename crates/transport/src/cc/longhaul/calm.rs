@@ -38,6 +38,8 @@ const FALLS: f64 = 0.5;
 const QUIET_ROUNDS: u32 = 2;
 /// Factors of the pace while probing, each for two quiet rounds: one to act, one to hear of it.
 const PROBE_GAINS: [f64; 6] = [1.02, 1.05, 1.12, 1.25, 1.5, 2.0];
+/// So many reports in a row show a queue that a stall of this host or of the way back does not make.
+const LASTING: u32 = 8;
 /// The pace of a drain, as a share of what arrives, and of what arrived when it began.
 const DRAIN: f64 = 0.7;
 const LEAST_DRAIN: f64 = 0.5;
@@ -206,7 +208,7 @@ impl Calm {
             (self.drain, self.drained) = (None, None);
         }
         // What the probe was to find is there, a round trip late as it is.
-        if model.queued > 1 {
+        if model.queued > LASTING {
             self.quiet = 0;
         }
         // Whose host is busy seldom sees the queue when it is shortest.
