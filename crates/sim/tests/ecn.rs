@@ -35,8 +35,8 @@ fn a_queue_that_marks_loses_nothing_and_costs_no_rate() {
             let (without, ..) = over_red(false, algorithm, flows);
             let seen = format!("{flows} {algorithm}: {rate} {without} {dropped} {marked}");
             assert_eq!(dropped, 0, "{seen}");
-            // NewReno halves its window so seldom that chance decides.
-            let least = if algorithm == Algorithm::NewReno { 0.9 } else { 0.99 };
+            // Windows are reduced so seldom that chance decides.
+            let least = if algorithm == Algorithm::Longhaul { 0.99 } else { 0.9 };
             assert!(rate >= least * without, "{seen}");
             // Ours keeps its queue below where marks begin.
             assert!(marked > 0 || algorithm == Algorithm::Longhaul, "{seen}");
