@@ -190,7 +190,7 @@ fn check_losses(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), 
     let (least, most) = MARGIN;
     let margin = (plan.path.rtt() / 8).clamp(least, most);
     // Behind a queue that shrinks even those are overtaken by more than they were held back.
-    let overtaken = if plan.faults.jitter < margin { struck.held / 4 } else { struck.held };
+    let overtaken = if plan.faults.jitter < margin { struck.held / 8 } else { struck.held };
     let taken: u64 = all.iter().flatten().map(|stats| stats.lost.0).sum();
     // Who copies packets, and is sooner, is sent what the other end should get until that is found.
     let lost = struck.lost + struck.corrupted + struck.dark + struck.narrow + struck.astray;
