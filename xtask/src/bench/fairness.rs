@@ -186,7 +186,7 @@ fn contests(rival: &str) -> Result<Vec<Contest<'_>>> {
         "ours" => return Ok([2, 4, 8].map(|ours| Contest { ours, ..one }).into()),
         "cubic" => (Some(rival), Measure::Share, (0.4, 0.65)),
         "bbr" => (Some(rival), Measure::Share, (0.35, 0.65)),
-        "background" => (Some("cubic"), Measure::Kept, (KEPT, 1.0)),
+        "background" => (Some("cubic"), Measure::Kept, (KEPT, f64::INFINITY)),
         "nobody" => (None, Measure::Queue, (0.0, QUEUE)),
         other => bail!("no rival is called {other:?}: ours, cubic, bbr, background, nobody"),
     };
