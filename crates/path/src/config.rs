@@ -7,7 +7,7 @@ use units::{Bytes, Rate};
 use crate::change::{Change, Schedule};
 use crate::trace::RateTrace;
 use crate::wire::Framing;
-use crate::{Jitter, Link, LossConfig, QueueConfig};
+use crate::{Jitter, Link, LossConfig, QueueConfig, Unchanging};
 
 /// The longest one-way delay: an hour, beyond Mars at its farthest.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -138,14 +138,13 @@ impl LinkConfig {
         Ok(Link::new(self, rtt, seed))
     }
 
-    /// A link that nobody will [`set`](Link::set), which makes it faster; its schedule may change it. What
-    /// it does is the same.
+    /// The same to one who will not change it from outside.
     ///
     /// # Errors
     /// A value of the configuration is outside its range.
-    pub fn unchanging<T>(&self, rtt: Duration, seed: u64) -> Result<Link<T>, PathError> {
+    pub fn unchanging<T>(&self, rtt: Duration, seed: u64) -> Result<Unchanging<T>, PathError> {
         self.check(rtt)?;
-        Ok(Link::unchanging(self, rtt, seed))
+        Ok(Unchanging::new(self, rtt, seed))
     }
 
     pub(crate) fn check(&self, rtt: Duration) -> Result<(), PathError> {
@@ -281,14 +280,14 @@ impl PathConfig {
     ///
     /// # Errors
     /// A value of the configuration is outside its range.
-    pub fn unchanging_links<T>(&self) -> Result<(Link<T>, Link<T>), PathError> {
+    pub fn unchanging_links<T>(&self) -> Result<(Unchanging<T>, Unchanging<T>), PathError> {
         self.both(LinkConfig::unchanging)
     }
 
-    fn both<T>(
+    fn both<L>(
         &self,
-        make: fn(&LinkConfig, Duration, u64) -> Result<Link<T>, PathError>,
-    ) -> Result<(Link<T>, Link<T>), PathError> {
+        make: fn(&LinkConfig, Duration, u64) -> Result<L, PathError>,
+    ) -> Result<(L, L), PathError> {
         let rtt = self.rtt();
         let forward = make(&self.forward, rtt, self.seed)?;
         let back = make(&self.back, rtt, self.seed ^ BACK_SEED)?;
@@ -342,11 +341,6 @@ pub enum PathError {
     /// A schedule that cannot be followed.
     #[error("{0}")]
     Schedule(&'static str),
-    /// A change of a link of which was said that nothing will change.
-    #[error(
-        "a link that was promised not to change cannot be changed; make it without the promise"
-    )]
-    Unchanging,
     /// A change that names files which were not read.
     #[error("a trace is named by its file; read it through the scenario, or give it as text")]
     Unread,

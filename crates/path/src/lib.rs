@@ -39,7 +39,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod change;
 mod config;
 mod counters;
@@ -53,6 +52,7 @@ mod scenario;
 mod spelling;
 mod trace;
 mod transmitter;
+mod unchanging;
 mod wire;
 
 pub use change::{Change, MAX_CHANGES, Schedule};
@@ -69,3 +69,4 @@ pub use scenario::{
 };
 pub use spelling::{ParseConfigError, share as parse_share, time as parse_time};
 pub use trace::{MAX_TRACE, RateTrace};
+pub use unchanging::Unchanging;

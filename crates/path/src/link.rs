@@ -3,7 +3,6 @@
 use core::time::Duration;
 use units::{Bytes, Instant};
 
-use crate::ahead::{Ahead, Promised};
 use crate::change::{Agenda, Change};
 use crate::line::Line;
 use crate::queue::{Departure, Queue, Verdict, Waiting};
@@ -76,6 +75,13 @@ impl<T> Exit<T> {
     pub(crate) fn new(due: Instant, size: Bytes, item: T, fate: Fate) -> Self {
         Self { due, size, item, fate, marked: false, damage: None, duplicated: false }
     }
+
+    /// A packet whose way over the wire is known; `marked` before it.
+    pub(crate) fn of(passage: Passage, size: Bytes, marked: bool, item: T) -> Self {
+        let Passage { due, fate, damage, duplicated } = passage;
+        let marked = marked && fate == Fate::Delivered;
+        Self { due, size, item, fate, marked, damage, duplicated }
+    }
 }
 
 /// A packet the link did not take.
@@ -90,6 +96,14 @@ pub struct Refused<T> {
     pub tell_mtu: Option<Bytes>,
 }
 
+impl<T> Refused<T> {
+    /// By a link of this configuration.
+    pub(crate) fn new(config: &LinkConfig, cause: DropCause, item: T) -> Self {
+        let told = cause == DropCause::TooBig && config.icmp;
+        Self { cause, item, tell_mtu: config.mtu.filter(|_| told) }
+    }
+}
+
 /// One direction of a path, carrying packets marked with a `T` of the caller's choice.
 ///
 /// [`send`](Self::send), then [`poll`](Self::poll) until it returns nothing, then come back at
@@ -102,8 +116,6 @@ pub struct Link<T> {
     seed: u64,
     agenda: Agenda,
     queue: Queue<T>,
-    /// Of a link of which nothing will change: what waits in place of the queue.
-    ahead: Option<Ahead>,
     transmitter: Transmitter,
     /// When the transmitter became, or becomes, free.
     free_at: Instant,
@@ -126,7 +138,6 @@ impl<T> Link<T> {
         Self {
             agenda: Agenda::new(config.schedule.clone()),
             queue: Queue::new(&config.queue, config.rate, rtt, rng),
-            ahead: None,
             transmitter: Transmitter::new(config.rate, config.trace.as_ref()),
             free_at: Instant::ZERO,
             held_until: Instant::ZERO,
@@ -141,16 +152,6 @@ impl<T> Link<T> {
             first_delay: config.delay,
             seed,
         }
-    }
-
-    /// A link that nobody will [`set`](Self::set). If its rate is steady and its queue decides as packets
-    /// arrive, it takes less time for each. What it does is the same.
-    pub(crate) fn unchanging(config: &LinkConfig, rtt: Duration, seed: u64) -> Self {
-        let mut link = Self::new(config, rtt, seed);
-        let steady = matches!(link.transmitter, Transmitter::Steady(_));
-        let settled = steady && link.agenda.next_at() == Instant::FAR_FUTURE;
-        link.ahead = (settled && link.queue.decides_on_arrival()).then(Ahead::default);
-        link
     }
 
     /// Sends a packet of `size` bytes into the link at `now`.
@@ -172,17 +173,11 @@ impl<T> Link<T> {
             Ok(verdict) => {
                 let Packet { size, flow, ecn_capable } = packet;
                 let marked = verdict == Verdict::Mark;
-                if self.ahead.is_some() {
-                    self.put_ahead(now, size, marked, item);
-                } else {
-                    self.wait(Waiting { size, arrived: now, flow, ecn_capable, marked, item });
-                }
+                self.wait(Waiting { size, arrived: now, flow, ecn_capable, marked, item });
             }
             Err(cause) => {
                 self.counters.drop_one(cause, packet.size);
-                let told = cause == DropCause::TooBig && self.config.icmp;
-                let tell_mtu = self.config.mtu.filter(|_| told);
-                return Err(Refused { cause, item, tell_mtu });
+                return Err(Refused::new(&self.config, cause, item));
             }
         }
         while let Some(victim) = self.queue.trim() {
@@ -243,12 +238,8 @@ impl<T> Link<T> {
     /// schedule come on top when their time comes.
     ///
     /// # Errors
-    /// The change leads to an impossible link, or none [was to come](LinkConfig::unchanging); nothing was
-    /// changed.
+    /// The change leads to an impossible link; nothing was changed.
     pub fn set(&mut self, now: Instant, change: &Change) -> Result<(), PathError> {
-        if self.ahead.is_some() {
-            return Err(PathError::Unchanging);
-        }
         self.advance(now);
         self.after(change)?;
         self.change(now, change);
@@ -292,10 +283,7 @@ impl<T> Link<T> {
 
     /// What waits in the queue at the last call; [`advance`](Self::advance) makes that now.
     pub fn backlog(&self) -> Tally {
-        match &self.ahead {
-            Some(ahead) => ahead.backlog(),
-            None => Tally { packets: self.queue.len() as u64, bytes: self.queue.bytes() },
-        }
+        Tally { packets: self.queue.len() as u64, bytes: self.queue.bytes() }
     }
 
     /// The most packets, and the most bytes, that waited at once since this was last asked.
@@ -307,17 +295,14 @@ impl<T> Link<T> {
     /// Packets that memory is set aside for. It grows to the most the link ever held and no
     /// further: no packet costs an allocation of its own.
     pub fn capacity(&self) -> usize {
-        let ahead = self.ahead.as_ref().map_or(0, Ahead::capacity);
-        self.queue.capacity() + ahead + self.line.capacity()
+        self.queue.capacity() + self.line.capacity()
     }
 
     /// Makes every change and puts on the line every packet whose turn comes by `now`, each at
     /// its own exact time, so that the result does not depend on when this is called.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        if let Some(ahead) = &mut self.ahead {
-            self.counters.line += ahead.begin(now);
-        } else if self.next_start.min(self.agenda.next_at()) <= now {
+        if self.next_start.min(self.agenda.next_at()) <= now {
             self.work_off(now);
         }
     }
@@ -349,42 +334,18 @@ impl<T> Link<T> {
         }
     }
 
-    /// Puts a packet on the line that begins to leave once those before it have.
-    fn put_ahead(&mut self, now: Instant, size: Bytes, marked: bool, item: T) {
-        let start = self.transmitter.ready(now);
-        let line_size = self.config.line_size(size);
-        match &mut self.ahead {
-            Some(ahead) if start > now => ahead.push(Promised { start, size, line_size }),
-            _ => self.counters.line += line_size,
-        }
-        let exit = self.transmit(start, line_size, size, marked, item);
-        self.line.push(exit);
-    }
-
     fn put_on_line(&mut self, start: Instant, packet: Waiting<T>) {
         let Waiting { size, item, marked, .. } = packet;
         let line_size = self.config.line_size(size);
         self.counters.line += line_size;
-        let mut exit = self.transmit(start, line_size, size, marked, item);
-        if start < self.dark_until {
-            exit = Exit::new(exit.due, size, exit.item, Fate::Dropped(DropCause::Blackout));
-        }
-        self.line.push(exit);
-    }
-
-    fn transmit(
-        &mut self,
-        start: Instant,
-        line_size: Bytes,
-        size: Bytes,
-        marked: bool,
-        item: T,
-    ) -> Exit<T> {
         let sent = self.transmitter.send(start, line_size);
         self.free_at = sent;
-        let Passage { due, fate, damage, duplicated } = self.wire.pass(&self.config, sent, size);
-        let marked = marked && fate == Fate::Delivered;
-        Exit { due, size, item, fate, marked, damage, duplicated }
+        let passage = self.wire.pass(&self.config, sent, size);
+        self.line.push(if start < self.dark_until {
+            Exit::new(passage.due, size, item, Fate::Dropped(DropCause::Blackout))
+        } else {
+            Exit::of(passage, size, marked, item)
+        });
     }
 
     fn drop_waiting(&mut self, at: Instant, packet: Waiting<T>, cause: DropCause) {
@@ -413,7 +374,7 @@ impl<T> Link<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Jitter, Limit, PathConfig, QueueConfig, Schedule};
     use proptest::prelude::*;
@@ -507,15 +468,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_not_to_change_does_not() {
-        let config = path(1_000_000, MS);
-        let mut link = config.unchanging_links::<u64>().expect("a path").0;
-        let change = Change { rate: Some(Rate::from_bits_per_sec(2)), ..Change::default() };
-        assert_eq!(link.set(Instant::ZERO, &change), Err(PathError::Unchanging));
-        assert_eq!(link.config().rate, config.forward.rate);
-    }
-
-    #[test]
     fn framing_costs_rate() {
         let mut config = path(1_000_000, Duration::ZERO);
         config.forward.framing = Bytes(25);
@@ -563,49 +515,65 @@ mod tests {
         prop::sample::select(all.to_vec()).prop_map(move |(name, text)| change(name, text))
     }
 
+    /// A path, and packets that are sent over it at their times.
+    #[derive(Debug)]
+    pub(crate) struct Sending {
+        pub(crate) config: PathConfig,
+        pub(crate) packets: Vec<(Instant, Packet)>,
+    }
+
+    pub(crate) fn sendings() -> impl Strategy<Value = Sending> {
+        let sends = prop::collection::vec((0u64..50_000, 1u64..9000, 0u64..4), 1..300);
+        let change = prop::option::of((0u64..5_000_000, changes()));
+        let bits = 1_000_000u64..10_000_000_000;
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+        (sends, bits, queues(), 0.0..0.5f64, change, flags).prop_map(
+            |(sends, bits, queue, loss, change, (ordered, plain, atm))| {
+                let loss = if plain { 0.0 } else { loss };
+                let mut config = path(bits, 4 * MS).with_loss(loss).with_queue(queue);
+                config.forward.mtu = Some(Bytes(8000));
+                config.forward.atm = atm;
+                let impairments = &mut config.forward.impairments;
+                impairments.keep_order = ordered;
+                if !plain {
+                    impairments.jitter = Jitter::Uniform(Duration::from_micros(100));
+                    // What is held back is overtaken.
+                    impairments.reorder = if ordered { 0.0 } else { loss };
+                    impairments.reorder_by = Duration::from_micros(200);
+                }
+                impairments.duplicate = loss;
+                impairments.cell_loss = loss * 1e-3;
+                impairments.bit_error = loss * 1e-4;
+                if let Some((at, change)) = change {
+                    let steps = vec![(Duration::from_nanos(at), change)];
+                    config.forward.schedule = Schedule::new(steps, Some(5 * MS));
+                }
+                let mut now = Instant::ZERO;
+                let packet = |(gap, size, flow)| {
+                    now += Duration::from_nanos(gap);
+                    (now, Packet { size: Bytes(size), flow, ecn_capable: flow % 2 == 0 })
+                };
+                Sending { packets: sends.into_iter().map(packet).collect(), config }
+            },
+        )
+    }
+
+    /// Whether packets of several flows leave in the order in which they came.
+    fn is_fair(config: &LinkConfig) -> bool {
+        let steps = config.schedule.steps().iter();
+        let queues = steps.filter_map(|(_, change)| change.queue).chain([config.queue]);
+        queues.into_iter().any(|queue| matches!(queue, QueueConfig::FqCodel(_)))
+    }
+
     proptest! {
         /// Nothing appears, vanishes or leaves early, or overtakes where it should not; when the
-        /// link is polled changes nothing, nor the promise that it will not be changed.
+        /// link is polled changes nothing.
         #[test]
-        fn conserves_packets(
-            sends in prop::collection::vec((0u64..50_000, 1u64..9000, 0u64..4), 1..300),
-            bits in 1_000_000u64..10_000_000_000,
-            queue in queues(),
-            loss in 0.0..0.5f64,
-            ordered in any::<bool>(),
-            change in prop::option::of((0u64..5_000_000, changes())),
-            lazy in any::<bool>(),
-            promised in any::<bool>(),
-            plain in any::<bool>(),
-            atm in any::<bool>(),
-        ) {
-            let loss = if plain { 0.0 } else { loss };
-            let mut config = path(bits, 4 * MS).with_loss(loss).with_queue(queue);
-            config.forward.mtu = Some(Bytes(8000));
-            config.forward.atm = atm;
-            let impairments = &mut config.forward.impairments;
-            impairments.keep_order = ordered;
-            if !plain {
-                impairments.jitter = Jitter::Uniform(Duration::from_micros(100));
-                // What is held back is overtaken.
-                impairments.reorder = if ordered { 0.0 } else { loss };
-                impairments.reorder_by = Duration::from_micros(200);
-            }
-            impairments.duplicate = loss;
-            impairments.cell_loss = loss * 1e-3;
-            impairments.bit_error = loss * 1e-4;
-            let changed = change.as_ref().and_then(|(_, change)| change.queue);
-            if let Some((at, change)) = change {
-                let steps = vec![(Duration::from_nanos(at), change)];
-                config.forward.schedule = Schedule::new(steps, Some(5 * MS));
-            }
-            let make = if promised { PathConfig::unchanging_links } else { PathConfig::links };
-            let (mut eager, mut other) = (link(config.clone()), make(&config).expect("a path").0);
+        fn conserves_packets(sending in sendings(), lazy in any::<bool>()) {
+            let Sending { config, packets } = sending;
+            let (mut eager, mut other) = (link(config.clone()), link(config.clone()));
             let mut exits = [Vec::new(), Vec::new()];
-            let mut now = Instant::ZERO;
-            for (i, &(gap, size, flow)) in sends.iter().enumerate() {
-                now += Duration::from_nanos(gap);
-                let packet = Packet { size: Bytes(size), flow, ecn_capable: flow % 2 == 0 };
+            for (i, &(now, packet)) in packets.iter().enumerate() {
                 let first = eager.send_packet(now, packet, i as u64);
                 let second = other.send_packet(now, packet, i as u64);
                 prop_assert_eq!(first, second);
@@ -626,10 +594,9 @@ mod tests {
             prop_assert_eq!((eager.held(), other.held()), (0, 0));
             prop_assert_eq!(eager.counters(), other.counters());
             prop_assert!(exits[0].is_sorted_by_key(|exit| exit.due));
-            let fair = |queue| matches!(queue, Some(QueueConfig::FqCodel(_)));
-            let one_queue = !fair(Some(queue)) && !fair(changed);
+            let ordered = config.forward.impairments.keep_order && !is_fair(&config.forward);
             let arrived = exits[0].iter().filter(|exit| matches!(exit.fate, Fate::Delivered));
-            prop_assert!(!(ordered && one_queue) || arrived.is_sorted_by_key(|exit| exit.item));
+            prop_assert!(!ordered || arrived.is_sorted_by_key(|exit| exit.item));
             let [first, second] = exits;
             prop_assert_eq!(first, second);
         }

@@ -78,11 +78,18 @@ impl Work {
 }
 
 impl Steady {
-    fn new(rate: Rate, free_at: Instant) -> Self {
+    pub(crate) fn new(rate: Rate, free_at: Instant) -> Self {
         Self { rate, free_at, carry: 0, last: Work::new(Bytes::ZERO, rate) }
     }
 
-    fn send(&mut self, start: Instant, size: Bytes) -> Instant {
+    /// When the last packet's last bit is out.
+    pub(crate) fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
+    /// See [`Transmitter::send`].
+    #[inline(always)]
+    pub(crate) fn send(&mut self, start: Instant, size: Bytes) -> Instant {
         if start > self.free_at {
             self.carry = 0;
         }

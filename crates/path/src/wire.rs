@@ -116,11 +116,18 @@ impl Wire {
     }
 
     /// Carries a packet of `size` whose last bit was `sent` by the transmitter.
+    #[inline(always)]
     pub(crate) fn pass(&mut self, config: &LinkConfig, sent: Instant, size: Bytes) -> Passage {
         if self.plain {
             let due = self.in_order(config, sent + config.delay);
             return Passage { due, fate: Fate::Delivered, damage: None, duplicated: false };
         }
+        self.suffer(config, sent, size)
+    }
+
+    /// The same on a line that is not plain.
+    #[inline(never)]
+    fn suffer(&mut self, config: &LinkConfig, sent: Instant, size: Bytes) -> Passage {
         let framing = Framing::of(config);
         let lost = self.loss.strikes() | self.cells.first_in(framing.cells(size)).is_some();
         let error = self.bits.first_in(framing.bits(size));
@@ -178,6 +185,12 @@ fn is_plain(config: &LinkConfig) -> bool {
 }
 
 impl LinkConfig {
+    /// Whether packets arrive in the order in which they were sent, whatever else happens to them.
+    pub(crate) fn keeps_order(&self) -> bool {
+        let Impairments { jitter, reorder, keep_order, .. } = self.impairments;
+        reorder == 0.0 && (keep_order || jitter == Jitter::None)
+    }
+
     /// Bytes that a packet of `size` takes on the line, framing, cells and padding included.
     pub fn line_size(&self, size: Bytes) -> Bytes {
         Framing::of(self).line_size(size)

@@ -12,9 +12,9 @@ use stripe::{Assignment, Gather};
 use units::{Bytes, Instant};
 
 use super::Study;
-use super::body::{Bodies, Body};
 use super::flow::{End, Flow, Standing};
 use super::network::{Network, START};
+use super::transit::{Body, Outlet};
 use crate::tcp::{Config, Receiver, Sender};
 
 /// Bytes of a block: those of paper 3, for paper 1 does not tell.
@@ -246,8 +246,8 @@ impl Lane {
 const NUMBER: u32 = 0;
 
 impl Flow for Lane {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
-        let Some((_, segment)) = bodies.take_segment(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+        let Some((_, segment)) = out.take_segment(body) else { return };
         match end {
             End::Sender => {
                 self.sender.handle(now, &segment);
@@ -255,14 +255,14 @@ impl Flow for Lane {
             }
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle(now, &segment) {
-                    bodies.send_segment(NUMBER, &answer);
+                    out.send_segment(NUMBER, answer);
                 }
                 self.on_data(now);
             }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
+    fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         match end {
             End::Sender => {
                 if self.begin.take_if(|begin| *begin <= now).is_some() {
@@ -273,12 +273,12 @@ impl Flow for Lane {
                 }
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    bodies.send_segment(NUMBER, &segment);
+                    out.send_segment(NUMBER, segment);
                 }
             }
             End::Receiver => {
                 if let Some(late) = self.receiver.handle_timeout(now) {
-                    bodies.send_segment(NUMBER, &late);
+                    out.send_segment(NUMBER, late);
                 }
             }
         }

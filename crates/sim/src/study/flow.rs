@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
 
-use super::body::{Bodies, Body};
 use super::outcome::Documents;
+use super::transit::{Body, Outlet};
 use crate::tcp::{self, SenderStats, Source};
 
 /// What carries a flow.
@@ -94,11 +94,23 @@ impl Standing {
 /// A flow as the network sees it: two ends to which packets come and from which they go.
 pub(super) trait Flow: Send {
     /// A packet arrives.
-    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies);
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>);
     /// Does what is due at an end, and sends what may be sent.
-    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies);
+    fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>);
     /// When an end is to be run next.
     fn next(&self, end: End) -> Option<Instant>;
+    /// All three: a packet arrives, its end does what is due, and this is when to run it next.
+    fn take(
+        &mut self,
+        now: Instant,
+        end: End,
+        body: Body,
+        out: &mut Outlet<'_>,
+    ) -> Option<Instant> {
+        self.arrive(now, end, body, out);
+        self.run(now, end, out);
+        self.next(end)
+    }
     /// How it stands.
     fn standing(&self) -> Standing;
 }

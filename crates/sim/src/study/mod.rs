@@ -20,7 +20,6 @@
 //! ```
 mod agenda;
 mod blocks;
-mod body;
 mod file;
 mod flow;
 mod network;
@@ -30,6 +29,7 @@ mod relay;
 mod striped;
 mod tcp;
 mod topology;
+mod transit;
 mod udp;
 
 use core::time::Duration;

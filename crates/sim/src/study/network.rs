@@ -2,15 +2,15 @@
 
 use core::time::Duration;
 
-use path::{DropCause, Fate, HostGroup, Link, LinkConfig, Packet, Scenario};
+use path::{HostGroup, LinkConfig, Scenario, Unchanging};
 use units::{Bytes, Instant};
 
 use super::Study;
 use super::agenda::Agenda;
-use super::body::{Bodies, Body, Sent};
 use super::flow::{End, Flow, FlowConfig, Protocol, Standing};
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
+use super::transit::{Parcel, Place, Transit};
 use super::udp::UdpFlow;
 use crate::tcp::Source;
 
@@ -21,36 +21,14 @@ pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
 const FORWARD: usize = 0;
 const BACK: usize = 1;
 
-/// The time of a link, which begins with the run.
-fn link_time(now: Instant) -> Instant {
-    Instant::from_nanos(now.as_nanos() - START.as_nanos())
-}
-
-/// A packet under way. Links move it from queue to queue, so what it carries stays where it is.
-struct Parcel {
-    flow: u32,
-    body: Body,
-    ecn_capable: bool,
-    /// Links of its route that are behind it.
-    passed: u16,
-    /// Where it goes.
-    to: End,
-    /// A link damaged it and let it pass: a checksum or a seal finds that at the end.
-    damaged: bool,
-}
-
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its
 /// processing.
 type Access = [Vec<usize>; 2];
 
-/// A flow, and what became of its packets.
+/// A flow, and when it is cut off.
 pub(super) struct Line {
     ends: Box<dyn Flow>,
-    /// The links to the sender, and those to the receiver.
-    routes: [Vec<usize>; 2],
     stop: Instant,
-    /// Data packets dropped before a link, and on one.
-    pub(super) dropped: (u64, u64),
 }
 
 impl Line {
@@ -62,44 +40,37 @@ impl Line {
 /// Everything that happens in a run, by time; at the same time links come before the ends of flows, and each by
 /// their numbers.
 pub(super) struct Network {
-    now: Instant,
-    /// When something may leave each link.
-    exits: Agenda,
-    /// And when each end of a flow is to be run: those of the first, then those of the second ...
+    transit: Transit,
+    /// When each end of a flow is to be run: those of the first, then those of the second ...
     runs: Agenda,
-    links: Vec<Link<Parcel>>,
     /// What reports call the links.
     names: Vec<String>,
     topology: Topology,
     near: Vec<Access>,
     far: Vec<Access>,
     pub(super) flows: Vec<Line>,
-    /// What the packets under way carry.
-    bodies: Bodies,
     mtu: Bytes,
     seed: u64,
-    /// Packets offered to any link.
-    pub(super) packets: u64,
 }
 
 impl Network {
     pub(super) fn new(study: &Study) -> Self {
         let (forward, back) = study.path.unchanging_links().expect("a valid path");
         let mut network = Self {
-            now: START,
-            exits: Agenda::default(),
+            transit: Transit::default(),
             runs: Agenda::default(),
-            links: vec![forward, back],
             names: vec!["near to far".to_owned(), "far to near".to_owned()],
             topology: Topology::default(),
             near: Vec::new(),
             far: Vec::new(),
             flows: Vec::new(),
-            bodies: Bodies::default(),
             mtu: study.mtu(),
             seed: study.path.seed,
-            packets: 0,
         };
+        network.transit.now = START;
+        for link in [forward, back] {
+            network.transit.add_link(link);
+        }
         network.topology.add(NEAR, FAR, FORWARD);
         network.topology.add(FAR, NEAR, BACK);
         network.near = network.access(study, "near", &study.near);
@@ -109,9 +80,6 @@ impl Network {
             network.topology.add(*one, *other, number);
             let number = network.link(study, link, format!("{to} to {from}"));
             network.topology.add(*other, *one, number);
-        }
-        for _ in 0..network.links.len() {
-            network.exits.add();
         }
         for config in &study.flows {
             network.add(config);
@@ -143,7 +111,8 @@ impl Network {
     ) -> usize {
         let index = self.flows.len();
         let routes = [self.route(places[1], places[0]), self.route(places[0], places[1])];
-        self.flows.push(Line { ends, routes, stop, dropped: (0, 0) });
+        self.transit.add_route(routes);
+        self.flows.push(Line { ends, stop });
         for _ in [End::Sender, End::Receiver] {
             self.runs.add();
         }
@@ -189,16 +158,24 @@ impl Network {
 
     /// Makes a link; its number.
     fn link(&mut self, study: &Study, config: &LinkConfig, name: String) -> usize {
+        let seed = study.path.seed ^ (self.names.len() as u64) << 32;
         self.names.push(name);
-        let number = self.links.len();
-        let seed = study.path.seed ^ (number as u64) << 32;
-        self.links.push(config.unchanging(study.path.rtt(), seed).expect("a valid link"));
-        number
+        self.transit.add_link(config.unchanging(study.path.rtt(), seed).expect("a valid link"))
     }
 
     /// All links in the order of their numbers.
-    pub(super) fn links(&self) -> impl Iterator<Item = &Link<impl Sized>> {
-        self.links.iter()
+    pub(super) fn links(&self) -> &[Unchanging<Place>] {
+        self.transit.links()
+    }
+
+    /// Packets offered to any link.
+    pub(super) fn packets(&self) -> u64 {
+        self.transit.packets
+    }
+
+    /// Data packets of a flow that were dropped before a link, and on one.
+    pub(super) fn dropped(&self, flow: usize) -> (u64, u64) {
+        self.transit.dropped(flow)
     }
 
     /// What a link is called.
@@ -215,118 +192,67 @@ impl Network {
     pub(super) fn run_until(&mut self, elapsed: Duration) {
         let end = START + elapsed;
         loop {
-            let (exit, run) = (self.exits.first(), self.runs.first());
-            self.now = exit.0.min(run.0);
-            if self.now > end || self.now == Instant::FAR_FUTURE {
+            let (exit, run) = (self.transit.first_exit(), self.runs.first());
+            let now = exit.0.min(run.0);
+            if now > end || now == Instant::FAR_FUTURE {
                 break;
             }
+            self.transit.now = now;
             if exit.0 <= run.0 {
-                let next = self.empty(exit.1);
-                self.exits.set(exit.1, next.max(self.now));
+                while let Some(parcel) = self.transit.poll(exit.1) {
+                    self.arrive(parcel);
+                    self.arrive_all();
+                }
             } else {
                 let end = if run.1 % 2 == 0 { End::Sender } else { End::Receiver };
                 let next = self.run(run.1 / 2, end);
-                self.runs.set(run.1, next.max(self.now));
+                self.runs.set(run.1, next.max(now));
+                self.arrive_all();
             }
         }
-        self.now = end;
-        self.links.iter_mut().for_each(|link| link.advance(link_time(end)));
-    }
-
-    /// When something may leave a link.
-    fn next_exit(&self, link: usize) -> Instant {
-        let next = self.links[link].next_exit().map_or(u64::MAX, Instant::as_nanos);
-        Instant::from_nanos(next.saturating_add(START.as_nanos()))
+        self.transit.advance(end);
     }
 
     /// An end of a flow has something to do at this time, if not before. Whether it still has, it sees then.
+    #[inline(always)]
     fn plan(&mut self, flow: usize, end: End, at: Instant) {
-        let (number, at) = (2 * flow + end as usize, at.max(self.now));
+        let (number, at) = (2 * flow + end as usize, at.max(self.transit.now));
         if at < self.runs.at(number) {
             self.runs.set(number, at);
         }
     }
 
-    /// Takes from a link what has reached its end; when more may have.
-    fn empty(&mut self, link: usize) -> Instant {
-        while let Some(exit) = self.links[link].poll(link_time(self.now)) {
-            let mut parcel = exit.item;
-            if exit.fate != Fate::Delivered {
-                let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
-                self.lose(&parcel, early);
-                continue;
-            }
-            parcel.passed += 1;
-            parcel.damaged |= exit.damage.is_some();
-            if exit.marked {
-                self.bodies.mark(parcel.body);
-            }
-            if exit.duplicated {
-                let body = self.bodies.copy(parcel.body);
-                self.forward(exit.size, Parcel { body, ..parcel });
-            }
-            self.forward(exit.size, parcel);
-        }
-        self.next_exit(link)
-    }
-
-    /// A packet of this size goes on to the next link of its route, or has arrived.
-    fn forward(&mut self, size: Bytes, parcel: Parcel) {
-        let route = &self.flows[parcel.flow as usize].routes[parcel.to as usize];
-        let Some(&link) = route.get(usize::from(parcel.passed)) else {
-            return self.arrive(parcel);
-        };
-        let Parcel { flow, ecn_capable, .. } = parcel;
-        let packet = Packet { size, flow: flow.into(), ecn_capable };
-        self.packets += 1;
-        match self.links[link].send_packet(link_time(self.now), packet, parcel) {
-            Ok(()) => {
-                let next = self.next_exit(link).max(self.now);
-                if next < self.exits.at(link) {
-                    self.exits.set(link, next);
-                }
-            }
-            Err(refused) => self.lose(&refused.item, true),
+    /// Hands over what has arrived at once.
+    #[inline(always)]
+    fn arrive_all(&mut self) {
+        while let Some(parcel) = self.transit.next_arrived() {
+            self.arrive(parcel);
         }
     }
 
-    fn lose(&mut self, parcel: &Parcel, early: bool) {
-        self.bodies.discard(parcel.body);
-        let dropped = &mut self.flows[parcel.flow as usize].dropped;
-        if parcel.to == End::Receiver {
-            *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
-        }
-    }
-
+    /// A packet is where it goes: its end takes it, and does what is due.
+    #[inline(always)]
     fn arrive(&mut self, parcel: Parcel) {
         if parcel.damaged {
-            return self.lose(&parcel, false);
+            return self.transit.count_lost(parcel, false);
         }
+        let now = self.transit.now;
         let Parcel { flow, to, body, .. } = parcel;
         let line = &mut self.flows[flow as usize];
-        if self.now < line.stop {
-            line.ends.arrive(self.now, to, body, &mut self.bodies);
-            let next = self.run(flow as usize, to);
-            self.plan(flow as usize, to, next);
-        } else {
-            self.bodies.discard(body);
+        if now >= line.stop {
+            return self.transit.discard(body);
         }
+        let next = line.ends.take(now, to, body, &mut self.transit.outlet(flow, to));
+        self.plan(flow as usize, to, next.unwrap_or(Instant::FAR_FUTURE));
     }
 
-    /// Lets an end do what is due, and sends what comes of it and of what arrived; when to do so again.
+    /// Lets an end do what is due; when to do so again.
     fn run(&mut self, flow: usize, end: End) -> Instant {
         let line = &mut self.flows[flow];
-        if self.now >= line.stop {
+        if self.transit.now >= line.stop {
             return Instant::FAR_FUTURE;
         }
-        line.ends.run(self.now, end, &mut self.bodies);
-        let to = if end == End::Sender { End::Receiver } else { End::Sender };
-        let mut sent = core::mem::take(&mut self.bodies.sent);
-        for Sent { body, size, ecn_capable } in sent.drain(..) {
-            let flow = flow as u32;
-            self.forward(size, Parcel { flow, body, ecn_capable, passed: 0, to, damaged: false });
-        }
-        self.bodies.sent = sent;
+        line.ends.run(self.transit.now, end, &mut self.transit.outlet(flow as u32, end));
         self.next_run(flow, end)
     }
 

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use path::{DropCause, Link};
+use path::{DropCause, Unchanging};
 use serde::Serialize;
 use units::Rate;
 
 use super::Study;
 use super::flow::Standing;
-use super::network::Network;
+use super::network::{Line, Network};
 
 /// Documents of a source that arrived whole in the measured time, and how long they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -194,7 +194,7 @@ impl<'a> Tally<'a> {
             study,
             before: <_>::default(),
             glances: 0,
-            links: vec![Seen::default(); network.links().count()],
+            links: vec![Seen::default(); network.links().len()],
             rtts: vec![Rtts::default(); flows],
             last: (Duration::ZERO, vec![0; flows]),
             samples: Vec::new(),
@@ -204,8 +204,10 @@ impl<'a> Tally<'a> {
 
     /// What was before is not counted.
     pub(super) fn begin(&mut self, network: &Network) {
-        let flows = network.flows.iter().map(|flow| (flow.standing(), flow.dropped));
-        self.before = (flows.collect(), network.links().map(carried).collect(), network.packets);
+        let flows = network.flows.iter().map(Line::standing);
+        let flows = flows.enumerate().map(|(number, standing)| (standing, network.dropped(number)));
+        self.before =
+            (flows.collect(), network.links().iter().map(carried).collect(), network.packets());
     }
 
     pub(super) fn glance(&mut self, at: Duration, network: &Network) {
@@ -237,14 +239,14 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn sample(&mut self, at: Duration, network: &Network) {
-        let queues = network.links().map(|link| link.backlog().packets).enumerate();
+        let queues = network.links().iter().map(|link| link.backlog().packets).enumerate();
         let queues = queues.filter(|queue| queue.1 > 0);
         let first = self.samples.len();
         self.waiting.extend(queues.map(|(link, packets)| (first, link, packets)));
         let (last, delivered) = &mut self.last;
         let seconds = at.saturating_sub(*last).as_secs_f64();
         for (index, flow) in network.flows.iter().enumerate() {
-            let standing = flow.standing();
+            let (standing, dropped) = (flow.standing(), network.dropped(index));
             let gained = standing.delivered - delivered[index];
             delivered[index] = standing.delivered;
             self.samples.push(Sample {
@@ -255,7 +257,7 @@ impl<'a> Tally<'a> {
                 window_bytes: standing.window.0,
                 rate_bps: standing.rate.map(Rate::as_bits_per_sec),
                 queue_packets: 0,
-                drops: flow.dropped.0 + flow.dropped.1,
+                drops: dropped.0 + dropped.1,
             });
         }
         *last = at;
@@ -270,13 +272,13 @@ impl<'a> Tally<'a> {
         let before = &self.before.0;
         let flows = network.flows.iter().zip(before).enumerate();
         let flows = flows.map(|(index, (flow, before))| {
-            self.flow(index, (flow.standing(), flow.dropped), before)
+            self.flow(index, (flow.standing(), network.dropped(index)), before)
         });
         Outcome {
             seed: self.study.path.seed,
             flows: flows.collect(),
             queue,
-            packets: network.packets - self.before.2,
+            packets: network.packets() - self.before.2,
             samples: self.samples,
         }
     }
@@ -290,7 +292,7 @@ impl<'a> Tally<'a> {
             (now.bytes - before.bytes) as f64 * 8.0 / (seen.rates / glances * seconds)
         };
         let links = || {
-            let carried = self.before.1.iter().zip(network.links().map(carried));
+            let carried = self.before.1.iter().zip(network.links().iter().map(carried));
             self.links.iter().zip(carried).enumerate()
         };
         let busier = |most: (usize, f64), (link, it)| {
@@ -299,7 +301,7 @@ impl<'a> Tally<'a> {
         };
         let (number, utilisation) = links().fold((0, 0.0), busier);
         let (seen, before) = (self.links[number], self.before.1[number]);
-        let now = network.links().nth(number).map(carried).unwrap_or_default();
+        let now = carried(&network.links()[number]);
         let report = QueueReport {
             link: network.name(number).to_owned(),
             utilisation,
@@ -338,7 +340,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-fn carried(link: &Link<impl Sized>) -> Carried {
+fn carried(link: &Unchanging<impl Sized>) -> Carried {
     let counters = link.counters();
     let dropped = |cause| counters.dropped(cause).packets;
     Carried {

@@ -13,10 +13,10 @@ use path::{HostGroup, PathConfig};
 use units::{Bytes, Instant};
 
 use super::Study;
-use super::body::{Bodies, Body};
 use super::flow::{End, Flow, Standing};
 use super::network::{Network, START};
 use super::topology::{FAR, NEAR};
+use super::transit::{Body, Outlet};
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
 
 /// How soon a gateway looks again for bytes, or for room.
@@ -193,31 +193,31 @@ impl Leg {
 const NUMBER: u32 = 0;
 
 impl Flow for Leg {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
-        let Some((_, segment)) = bodies.take_segment(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+        let Some((_, segment)) = out.take_segment(body) else { return };
         match end {
             End::Sender => self.sender.handle(now, &segment),
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle(now, &segment) {
-                    bodies.send_segment(NUMBER, &answer);
+                    out.send_segment(NUMBER, answer);
                 }
             }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
+    fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         match end {
             End::Sender => {
                 self.fill(now);
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    bodies.send_segment(NUMBER, &segment);
+                    out.send_segment(NUMBER, segment);
                 }
             }
             End::Receiver => {
                 let late = self.receiver.handle_timeout(now);
                 for segment in late.into_iter().chain(self.bring(now)) {
-                    bodies.send_segment(NUMBER, &segment);
+                    out.send_segment(NUMBER, segment);
                 }
             }
         }

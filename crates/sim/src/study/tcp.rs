@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use units::{Instant, Rate};
 
-use super::body::{Bodies, Body};
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
+use super::transit::{Body, Outlet};
 use crate::tcp::source::Reader;
-use crate::tcp::{Config, Receiver, Segment, Sender, Source};
+use crate::tcp::{Config, Receiver, Sender, Source};
 
 pub(super) struct TcpFlow {
     config: Config,
@@ -84,15 +84,12 @@ impl TcpFlow {
             None => self.finished = Some(now),
         }
     }
-
-    fn put(&self, segment: &Segment, bodies: &mut Bodies) {
-        bodies.send_segment(self.connection, segment);
-    }
 }
 
 impl Flow for TcpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
-        let Some((connection, segment)) = bodies.take_segment(body) else { return };
+    #[inline(always)]
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+        let Some((connection, segment)) = out.take_segment(body) else { return };
         if connection != self.connection {
             return;
         }
@@ -100,14 +97,15 @@ impl Flow for TcpFlow {
             End::Sender => self.sender.handle(now, &segment),
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle(now, &segment) {
-                    self.put(&answer, bodies);
+                    out.send_segment(self.connection, answer);
                 }
                 self.look(now);
             }
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
+    #[inline(always)]
+    fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         match end {
             End::Sender => {
                 if self.begin.is_some_and(|begin| begin <= now) {
@@ -115,12 +113,12 @@ impl Flow for TcpFlow {
                 }
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
-                    self.put(&segment, bodies);
+                    out.send_segment(self.connection, segment);
                 }
             }
             End::Receiver => {
                 if let Some(answer) = self.receiver.handle_timeout(now) {
-                    self.put(&answer, bodies);
+                    out.send_segment(self.connection, answer);
                 }
             }
         }

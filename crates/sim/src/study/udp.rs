@@ -6,9 +6,9 @@ use transport::crypto::Sealing;
 use transport::{Config, Event, ReadOutcome, WriteOutcome};
 use units::{Bytes, Instant};
 
-use super::body::{Bodies, Body, HEADERS, Trimmed};
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
+use super::transit::{Body, HEADERS, Outlet, Trimmed};
 use crate::{Arrived, Datagram, Socket};
 
 /// What the application writes or reads in one go.
@@ -119,12 +119,12 @@ impl UdpFlow {
     }
 
     /// Sends what the devices take, for probes for jumbo frames vanish; whether that was anything.
-    fn flush(&mut self, now: Instant, end: End, bodies: &mut Bodies) -> bool {
+    fn flush(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) -> bool {
         let (largest, mut any) = (self.largest, false);
         self.sockets[end as usize].flush_to(now, |transmit, bytes| {
             any = true;
             if bytes.len() <= largest {
-                bodies.send_datagram(Trimmed::new(bytes, transmit.ecn));
+                out.send_datagram(Trimmed::new(bytes, transmit.ecn));
             }
         });
         any
@@ -143,25 +143,25 @@ fn address(end: u8) -> SocketAddr {
 }
 
 impl Flow for UdpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, bodies: &mut Bodies) {
-        let Some(datagram) = bodies.take_datagram(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+        let Some(datagram) = out.take_datagram(body) else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
         let arrived = Arrived { from, ce: datagram.ce, bytes: &mut self.arrived };
         self.sockets[end as usize].receive(now, arrived, &mut self.answers);
         for answer in self.answers.drain(..) {
-            bodies.send_datagram(Trimmed::new(&answer.bytes, answer.ecn_capable));
+            out.send_datagram(Trimmed::new(&answer.bytes, answer.ecn_capable));
         }
     }
 
-    fn run(&mut self, now: Instant, end: End, bodies: &mut Bodies) {
+    fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         if end == End::Sender && self.begin.take_if(|begin| *begin <= now).is_some() {
             self.sockets[0].connect(now, address(1));
         }
         loop {
             self.work(now, end);
             // What was sent has made room for more.
-            if !self.flush(now, end, bodies) {
+            if !self.flush(now, end, out) {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! The receiving end.
 
 use rangemap::RangeSet;
+use smallvec::SmallVec;
 use units::Instant;
 
 use super::config::{Config, Recovery};
@@ -70,12 +71,12 @@ impl Receiver {
     /// A segment arrives; what answers it at once.
     pub fn handle(&mut self, now: Instant, segment: &Segment) -> Option<Segment> {
         let stamp = segment.stamp;
-        match segment.kind {
+        match &segment.kind {
             Kind::Syn => {
                 let kind = Kind::SynAck { window: self.config.advertised() };
                 Some(Segment { kind, stamp, timestamps: self.config.timestamps })
             }
-            Kind::Data { seq, len } => self.data(now, seq, seq + len, stamp),
+            Kind::Data { seq, len } => self.data(now, *seq, seq + len, stamp),
             Kind::SynAck { .. } | Kind::Ack { .. } => None,
         }
     }
@@ -130,20 +131,26 @@ impl Receiver {
 
     fn acknowledge(&mut self, stamp: Instant) -> Segment {
         (self.untold, self.due) = (0, None);
-        let mut sack = SackBlocks::default();
-        if self.config.recovery == Recovery::Sack {
-            self.latest.retain(|&byte| byte >= self.next);
-            for byte in &self.latest {
-                let Some(range) = self.held.get(byte) else { continue };
-                let block = (range.start, range.end);
-                if !sack.as_slice().contains(&block) && !sack.push(block) {
-                    break;
-                }
-            }
-        }
         let window = self.window();
         self.edge = self.edge.max(self.next.saturating_add(window));
-        let kind = Kind::Ack { ack: self.next, window, sack };
+        let kind = Kind::Ack { ack: self.next, window, sack: self.blocks() };
         Segment { kind, stamp, timestamps: self.config.timestamps }
+    }
+
+    /// The blocks to tell of.
+    fn blocks(&mut self) -> SackBlocks {
+        if self.latest.is_empty() || self.config.recovery != Recovery::Sack {
+            return SackBlocks::default();
+        }
+        self.latest.retain(|&byte| byte >= self.next);
+        let mut blocks = SmallVec::<[_; MAX_SACK_BLOCKS]>::new();
+        for byte in &self.latest {
+            let Some(range) = self.held.get(byte) else { continue };
+            let block = (range.start, range.end);
+            if !blocks.contains(&block) && blocks.len() < MAX_SACK_BLOCKS {
+                blocks.push(block);
+            }
+        }
+        SackBlocks::new(&blocks)
     }
 }

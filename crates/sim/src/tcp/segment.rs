@@ -12,33 +12,25 @@ const SYN_OPTIONS: u64 = 12;
 /// Blocks that fit beside timestamps (RFC 2018).
 pub const MAX_SACK_BLOCKS: usize = 3;
 
-/// What a receiver holds out of order: first and one past the last byte of up to three blocks, the
-/// latest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SackBlocks {
-    blocks: [(u64, u64); MAX_SACK_BLOCKS],
-    count: u8,
-}
+/// What a receiver holds out of order: first and one past the last byte of up to [`MAX_SACK_BLOCKS`], the
+/// latest first. Most segments have none, and many are under way at a time: here they take little room.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SackBlocks(Box<[(u64, u64)]>);
 
 impl SackBlocks {
-    /// The blocks.
-    pub fn as_slice(&self) -> &[(u64, u64)] {
-        &self.blocks[..usize::from(self.count)]
+    /// These blocks.
+    pub(super) fn new(blocks: &[(u64, u64)]) -> Self {
+        Self(blocks.into())
     }
 
-    /// Adds a block; false when there was no room.
-    pub(super) fn push(&mut self, block: (u64, u64)) -> bool {
-        let Some(place) = self.blocks.get_mut(usize::from(self.count)) else {
-            return false;
-        };
-        *place = block;
-        self.count += 1;
-        true
+    /// The blocks.
+    pub fn as_slice(&self) -> &[(u64, u64)] {
+        &self.0
     }
 }
 
 /// A segment, without its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// What it carries.
     pub kind: Kind,
@@ -49,7 +41,7 @@ pub struct Segment {
 }
 
 /// What a segment carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Opens the connection.
     Syn,
@@ -80,9 +72,9 @@ impl Segment {
     /// Its size as an IP packet.
     pub fn size(&self) -> Bytes {
         let options = if self.timestamps { TIMESTAMPS } else { 0 };
-        let rest = match self.kind {
+        let rest = match &self.kind {
             Kind::Syn | Kind::SynAck { .. } => SYN_OPTIONS,
-            Kind::Data { len, .. } => len,
+            Kind::Data { len, .. } => *len,
             Kind::Ack { sack, .. } => match sack.as_slice().len() as u64 {
                 0 => 0,
                 blocks => 4 + 8 * blocks,

@@ -150,22 +150,22 @@ impl Sender {
 
     /// A segment arrives.
     pub fn handle(&mut self, now: Instant, segment: &Segment) {
-        match (segment.kind, self.phase) {
-            (Kind::SynAck { window }, Phase::SynSent) => {
+        match (&segment.kind, self.phase) {
+            (&Kind::SynAck { window }, Phase::SynSent) => {
                 (self.window, self.edge) = (window, window);
                 self.phase = Phase::Open;
                 self.timer = None;
                 self.measure(now.since(segment.stamp));
             }
             (
-                Kind::Ack { ack, window, sack },
+                &Kind::Ack { ack, window, ref sack },
                 Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_),
             ) => {
                 let edge = self.edge.max(ack.saturating_add(window));
                 let update = core::mem::replace(&mut self.edge, edge) < edge && ack == self.una;
                 // What opens the window is no duplicate (RFC 5681, section 2).
                 if !update || self.board.is_some() {
-                    self.acknowledge(now, ack, &sack, segment.stamp);
+                    self.acknowledge(now, ack, sack, segment.stamp);
                 }
             }
             _ => {}
@@ -173,10 +173,15 @@ impl Sender {
     }
 
     /// Does what is due.
+    #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.timer.is_none_or(|timer| timer > now) {
-            return;
+        if self.timer.is_some_and(|timer| timer <= now) {
+            self.time_out();
         }
+    }
+
+    #[cold]
+    fn time_out(&mut self) {
         self.stats.timeouts += 1;
         self.rto.back_off();
         self.timer = None;

@@ -145,8 +145,9 @@ fn duplicates(rounds: &mut Rounds) {
     let Rounds { sender, now, .. } = rounds;
     let kind =
         Kind::Ack { ack: sender.acknowledged(), window: 20 * MSS, sack: SackBlocks::default() };
+    let again = Segment { kind, stamp: *now, timestamps: false };
     for _ in 0..3 {
-        sender.handle(*now, &Segment { kind, stamp: *now, timestamps: false });
+        sender.handle(*now, &again);
     }
 }
 

@@ -1,0 +1,328 @@
+//! Packets under way: the links that they cross, and what they carry.
+
+use std::collections::VecDeque;
+
+use path::{DropCause, Exit, Fate, Packet, Unchanging};
+use slab::Slab;
+use smallvec::SmallVec;
+use units::{Bytes, Instant};
+
+use super::agenda::Agenda;
+use super::flow::End;
+use super::network::START;
+use crate::tcp::Segment;
+
+/// What a packet carries.
+pub(super) enum Body {
+    /// Of a TCP connection of this number, for a flow has one after the other.
+    Segment(u32, Segment),
+    /// Of our transport: its place among all datagrams, where it stays until it arrives.
+    Datagram(u32),
+}
+
+/// Where a packet under way is kept: links move this from queue to queue.
+pub(super) type Place = u32;
+
+/// A packet under way.
+pub(super) struct Parcel {
+    pub(super) flow: u32,
+    /// Links of its route that are behind it.
+    passed: u16,
+    /// Where it goes.
+    pub(super) to: End,
+    ecn_capable: bool,
+    /// A link damaged it and let it pass: a checksum or a seal finds that at the end.
+    pub(super) damaged: bool,
+    pub(super) body: Body,
+}
+
+/// The way of a flow's packets, and what became of them.
+struct Route {
+    /// The links to the sender, and those to the receiver.
+    links: [Vec<usize>; 2],
+    /// Data packets dropped before a link, and on one.
+    dropped: (u64, u64),
+}
+
+/// All links, and what is on them.
+#[derive(Default)]
+pub(super) struct Transit {
+    pub(super) now: Instant,
+    links: Vec<Unchanging<Place>>,
+    /// All that are under way: they stay where they are until they arrive.
+    parcels: Slab<Parcel>,
+    /// When something may leave each link.
+    exits: Agenda,
+    routes: Vec<Route>,
+    /// What has arrived and was not handed on, for it came with another or had no link to cross.
+    arrived: VecDeque<Place>,
+    datagrams: Slab<Trimmed>,
+    /// Packets offered to any link.
+    pub(super) packets: u64,
+}
+
+/// The time of a link, which begins with the run.
+fn link_time(now: Instant) -> Instant {
+    Instant::from_nanos(now.as_nanos() - START.as_nanos())
+}
+
+/// The time of the network when a link's is this.
+fn network_time(at: Option<Instant>) -> Instant {
+    let nanos = at.map_or(u64::MAX, Instant::as_nanos);
+    Instant::from_nanos(nanos.saturating_add(START.as_nanos()))
+}
+
+impl Transit {
+    /// Adds a link; its number.
+    pub(super) fn add_link(&mut self, link: Unchanging<Place>) -> usize {
+        self.links.push(link);
+        self.exits.add()
+    }
+
+    /// Adds a flow, whose packets go over these links to its sender and to its receiver.
+    pub(super) fn add_route(&mut self, links: [Vec<usize>; 2]) {
+        self.routes.push(Route { links, dropped: (0, 0) });
+    }
+
+    /// All links in the order of their numbers.
+    pub(super) fn links(&self) -> &[Unchanging<Place>] {
+        &self.links
+    }
+
+    /// Data packets of a flow that were dropped before a link, and on one.
+    pub(super) fn dropped(&self, flow: usize) -> (u64, u64) {
+        self.routes[flow].dropped
+    }
+
+    /// When something may leave a link next, and which.
+    pub(super) fn first_exit(&self) -> (Instant, usize) {
+        self.exits.first()
+    }
+
+    /// Lets all links see what the time is.
+    pub(super) fn advance(&mut self, now: Instant) {
+        self.now = now;
+        self.links.iter_mut().for_each(|link| link.advance(link_time(now)));
+    }
+
+    /// What has arrived already and was not handed on.
+    #[inline(always)]
+    pub(super) fn next_arrived(&mut self) -> Option<Parcel> {
+        let place = self.arrived.pop_front()?;
+        Some(self.parcels.remove(place as usize))
+    }
+
+    /// Takes from a link what has reached its end, until something arrives where it goes. `None` when
+    /// nothing more has left the link.
+    #[inline(always)]
+    pub(super) fn poll(&mut self, link: usize) -> Option<Parcel> {
+        while let Some(exit) = self.links[link].poll(link_time(self.now)) {
+            let place = exit.item;
+            if exit.fate != Fate::Delivered {
+                let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
+                self.lose(place, early);
+                continue;
+            }
+            let parcel = &mut self.parcels[place as usize];
+            parcel.passed += 1;
+            if exit.marked || exit.damage.is_some() || exit.duplicated {
+                self.suffer(place, &exit);
+            }
+            if self.forward(exit.size, place) {
+                return Some(self.parcels.remove(place as usize));
+            }
+        }
+        self.exits.set(link, network_time(self.links[link].next_exit()).max(self.now));
+        None
+    }
+
+    /// What a link has done to a packet that it delivers.
+    #[cold]
+    fn suffer(&mut self, place: Place, exit: &Exit<Place>) {
+        let parcel = &mut self.parcels[place as usize];
+        parcel.damaged |= exit.damage.is_some();
+        // Here TCP does without marks.
+        if let (Body::Datagram(datagram), true) = (&parcel.body, exit.marked) {
+            self.datagrams[*datagram as usize].ce = true;
+        }
+        if exit.duplicated {
+            let copy = self.copy(place);
+            if self.forward(exit.size, copy) {
+                self.arrived.push_back(copy);
+            }
+        }
+    }
+
+    /// A packet of this size goes on to the next link of its route; whether it has arrived instead.
+    #[inline(always)]
+    fn forward(&mut self, size: Bytes, place: Place) -> bool {
+        let Parcel { flow, to, passed, ecn_capable, .. } = self.parcels[place as usize];
+        let route = &self.routes[flow as usize].links[to as usize];
+        let Some(&link) = route.get(usize::from(passed)) else { return true };
+        self.packets += 1;
+        let packet = Packet { size, flow: flow.into(), ecn_capable };
+        match self.links[link].send_packet(link_time(self.now), packet, place) {
+            Ok(()) => {
+                let next = network_time(self.links[link].next_exit()).max(self.now);
+                if next < self.exits.at(link) {
+                    self.exits.set(link, next);
+                }
+            }
+            Err(refused) => self.lose(refused.item, true),
+        }
+        false
+    }
+
+    /// It does not arrive.
+    #[cold]
+    fn lose(&mut self, place: Place, early: bool) {
+        let parcel = self.parcels.remove(place as usize);
+        self.count_lost(parcel, early);
+    }
+
+    /// A packet counts as lost, before a link or on one.
+    pub(super) fn count_lost(&mut self, parcel: Parcel, early: bool) {
+        self.discard(parcel.body);
+        let dropped = &mut self.routes[parcel.flow as usize].dropped;
+        if parcel.to == End::Receiver {
+            *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
+        }
+    }
+
+    /// Nobody takes what has arrived, or is damaged.
+    pub(super) fn discard(&mut self, body: Body) {
+        if let Body::Datagram(place) = body {
+            self.datagrams.remove(place as usize);
+        }
+    }
+
+    /// The same once more.
+    fn copy(&mut self, place: Place) -> Place {
+        let parcel = &self.parcels[place as usize];
+        let body = match &parcel.body {
+            Body::Segment(connection, segment) => Body::Segment(*connection, segment.clone()),
+            Body::Datagram(place) => {
+                let datagram = self.datagrams[*place as usize].clone();
+                Body::Datagram(self.datagrams.insert(datagram) as u32)
+            }
+        };
+        let copy = Parcel { body, ..*parcel };
+        self.parcels.insert(copy) as Place
+    }
+
+    /// What an end of a flow sends through.
+    pub(super) fn outlet(&mut self, flow: u32, end: End) -> Outlet<'_> {
+        let to = if end == End::Sender { End::Receiver } else { End::Sender };
+        Outlet { transit: self, flow, to }
+    }
+}
+
+/// An end of a flow as the network is to it: takes what it sends to the other.
+pub(super) struct Outlet<'a> {
+    transit: &'a mut Transit,
+    flow: u32,
+    to: End,
+}
+
+impl Outlet<'_> {
+    /// Sends a segment of the connection of this number.
+    #[inline(always)]
+    pub(super) fn send_segment(&mut self, connection: u32, segment: Segment) {
+        self.send(segment.size(), Body::Segment(connection, segment), false);
+    }
+
+    /// Sends a datagram.
+    pub(super) fn send_datagram(&mut self, datagram: Trimmed) {
+        let (size, ecn_capable) = (Bytes(datagram.len as u64 + HEADERS), datagram.ecn_capable);
+        let body = Body::Datagram(self.transit.datagrams.insert(datagram) as u32);
+        self.send(size, body, ecn_capable);
+    }
+
+    /// Takes a segment, and the number of its connection; what is none is discarded.
+    #[inline(always)]
+    pub(super) fn take_segment(&mut self, body: Body) -> Option<(u32, Segment)> {
+        match body {
+            Body::Segment(connection, segment) => Some((connection, segment)),
+            Body::Datagram(_) => {
+                self.transit.discard(body);
+                None
+            }
+        }
+    }
+
+    /// Takes a datagram; what is none is discarded.
+    pub(super) fn take_datagram(&mut self, body: Body) -> Option<Trimmed> {
+        match body {
+            Body::Segment(..) => None,
+            Body::Datagram(place) => Some(self.transit.datagrams.remove(place as usize)),
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, size: Bytes, body: Body, ecn_capable: bool) {
+        let Self { flow, to, .. } = *self;
+        let parcel = Parcel { flow, passed: 0, to, ecn_capable, damaged: false, body };
+        let place = self.transit.parcels.insert(parcel) as Place;
+        if self.transit.forward(size, place) {
+            self.transit.arrived.push_back(place);
+        }
+    }
+}
+
+/// A datagram of which the zeros at the end are not kept: nothing else is written by the
+/// applications here, and what need not be stored need not be fetched when it arrives.
+#[derive(Clone)]
+pub(super) struct Trimmed {
+    /// A queue may mark it, or has.
+    pub(super) ecn_capable: bool,
+    pub(super) ce: bool,
+    /// In place, so that those in a queue lie side by side.
+    head: SmallVec<[u8; HEAD]>,
+    len: usize,
+}
+
+/// What else a datagram of data has, at most.
+const HEAD: usize = 128;
+/// Zeros are left out by so many.
+const ZEROS: [u8; 64] = [0; 64];
+
+impl Trimmed {
+    pub(super) fn new(bytes: &[u8], ecn_capable: bool) -> Self {
+        let chunks = bytes.rchunks_exact(ZEROS.len());
+        let left_out = chunks.take_while(|chunk| **chunk == ZEROS).count() * ZEROS.len();
+        let head = SmallVec::from_slice(&bytes[..bytes.len() - left_out]);
+        Self { ecn_capable, ce: false, head, len: bytes.len() }
+    }
+
+    /// Puts the datagram into a buffer.
+    pub(super) fn restore(&self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.extend_from_slice(&self.head);
+        buffer.resize(self.len, 0);
+    }
+}
+
+/// UDP and IPv4 headers.
+pub(super) const HEADERS: u64 = 28;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_arrive_as_they_were() {
+        let mut buffer = vec![7; 9];
+        for length in [0, 1, 63, 64, 65, 200] {
+            for last in 0..length {
+                let mut bytes = vec![0; length];
+                bytes[last] = 1;
+                let trimmed = Trimmed::new(&bytes, false);
+                assert!(trimmed.head.len() <= last + ZEROS.len());
+                trimmed.restore(&mut buffer);
+                assert_eq!(buffer, bytes);
+            }
+        }
+        Trimmed::new(&[0; 100], false).restore(&mut buffer);
+        assert_eq!(buffer, [0; 100]);
+    }
+}
