@@ -1,6 +1,7 @@
 //! Among flows that fill the queue and do not heed loss: what they do (BBR's law), as far as we are owed it: the
 //! best rate of the last rounds, a quarter more in one round of eight, and two round trips of it in flight.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use units::Instant;
@@ -15,14 +16,17 @@ const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const OWED: f64 = 0.6;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
-/// After so many rounds that ended with less than the target queue the others have given way, or left.
-const GIVE_WAY: u32 = 8;
+/// After so many rounds that ended with less than the target queue, and so long a time, the others have given way, or
+/// left. BBR rests for 200 ms every 10 s, and the queue needs some round trips more until it is back.
+const GIVE_WAY: (u32, Duration) = (8, Duration::from_secs(1));
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Insist {
     best: VecDeque<f64>,
     phase: usize,
-    gave_way: u32,
+    /// Rounds in a row with a short queue, and when they began.
+    short: (u32, Instant),
     rate: f64,
 }
 
@@ -31,13 +35,13 @@ impl Insist {
         Self {
             best: VecDeque::from([rate]),
             phase: 2 + now.as_nanos() as usize / 1000 % 6,
-            gave_way: 0,
+            short: (0, now),
             rate,
         }
     }
 
     /// True when the others have given way.
-    pub(super) fn on_report(&mut self, model: &Model, round: Option<&Round>) -> bool {
+    pub(super) fn on_report(&mut self, now: Instant, model: &Model, round: Option<&Round>) -> bool {
         self.rate = self.rate.max(model.share);
         if round.is_none() {
             return false;
@@ -47,9 +51,13 @@ impl Insist {
             self.best.pop_front();
         }
         self.best.push_back(core::mem::take(&mut self.rate));
-        let short = model.path.queue < model.path.target();
-        self.gave_way = if short { self.gave_way + 1 } else { 0 };
-        self.gave_way >= GIVE_WAY
+        if model.path.queue >= model.path.target() {
+            self.short = (0, now);
+            return false;
+        }
+        let (rounds, since) = &mut self.short;
+        *rounds += 1;
+        *rounds >= GIVE_WAY.0 && now.since(*since) >= GIVE_WAY.1
     }
 
     /// No more than we are owed: who pushes harder pushes others out.

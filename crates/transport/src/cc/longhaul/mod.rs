@@ -148,7 +148,7 @@ impl Longhaul {
                 }
             },
             Mode::Insist(insist) => {
-                let gave_way = insist.on_report(model, round);
+                let gave_way = insist.on_report(sample.now, model, round);
                 gave_way.then(|| look_again(insist, sample.now, model))
             }
         }

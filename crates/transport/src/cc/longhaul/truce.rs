@@ -18,8 +18,13 @@ const DRAIN: f64 = 0.7;
 const WATCH: f64 = 0.9;
 /// The queue shrinks in a round trip by what is not sent; so many times longer is waited for it ...
 const ALLOWANCE: f64 = 1.5;
-/// ... and so many round trips: one until the other pace acts, one to hear of it, three to watch.
+/// ... and so many round trips: one until the other pace acts, one to hear of it, and three more for who takes the
+/// queue of others for distance, and so for gone.
 const ROUNDS: u32 = 5;
+/// So many round trips it is watched: one in eight of BBR's looks for more, and two pass until that is heard of.
+const WATCHED: u32 = 10;
+/// Rounds in a row with a queue show that it is back. A thin flow has few reports in one.
+const BACK: u32 = 2;
 /// The least time, for clocks that differ, and the most, for round trips that a host slept through.
 const LEAST: Duration = Duration::from_millis(300);
 const MOST: Duration = Duration::from_secs(6);
@@ -38,9 +43,15 @@ pub(super) struct Truce {
 struct Held {
     /// What we had, in bits a second.
     share: f64,
+    /// Until then the queue must have gone, or stay so.
     until: Instant,
+    /// The queue was so long when it began that somebody who keeps his window would show. By then it may have been
+    /// short after a loss of his.
+    tells: bool,
     /// The queue has gone.
     gone: bool,
+    /// Rounds in a row in which it was back since then.
+    back: u32,
 }
 
 /// What a truce has shown.
@@ -76,13 +87,24 @@ impl Truce {
                 self.next = after(now);
                 let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
                 let until = now + wait.clamp(LEAST, MOST);
-                self.held = (!is_late).then_some(Held { share: *share, until, gone: false });
+                // What the watch leaves empty takes so much of the queue away.
+                let shows = path.base.mul_f64(1.0 - WATCH) + path.target();
+                let tells = path.queue > shows.min(path.longest_queue() / 2);
+                let held = Held { share: *share, until, tells, gone: false, back: 0 };
+                self.held = (!is_late).then_some(held);
             }
             return None;
         };
-        held.gone |= path.queue < path.target() / 2;
-        let queue = round.filter(|_| now >= held.until)?.least_queue?;
-        let alone = held.gone && queue < path.target();
+        if !held.gone && path.queue < path.target() / 2 {
+            held.gone = true;
+            held.until = now + (path.base * WATCHED).clamp(LEAST, MOST);
+        }
+        let queue = round?.least_queue?;
+        held.back = if held.gone && queue >= path.target() { held.back + 1 } else { 0 };
+        if held.back < BACK && (now < held.until || held.back > 0) {
+            return None;
+        }
+        let alone = held.tells && held.gone && held.back == 0;
         *share = share.max(held.share * RESTORED);
         self.held = None;
         let look = period(now).is_multiple_of(LOOK);
@@ -151,7 +173,9 @@ mod tests {
     fn a_queue_that_stays_or_comes_back_is_somebody_elses() {
         let stays = |_| 40_u64;
         let back = |millis| if (30_100..30_300).contains(&millis) { 0 } else { 40 };
-        for queue in [&stays as &dyn Fn(u64) -> u64, &back] {
+        // As BBR's does, that looks for more once in eight round trips.
+        let late = |millis| if (30_100..30_500).contains(&millis) { 0 } else { 40 };
+        for queue in [&stays as &dyn Fn(u64) -> u64, &back, &late] {
             let mut truce = Truce::new(at(1000));
             let (first, shown) = watch(&mut truce, (1000, 40_000), queue).expect("it ends");
             assert_eq!(shown, Shown::Others { look: false });
@@ -160,6 +184,14 @@ mod tests {
             assert_eq!(shown, Shown::Others { look: true });
             assert!(second > 60_000, "{second}");
         }
+    }
+
+    #[test]
+    fn a_queue_that_was_short_before_shows_nothing() {
+        let mut truce = Truce::new(at(1000));
+        let queue = |millis| if millis < 29_500 { 40 } else { 1 };
+        let (_, shown) = watch(&mut truce, (28_000, 40_000), queue).expect("it ends");
+        assert_eq!(shown, Shown::Others { look: false });
     }
 
     #[test]
