@@ -31,8 +31,16 @@ pub struct Busy<N> {
     absence: Option<Absence>,
     /// The next time it is away, or the present one.
     away: (Instant, Instant),
-    inbox: VecDeque<(SocketAddr, bool, Vec<u8>)>,
+    inbox: VecDeque<Waiting>,
     random: Pcg64Mcg,
+}
+
+/// A datagram that came while the host was away.
+struct Waiting {
+    from: SocketAddr,
+    at: Instant,
+    ce: bool,
+    bytes: Vec<u8>,
 }
 
 impl<N> Busy<N> {
@@ -74,8 +82,8 @@ impl<N: Node> Node for Busy<N> {
         if !self.is_away(now) && self.inbox.is_empty() {
             self.node.receive(now, arrived, out);
         } else if self.inbox.len() < RECEIVE_BUFFER {
-            let Arrived { from, ce, bytes } = arrived;
-            self.inbox.push_back((from, ce, bytes.to_vec()));
+            let Arrived { from, at, ce, bytes } = arrived;
+            self.inbox.push_back(Waiting { from, at, ce, bytes: bytes.to_vec() });
         }
     }
 
@@ -83,8 +91,8 @@ impl<N: Node> Node for Busy<N> {
         if self.is_away(now) {
             return;
         }
-        for (from, ce, mut bytes) in core::mem::take(&mut self.inbox) {
-            self.node.receive(now, Arrived { from, ce, bytes: &mut bytes }, out);
+        for Waiting { from, at, ce, mut bytes } in core::mem::take(&mut self.inbox) {
+            self.node.receive(now, Arrived { from, at, ce, bytes: &mut bytes }, out);
         }
         self.node.run(now, out);
     }

@@ -20,6 +20,8 @@ pub struct Datagram {
 pub struct Arrived<'a> {
     /// Where from.
     pub from: SocketAddr,
+    /// When it came, which may be long before the host takes it: the kernel stamps what it receives.
+    pub at: Instant,
     /// Whether a queue has marked it: congestion experienced.
     pub ce: bool,
     /// What UDP carries.

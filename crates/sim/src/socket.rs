@@ -89,11 +89,11 @@ impl Socket {
 
     /// A datagram arrived.
     pub fn receive(&mut self, now: Instant, arrived: Arrived<'_>, out: &mut Vec<Datagram>) {
-        let Arrived { from, ce, bytes } = arrived;
+        let Arrived { from, at, ce, bytes } = arrived;
         match self.endpoint.route(now, from, bytes) {
             Routed::Known(number) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
-                    connection.handle(now, Received { from, to: None, arrived: now, ce, bytes });
+                    connection.handle(now, Received { from, to: None, arrived: at, ce, bytes });
                 }
             }
             Routed::New(number, connection) => {

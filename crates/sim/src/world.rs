@@ -365,7 +365,7 @@ impl<N: Node> World<N> {
         self.touched[index] = true;
         let now = self.now + self.ahead[index];
         let mut out = core::mem::take(&mut self.out);
-        let arrived = Arrived { from, ce, bytes: &mut datagram.bytes };
+        let arrived = Arrived { from, at: now, ce, bytes: &mut datagram.bytes };
         self.hosts[index].receive(now, arrived, &mut out);
         self.put_all(index, out);
     }

@@ -147,7 +147,7 @@ impl Flow for UdpFlow {
         let Some(datagram) = out.take_datagram(body) else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
-        let arrived = Arrived { from, ce: datagram.ce, bytes: &mut self.arrived };
+        let arrived = Arrived { from, at: now, ce: datagram.ce, bytes: &mut self.arrived };
         self.sockets[end as usize].receive(now, arrived, &mut self.answers);
         for answer in self.answers.drain(..) {
             out.send_datagram(Trimmed::new(&answer.bytes, answer.ecn_capable));

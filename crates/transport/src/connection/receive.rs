@@ -191,7 +191,8 @@ impl Connection {
             // harm.
             return Err(Refuse::Untimely);
         }
-        if let Err(violation) = self.on_body(now, received.from, &header, body) {
+        let times = (now, received.arrived.min(now));
+        if let Err(violation) = self.on_body(times, received.from, &header, body) {
             self.violation(now, violation.name());
         }
         Ok(())
@@ -209,9 +210,10 @@ impl Connection {
         }
     }
 
+    /// `now` is when what `arrived` is handled.
     fn on_body(
         &mut self,
-        now: Instant,
+        (now, arrived): (Instant, Instant),
         from: SocketAddr,
         header: &Header,
         body: &[u8],
@@ -230,7 +232,7 @@ impl Connection {
                     self.streams.on_data(piece, events)?;
                 }
             }
-            Kind::Report => self.on_report(now, &Report::decode(body)?)?,
+            Kind::Report => self.on_report((now, arrived), &Report::decode(body)?)?,
             Kind::State => {
                 let state = State::decode(body)?;
                 self.stats.remote_limits.note(now, limit_told(&state));
@@ -253,7 +255,7 @@ impl Connection {
             Kind::Close => {
                 let (close, last) = Close::decode(body)?;
                 if let Some(report) = last {
-                    self.on_report(now, &report)?;
+                    self.on_report((now, arrived), &report)?;
                 }
                 // The answer lets the other end go at once.
                 let answer = Close { code: close.code, reason: String::new() };
@@ -264,7 +266,11 @@ impl Connection {
         Ok(())
     }
 
-    fn on_report(&mut self, now: Instant, report: &Report) -> Result<(), Violation> {
+    fn on_report(
+        &mut self,
+        (now, arrived): (Instant, Instant),
+        report: &Report,
+    ) -> Result<(), Violation> {
         if report.bytes > self.stats.sent.1.0 {
             return Err(Violation::NeverSent);
         }
@@ -291,10 +297,11 @@ impl Connection {
         }
         let marked = self.on_marks(report.ecn_ce);
         let of_this_path = settled.largest_sent_at.filter(|&sent| sent >= self.path_since);
-        // Held for longer than it has been under way: the other end's clock has jumped.
+        // How long it waited here is no part of the path. Held for longer than it has been under way: the other
+        // end's clock has jumped.
         let sample_rtt = of_this_path.and_then(|sent| {
             let held = report.made_at.saturating_sub(report.largest_arrival);
-            now.since(sent).checked_sub(Duration::from_nanos(held))
+            arrived.since(sent).checked_sub(Duration::from_nanos(held))
         });
         if let Some(sample) = sample_rtt {
             self.on_rtt_sample(now, sample);

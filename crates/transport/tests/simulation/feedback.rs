@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use path::PathConfig;
-use sim::{Faults, Host, World, pattern};
+use sim::{Absence, Busy, Faults, Host, Node, World, pattern};
 use transport::cc::Algorithm;
 use transport::wire::Refusal;
 use transport::{CloseReason, Config, FeedbackKind};
@@ -32,6 +32,28 @@ fn run(path: &PathConfig, congestion: Algorithm) -> (f64, f64) {
     let after = end(&mut world, 0, 1).stats();
     let said = after.state_bytes.0 - before.state_bytes.0;
     (rate, said as f64 / (after.received.1.0 - before.received.1.0) as f64)
+}
+
+/// How long what arrives waits for a busy host is no part of the path, at either end.
+#[test]
+fn a_busy_host_does_not_make_the_path_longer() {
+    let absence = Some(Absence { every: ms(5), length: ms(20), most: ms(20) });
+    for busy in [0, 1] {
+        let config = Config { rate_limit: Some(mbit(1)), ..Config::default() };
+        let host = |side: u8| Host::new(([10, side, 0, 1], 7272).into(), config, [side + 1; 32]);
+        let (mut near, far) = (host(0), host(1));
+        near.connect(World::<Host>::START, far.address());
+        let hosts = [near, far].into_iter().zip(0..);
+        let hosts = hosts.map(|(host, side)| Busy::new(host, absence.filter(|_| side == busy), 1));
+        let path = PathConfig::new(mbit(100), ms(50));
+        let mut world = World::of(&path, Faults::default(), hosts.collect());
+        let met = |world: &World<Busy<Host>>| world.hosts[0].node.established;
+        assert!(world.run_until(ms(2000), met));
+        world.hosts[0].node.send(pattern(1, 1_000_000));
+        world.run_until(ms(5000), |_| false);
+        let rtt = world.hosts[0].node.connection().stats().rtt;
+        assert!((ms(50)..ms(52)).contains(&rtt), "host {busy} is busy: {rtt:?}");
+    }
 }
 
 #[test]
