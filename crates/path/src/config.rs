@@ -138,7 +138,7 @@ impl LinkConfig {
         Ok(Link::new(self, rtt, seed))
     }
 
-    /// The same to one who will not change it from outside.
+    /// The same link for a caller that never [sets](Link::set) it, which makes it faster.
     ///
     /// # Errors
     /// A value of the configuration is outside its range.

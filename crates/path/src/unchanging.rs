@@ -53,7 +53,9 @@ impl<T> Unchanging<T> {
     #[inline(always)]
     pub fn next_exit(&self) -> Option<Instant> {
         match &self.0 {
-            Kind::Settled(link) => link.line.front().map(|first| first.due),
+            Kind::Settled(link) => {
+                link.line.front().map(|first| first.due).filter(|due| *due < Instant::FAR_FUTURE)
+            }
             Kind::Other(link) => link.next_exit(),
         }
     }
@@ -66,7 +68,7 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::backlog`].
+    /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`].
     pub fn backlog(&self) -> Tally {
         match &self.0 {
             Kind::Settled(link) => link.waiting,
@@ -74,7 +76,7 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::counters`].
+    /// As [`Link::counters`], of which what is on the line waits for [`Self::advance`] too.
     pub fn counters(&self) -> &Counters {
         match &self.0 {
             Kind::Settled(link) => &link.counters,
@@ -130,14 +132,10 @@ struct Fortune {
 impl<T> Passing<T> {
     #[inline(always)]
     fn new(start: Instant, size: Bytes, marked: bool, passage: Passage, item: T) -> Self {
+        let marked = marked && passage.is_delivered();
         let Passage { due, fate, damage, duplicated } = passage;
         let usual = fate == Fate::Delivered && !marked && damage.is_none() && !duplicated;
-        let fortune = if usual {
-            None
-        } else {
-            let marked = marked && fate == Fate::Delivered;
-            Some(Box::new(Fortune { fate, marked, damage, duplicated }))
-        };
+        let fortune = (!usual).then(|| Box::new(Fortune { fate, marked, damage, duplicated }));
         Self { start, due, size, item, fortune }
     }
 
@@ -234,7 +232,7 @@ impl<T> Settled<T> {
 
     #[inline(always)]
     fn advance(&mut self, now: Instant) {
-        while self.next_start <= now {
+        while self.waiting.packets > 0 && self.next_start <= now {
             self.begin_next();
         }
     }
@@ -255,7 +253,21 @@ impl<T> Settled<T> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::*;
     use crate::link::tests::{Sending, sendings};
+    use crate::{Jitter, PathConfig};
+
+    #[test]
+    fn what_keeps_order_is_settled() {
+        let rate = units::Rate::from_bits_per_sec(1_000_000);
+        let mut config = PathConfig::new(rate, Duration::from_millis(4)).with_loss(0.1);
+        config.forward.impairments.jitter = Jitter::Uniform(Duration::from_millis(1));
+        for (keep_order, settled) in [(true, true), (false, false)] {
+            config.forward.impairments.keep_order = keep_order;
+            let link = config.unchanging_links::<u32>().expect("a path").0;
+            assert_eq!(matches!(link.0, Kind::Settled(_)), settled);
+        }
+    }
 
     proptest! {
         /// Whoever asks cannot tell it from a link that could be changed.
@@ -276,13 +288,21 @@ mod tests {
                     prop_assert_eq!(link.counters(), other.counters());
                 }
             }
-            while let Some(next) = link.next_exit() {
-                prop_assert!(other.next_exit().is_some());
+            while let Some(next) = link.next_exit().filter(|_| !lazy) {
+                let told = other.next_exit();
                 exits[0].extend(core::iter::from_fn(|| link.poll(next)));
+                let before = exits[1].len();
                 exits[1].extend(core::iter::from_fn(|| other.poll(next)));
+                if let (Kind::Settled(_), Some(exit)) = (&other.0, exits[1].get(before)) {
+                    prop_assert_eq!(told, Some(exit.due));
+                }
                 other.advance(next);
                 prop_assert_eq!(link.backlog(), other.backlog());
             }
+            exits[0].extend(core::iter::from_fn(|| link.poll(Instant::FAR_FUTURE)));
+            exits[1].extend(core::iter::from_fn(|| other.poll(Instant::FAR_FUTURE)));
+            other.advance(Instant::FAR_FUTURE);
+            prop_assert_eq!(other.backlog(), Tally::default());
             prop_assert_eq!(other.next_exit(), None);
             prop_assert_eq!(link.counters(), other.counters());
             let [one, two] = exits;

@@ -65,6 +65,13 @@ pub(crate) struct Passage {
     pub(crate) duplicated: bool,
 }
 
+impl Passage {
+    /// What is not is not marked either, whatever the queue has done.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.fate == Fate::Delivered
+    }
+}
+
 /// The line behind the transmitter. Each process sees every packet, whatever another did to it,
 /// so that a change of one parameter does not shift the others.
 pub(crate) struct Wire {

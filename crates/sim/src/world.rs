@@ -301,6 +301,7 @@ impl<N: Node> World<N> {
         {
             self.struck.events += 1;
             self.faults.freeze = None;
+            // Its kernel stood still as well: it stamps them now.
             let waiting = core::mem::take(&mut self.frozen);
             waiting.into_iter().for_each(|parcel| self.arrive(parcel));
         }

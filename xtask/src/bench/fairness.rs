@@ -126,9 +126,8 @@ pub fn run(args: &Args) -> Result<bool> {
         let good = least >= contest.goal.0 && most <= contest.goal.1;
         reached &= good;
         println!(
-            "| {name} | {median:.3} ({least:.3} .. {most:.3}) | {} .. {} | {:.2} | {} |",
-            contest.goal.0,
-            contest.goal.1,
+            "| {name} | {median:.3} ({least:.3} .. {most:.3}) | {} | {:.2} | {} |",
+            contest.wanted(),
             spread(&used).0,
             verdict(good),
         );
@@ -208,6 +207,13 @@ impl Contest<'_> {
             Measure::Queue => " alone",
         };
         format!("{} of ours{how}{rival}, {} ms", self.ours, self.queue_ms)
+    }
+
+    fn wanted(&self) -> String {
+        match self.goal {
+            (least, f64::INFINITY) => format!("{least} or more"),
+            (least, most) => format!("{least} .. {most}"),
+        }
     }
 
     fn figure(&self, row: &Row) -> f64 {

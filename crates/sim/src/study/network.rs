@@ -57,7 +57,7 @@ impl Network {
     pub(super) fn new(study: &Study) -> Self {
         let (forward, back) = study.path.unchanging_links().expect("a valid path");
         let mut network = Self {
-            transit: Transit::default(),
+            transit: Transit::new(),
             runs: Agenda::default(),
             names: vec!["near to far".to_owned(), "far to near".to_owned()],
             topology: Topology::default(),
@@ -67,7 +67,6 @@ impl Network {
             mtu: study.mtu(),
             seed: study.path.seed,
         };
-        network.transit.now = START;
         for link in [forward, back] {
             network.transit.add_link(link);
         }
@@ -158,7 +157,7 @@ impl Network {
 
     /// Makes a link; its number.
     fn link(&mut self, study: &Study, config: &LinkConfig, name: String) -> usize {
-        let seed = study.path.seed ^ (self.names.len() as u64) << 32;
+        let seed = study.path.seed ^ (self.transit.links().len() as u64) << 32;
         self.names.push(name);
         self.transit.add_link(config.unchanging(study.path.rtt(), seed).expect("a valid link"))
     }

@@ -45,7 +45,6 @@ struct Route {
 }
 
 /// All links, and what is on them.
-#[derive(Default)]
 pub(super) struct Transit {
     pub(super) now: Instant,
     links: Vec<Unchanging<Place>>,
@@ -56,6 +55,7 @@ pub(super) struct Transit {
     routes: Vec<Route>,
     /// What has arrived and was not handed on, for it came with another or had no link to cross.
     arrived: VecDeque<Place>,
+    /// Those of our transport, which are larger than the rest of a parcel.
     datagrams: Slab<Trimmed>,
     /// Packets offered to any link.
     pub(super) packets: u64,
@@ -73,6 +73,20 @@ fn network_time(at: Option<Instant>) -> Instant {
 }
 
 impl Transit {
+    /// Without links, at the beginning of a run.
+    pub(super) fn new() -> Self {
+        Self {
+            now: START,
+            links: Vec::new(),
+            parcels: Slab::new(),
+            exits: Agenda::default(),
+            routes: Vec::new(),
+            arrived: VecDeque::new(),
+            datagrams: Slab::new(),
+            packets: 0,
+        }
+    }
+
     /// Adds a link; its number.
     pub(super) fn add_link(&mut self, link: Unchanging<Place>) -> usize {
         self.links.push(link);

@@ -210,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// `now` is when what `arrived` is handled.
+    /// What `arrived` some time ago is handled `now`.
     fn on_body(
         &mut self,
         (now, arrived): (Instant, Instant),
@@ -297,9 +297,9 @@ impl Connection {
         }
         let marked = self.on_marks(report.ecn_ce);
         let of_this_path = settled.largest_sent_at.filter(|&sent| sent >= self.path_since);
-        // How long it waited here is no part of the path. Held for longer than it has been under way: the other
-        // end's clock has jumped.
-        let sample_rtt = of_this_path.and_then(|sent| {
+        // How long it waited here is no part of the path. Held for longer than it has been under way, the other
+        // end's clock has jumped; here before it was sent, ours has.
+        let sample_rtt = of_this_path.filter(|&sent| sent < arrived).and_then(|sent| {
             let held = report.made_at.saturating_sub(report.largest_arrival);
             arrived.since(sent).checked_sub(Duration::from_nanos(held))
         });

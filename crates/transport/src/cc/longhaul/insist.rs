@@ -25,7 +25,7 @@ const GIVE_WAY: (u32, Duration) = (8, Duration::from_secs(1));
 pub(super) struct Insist {
     best: VecDeque<f64>,
     phase: usize,
-    /// Rounds in a row with a short queue, and when they began.
+    /// Rounds in a row with a short queue, and when it last was long.
     short: (u32, Instant),
     rate: f64,
 }
@@ -60,6 +60,11 @@ impl Insist {
         *rounds >= GIVE_WAY.0 && now.since(*since) >= GIVE_WAY.1
     }
 
+    /// A truce is on: that the queue is short says nothing.
+    pub(super) fn on_truce(&mut self, now: Instant) {
+        self.short = (0, now);
+    }
+
     /// No more than we are owed: who pushes harder pushes others out.
     fn best(&self, model: &Model) -> f64 {
         let best = self.best.iter().copied().fold(self.rate, f64::max);
@@ -74,5 +79,48 @@ impl Insist {
     /// The pace, in bits a second.
     pub(super) fn pace(&self, model: &Model) -> f64 {
         model.compensated(self.best(model) * CYCLE[self.phase])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Bytes;
+
+    use super::super::path::Path;
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + millis * 1_000_000)
+    }
+
+    /// A second of queue, then none of it for so many rounds of 50 ms, with a truce in one of them; whether the others
+    /// are taken to have given way.
+    fn gave_way(rounds: u64, truce: Option<u64>) -> bool {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        let mut insist = Insist::new(at(0), 40e6);
+        (0..20 + rounds).any(|number| {
+            let now = at(50 * number);
+            let queue = Duration::from_millis(if number < 20 { 40 } else { 0 });
+            model.path.on_rtt(now, BASE + queue, Bytes(1452), 40e6);
+            if truce == Some(number) {
+                insist.on_truce(now);
+                return false;
+            }
+            insist.on_report(now, &model, Some(&Round::default()))
+        })
+    }
+
+    #[test]
+    fn a_rest_is_no_giving_way() {
+        assert!(!gave_way(15, None));
+        assert!(gave_way(25, None));
+    }
+
+    #[test]
+    fn a_truce_makes_the_queue_short_for_all() {
+        assert!(!gave_way(25, Some(36)));
+        assert!(gave_way(45, Some(36)));
     }
 }

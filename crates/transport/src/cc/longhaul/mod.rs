@@ -121,6 +121,10 @@ impl Longhaul {
                     contend.on_truce(model, sample);
                     return None;
                 }
+                (_, Mode::Insist(insist)) if is_on => {
+                    insist.on_truce(sample.now);
+                    return None;
+                }
                 _ if is_on => return None,
                 _ => {}
             }

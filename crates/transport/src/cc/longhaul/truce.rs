@@ -18,16 +18,18 @@ const DRAIN: f64 = 0.7;
 const WATCH: f64 = 0.9;
 /// The queue shrinks in a round trip by what is not sent; so many times longer is waited for it ...
 const ALLOWANCE: f64 = 1.5;
-/// ... and so many round trips: one until the other pace acts, one to hear of it, and three more for who takes the
-/// queue of others for distance, and so for gone.
+/// ... and so many round trips: one until the other pace acts, one to hear of it, and three more for a flow that took
+/// the others' queue for a part of the path, and so thinks it gone.
 const ROUNDS: u32 = 5;
-/// So many round trips it is watched: one in eight of BBR's looks for more, and two pass until that is heard of.
+/// So many round trips it is watched: BBR looks for more in one of eight, and two pass until that is heard of.
 const WATCHED: u32 = 10;
 /// Rounds in a row with a queue show that it is back. A thin flow has few reports in one.
 const BACK: u32 = 2;
 /// The least time, for clocks that differ, and the most, for round trips that a host slept through.
 const LEAST: Duration = Duration::from_millis(300);
 const MOST: Duration = Duration::from_secs(6);
+/// The most for the watch: enough for eight round trips of the longest paths.
+const MOST_WATCHED: Duration = Duration::from_secs(10);
 /// Who drained takes back so much of what he had.
 const RESTORED: f64 = 0.95;
 
@@ -45,8 +47,8 @@ struct Held {
     share: f64,
     /// Until then the queue must have gone, or stay so.
     until: Instant,
-    /// The queue was so long when it began that somebody who keeps his window would show. By then it may have been
-    /// short after a loss of his.
+    /// The queue was so long when it began that somebody who keeps his window would show. After a loss of his it is
+    /// short anyway.
     tells: bool,
     /// The queue has gone.
     gone: bool,
@@ -95,9 +97,9 @@ impl Truce {
             }
             return None;
         };
-        if !held.gone && path.queue < path.target() / 2 {
+        if !held.gone && now < held.until && path.queue < path.target() / 2 {
             held.gone = true;
-            held.until = now + (path.base * WATCHED).clamp(LEAST, MOST);
+            held.until = now + (path.base * WATCHED).clamp(LEAST, MOST_WATCHED);
         }
         let queue = round?.least_queue?;
         held.back = if held.gone && queue >= path.target() { held.back + 1 } else { 0 };
@@ -202,6 +204,19 @@ mod tests {
         let mut truce = Truce::new(at(1000));
         let (when, _) = watch(&mut truce, (29_900, 60_000), |_| 3_600_000).expect("it ends");
         assert!(when <= 36_100, "{when}");
+        // And where the queue goes late.
+        let mut truce = Truce::new(at(1000));
+        let late = |millis| if millis < 35_900 { 3_600_000 } else { 0 };
+        let (when, _) = watch(&mut truce, (29_900, 60_000), late).expect("it ends");
+        assert!((36_300..46_100).contains(&when), "{when}");
+    }
+
+    #[test]
+    fn one_round_with_a_queue_is_nobody() {
+        let mut truce = Truce::new(at(1000));
+        let queue = |millis| if millis < 30_100 || millis == 30_300 { 40 } else { 0 };
+        let (_, shown) = watch(&mut truce, (1000, 40_000), queue).expect("it ends");
+        assert_eq!(shown, Shown::Alone);
     }
 
     #[test]
