@@ -213,7 +213,8 @@ proptest! {
         let mut decoder = Decoder::default();
         let mut input = &bytes[..];
         while let Ok(Some(item)) = decoder.next(&mut input) {
-            prop_assert!(matches!(item, Item::Data(_)), "{item:?}");
+            // A head that was hit may say that bytes of a file follow: their hash finds that.
+            prop_assert!(!matches!(item, Item::Message(_)), "{item:?}");
         }
     }
 }
