@@ -248,7 +248,8 @@ impl Calm {
         self.is_stuck(model, queue)
     }
 
-    /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate.
+    /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate, and not
+    /// by others who fill a queue that is drained here.
     fn on_tried(&mut self, model: &mut Model, tried: &Tried) {
         if !tried.is_excess {
             self.overrun = None;
@@ -258,7 +259,8 @@ impl Calm {
         let (round, share, loss) = *self.overrun.get_or_insert(first);
         // Before that, what is reported was sent at the old rate.
         let has_acted = self.rounds > round + BLIND_ROUNDS;
-        if has_acted && model.share < share * FALLS && tried.loss > loss * STAYS {
+        let stays = model.share < share * FALLS && tried.loss > loss * STAYS;
+        if has_acted && stays && self.drain.is_none() {
             model.own_loss.is(tried.loss);
             self.overrun = None;
             return;
@@ -385,5 +387,50 @@ impl Calm {
             return model.compensated(model.share * PROBE_GAINS[index].min(most) + wins);
         }
         model.compensated(model.share * gain + wins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{Bytes, Instant};
+
+    use super::super::path::Path;
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+
+    /// What is taken for the path's own loss when six tenths are lost at any rate, behind a queue.
+    fn own_loss(queue: Duration) -> Option<f64> {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        (model.share, model.trains) = (80e6, Some(100e6));
+        let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
+        for _ in 0..12 {
+            let started = now;
+            now += BASE;
+            model.path.on_rtt(now, BASE + queue, Bytes(1452), 100e6);
+            model.queued += 1;
+            model.share *= 0.8;
+            let (acked, lost) = (200_000, 300_000);
+            let (least_queue, most_queue) = (Some(queue), queue);
+            let round = Round {
+                started,
+                ends: now,
+                acked,
+                lost,
+                least_queue,
+                most_queue,
+                ..Round::default()
+            };
+            if calm.on_report(&mut model, Some(&round)) {
+                break;
+            }
+        }
+        model.own_loss.known()
+    }
+
+    #[test]
+    fn what_is_lost_at_any_rate_is_the_paths_own_unless_others_fill_its_queue() {
+        assert!(own_loss(Duration::ZERO).is_some());
+        assert_eq!(own_loss(Duration::from_millis(50)), None);
     }
 }

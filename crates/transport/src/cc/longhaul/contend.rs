@@ -3,8 +3,8 @@
 //!
 //! Only loss behind a long queue counts as congestion; what is lost behind a short one is the
 //! path's own. After each reduction the window rests while we watch the queue: when it stays
-//! short and does not grow, nobody fills it any more. Losses that come too soon, or next to nothing that
-//! is left to us, show that the others do not heed loss.
+//! short and does not grow, nobody fills it any more. Losses that come too soon while little is left to us,
+//! or next to nothing that is left, show that the others do not heed loss.
 
 use core::time::Duration;
 
@@ -13,6 +13,8 @@ use units::Instant;
 use super::super::AckSample;
 use super::super::cubic::Curve;
 use super::super::window::Avoidance;
+use super::OWED;
+use super::calm::QUEUE_GAIN;
 use super::model::{Model, Round};
 
 /// The least window, in packets.
@@ -27,13 +29,17 @@ const WATCH: Duration = Duration::from_millis(3000);
 const ALONE: (f64, u32) = (0.93, 6);
 /// Losses that come so many times sooner than CUBIC's law makes them ...
 const TOO_SOON: f64 = 2.0;
-/// ... so many times more often than others do are made by somebody who does not heed them.
+/// ... so many times more often than others do are made by somebody who does not heed them ...
 const TOO_OFTEN: u32 = 5;
-/// Who is left with less than this part of the link, for so long, is not among flows that heed
+/// ... if less than this part of the link has been left to us for as long as [`PATIENCE`]. Before that they may be made by
+/// flows that come: four of them bring us from half of the link to a fifth by as many losses.
+const SQUEEZED: f64 = 0.3;
+/// Who is left with less than this part of the link for so long is not among flows that heed
 /// loss; or among more than ten.
-const STARVED: (f64, Duration) = (0.1, Duration::from_secs(4));
-/// So many round trips at least.
-const STARVED_ROUNDS: u32 = 40;
+const STARVED: f64 = 0.1;
+/// What we bear that long, and so many round trips at least.
+const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENT_ROUNDS: u32 = 40;
 
 /// See the module.
 #[derive(Debug)]
@@ -50,8 +56,23 @@ pub(super) struct Contend {
     alone: u32,
     /// The queue has not been full yet since we contend.
     first: bool,
-    /// Since then we have had too little.
-    starved: Option<Instant>,
+    squeezed: Below,
+    starved: Below,
+}
+
+/// Since when less than a part of the link has been left to us.
+#[derive(Debug, Default)]
+struct Below(Option<Instant>);
+
+impl Below {
+    /// For how long, by now.
+    fn on_report(&mut self, part: f64, model: &Model, sample: &AckSample) -> Duration {
+        if sample.limited || model.share >= part * model.link() {
+            self.0 = None;
+            return Duration::ZERO;
+        }
+        sample.now.since(*self.0.get_or_insert(sample.now))
+    }
 }
 
 #[derive(Debug)]
@@ -81,7 +102,8 @@ impl Contend {
             watch: None,
             alone: 0,
             first: true,
-            starved: None,
+            squeezed: Below::default(),
+            starved: Below::default(),
         }
     }
 
@@ -91,21 +113,23 @@ impl Contend {
         sample: &AckSample,
         round: Option<&Round>,
     ) -> Option<Finding> {
+        let patience = PATIENCE.max(model.path.rtt() * PATIENT_ROUNDS);
+        if self.squeezed.on_report(SQUEEZED, model, sample) < patience {
+            self.soon = 0;
+        }
         if self.heed(model, sample) && self.soon >= TOO_OFTEN {
             return Some(Finding::Heedless);
         }
-        if self.is_starved(model, sample) {
+        if self.starved.on_report(STARVED, model, sample) >= patience {
             return Some(Finding::Heedless);
         }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
         if ((before * 2) as f64) < self.window(model) {
             self.curve.on_idle(sample.now);
         } else {
-            // While it rests the curve goes on. Behind a queue that our kind does not keep there is
-            // nothing to wait for.
-            let calm = model.calm_queue(super::calm::QUEUE_GAIN);
-            let resting = self.watch.is_some() && model.path.queue < calm;
-            let acked = if resting { 0.0 } else { sample.acked.0 as f64 / model.packet.0 as f64 };
+            // While it waits the curve goes on.
+            let waits = self.rests(model) || has_plenty(model);
+            let acked = if waits { 0.0 } else { sample.acked.0 as f64 / model.packet.0 as f64 };
             self.window = self.curve.grown(sample.now, self.window, acked, model.path.rtt());
         }
         let round = round?;
@@ -120,12 +144,18 @@ impl Contend {
     pub(super) fn on_truce(&mut self, model: &Model, sample: &AckSample) {
         self.heed(model, sample);
         self.curve.on_idle(sample.now);
-        (self.watch, self.alone, self.starved) = (None, 0, None);
+        (self.watch, self.alone) = (None, 0);
+        (self.squeezed, self.starved) = (Below::default(), Below::default());
+    }
+
+    /// Whether the window rests. Behind a queue that our kind does not keep there is nothing to wait for.
+    fn rests(&self, model: &Model) -> bool {
+        self.watch.is_some() && model.path.queue < model.calm_queue(QUEUE_GAIN)
     }
 
     /// Reduces the window where loss or marks tell of congestion; whether they do.
     fn heed(&mut self, model: &Model, sample: &AckSample) -> bool {
-        let long = model.path.queue * 2 > model.path.longest_queue();
+        let long = is_long(model);
         let newest = sample.lost_sent.map_or(Instant::ZERO, |(_, newest)| newest);
         let lost = long && newest > self.reduced_at;
         let marked = sample.marked > 0 && sample.now > self.reduced_at + model.path.rtt();
@@ -133,16 +163,6 @@ impl Contend {
             self.reduce(model, sample.now);
         }
         lost || marked
-    }
-
-    fn is_starved(&mut self, model: &Model, sample: &AckSample) -> bool {
-        let ((part, patience), now) = (STARVED, sample.now);
-        if sample.limited || model.share >= part * model.link() {
-            self.starved = None;
-            return false;
-        }
-        now.since(*self.starved.get_or_insert(now))
-            >= patience.max(model.path.rtt() * STARVED_ROUNDS)
     }
 
     fn reduce(&mut self, model: &Model, now: Instant) {
@@ -180,7 +200,7 @@ impl Contend {
         }
         self.watch = None;
         let grew = queue > least + (least / 8).max(model.path.target() / 4);
-        queue < model.calm_queue(super::calm::QUEUE_GAIN) && !grew
+        queue < model.calm_queue(QUEUE_GAIN) && !grew
     }
 
     /// The window in bytes.
@@ -190,5 +210,105 @@ impl Contend {
 
     pub(super) fn pace(&self, model: &Model) -> f64 {
         self.window(model) * 8.0 * PACING_GAIN / model.path.rtt().as_secs_f64().max(1e-3)
+    }
+}
+
+/// The queue is nearer to being full than to being empty.
+fn is_long(model: &Model) -> bool {
+    model.path.queue * 2 > model.path.longest_queue()
+}
+
+/// We have what we are owed of a link that is known, while others fill its queue: BBR keeps but two round trips in
+/// flight, and would be left with what these are of a long queue.
+fn has_plenty(model: &Model) -> bool {
+    is_long(model) && model.trains.is_some_and(|link| model.share > OWED * link)
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{Bytes, Rate};
+
+    use super::super::path::Path;
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+    const LINK: f64 = 100e6;
+
+    /// Reports every 50 ms behind a queue of 50 ms, of which some tell of a loss; with what part of the link at
+    /// which round.
+    struct Reports {
+        model: Model,
+        contend: Contend,
+        now: Instant,
+    }
+
+    impl Reports {
+        fn new() -> Self {
+            let mut model = Model::new(Path::new(BASE, 1.0));
+            model.packet = Bytes(1452);
+            model.trains = Some(LINK);
+            let now = Instant::from_nanos(1_000_000_000);
+            Self { model, contend: Contend::new(now, 200.0), now }
+        }
+
+        fn report(&mut self, part: f64, loses: bool) -> Option<Finding> {
+            self.now += BASE;
+            let (packet, share) = (self.model.packet, part * LINK);
+            self.model.share = share;
+            self.model.path.on_rtt(self.now, BASE * 2, packet, LINK);
+            let acked = Bytes((share / 8.0 * BASE.as_secs_f64()) as u64);
+            let sample = AckSample {
+                now: self.now,
+                acked,
+                in_flight: acked + acked,
+                lost_sent: loses.then_some((self.now, self.now)),
+                datagram: packet,
+                capacity: Some(Rate::from_bits_per_sec(LINK as u64)),
+                ..AckSample::default()
+            };
+            self.contend.on_report(&self.model, &sample, Some(&Round::default()))
+        }
+
+        /// So many reports with a part of the link, and a loss in one of so many; what was found, and after how many.
+        fn reports(&mut self, count: u32, part: f64, every: u32) -> Option<(u32, Finding)> {
+            (1..=count).find_map(|at| {
+                let found = self.report(part, at.is_multiple_of(every))?;
+                Some((at, found))
+            })
+        }
+    }
+
+    #[test]
+    fn flows_that_come_are_not_taken_for_heedless() {
+        let mut reports = Reports::new();
+        assert_eq!(reports.reports(10, 0.45, 100), None);
+        // A loss each quarter of a second, by which we come down to an eighth within three, and then peace.
+        for part in [0.3, 0.22, 0.15, 0.12] {
+            assert_eq!(reports.reports(15, part, 5), None);
+        }
+        assert_eq!(reports.reports(600, 0.2, 100), None);
+    }
+
+    #[test]
+    fn losses_that_do_not_cease_while_little_is_left_are_heedless() {
+        let (after, found) = Reports::new().reports(400, 0.2, 6).expect("it is found");
+        assert_eq!(found, Finding::Heedless);
+        // Patience, and five losses more.
+        assert!((80..=120).contains(&after), "{after}");
+        // With half of the link there is nothing to complain of.
+        assert_eq!(Reports::new().reports(400, 0.45, 6), None);
+    }
+
+    #[test]
+    fn who_has_plenty_does_not_grow() {
+        let grown = |part| {
+            let mut reports = Reports::new();
+            reports.report(part, true);
+            let before = reports.contend.window;
+            reports.reports(200, part, 1000);
+            reports.contend.window / before
+        };
+        assert!(grown(0.5) > 1.2, "{}", grown(0.5));
+        assert_eq!(grown(0.65), 1.0);
     }
 }

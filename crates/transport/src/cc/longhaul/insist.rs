@@ -6,14 +6,13 @@ use std::collections::VecDeque;
 
 use units::Instant;
 
+use super::OWED;
 use super::model::{Model, Round};
 
 /// Rounds whose best rate counts.
 const ROUNDS: usize = 10;
 /// Factors of the pace, each for a round.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// The best rate counts up to this part of the link: somewhat more than half, for some of it is lost.
-const OWED: f64 = 0.6;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
 /// After so many rounds that ended with less than the target queue, and so long a time, the others have given way, or
@@ -76,9 +75,10 @@ impl Insist {
         IN_FLIGHT * self.best(model) / 8.0 * model.path.shortest().as_secs_f64()
     }
 
-    /// The pace, in bits a second.
+    /// The pace, in bits a second. Nothing is sent on top for loss that is the path's own: what is lost here, and had
+    /// been lost before, was mostly dropped by the queue.
     pub(super) fn pace(&self, model: &Model) -> f64 {
-        model.compensated(self.best(model) * CYCLE[self.phase])
+        self.best(model) * CYCLE[self.phase]
     }
 }
 
@@ -122,5 +122,16 @@ mod tests {
     fn a_truce_makes_the_queue_short_for_all() {
         assert!(!gave_way(25, Some(36)));
         assert!(gave_way(45, Some(36)));
+    }
+
+    #[test]
+    fn nothing_is_sent_on_top_for_loss() {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        model.trains = Some(100e6);
+        let insist = Insist::new(at(0), 40e6);
+        let pace = insist.pace(&model);
+        assert!(pace >= 30e6, "{pace}");
+        model.own_loss.is(0.4);
+        assert_eq!(insist.pace(&model), pace);
     }
 }

@@ -42,6 +42,8 @@ const BACKGROUND: f64 = 0.3;
 const MIN_WINDOW: Bytes = Bytes::kib(16);
 /// What may arrive between two reports of a thin flow, which stay below 1% of it.
 const UNREPORTED: Bytes = Bytes::kib(32);
+/// More of the link than this is nobody's due while others fill its queue: somewhat more than half, for some of it is lost.
+const OWED: f64 = 0.6;
 /// The pace never falls below this.
 const MIN_RATE: Rate = Rate::from_bits_per_sec(64_000);
 
