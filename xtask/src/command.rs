@@ -4,10 +4,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The cargo that started this task, with its first arguments.
+/// The cargo that started this task, with its first arguments. What that told this task of its package is left out: a
+/// build script that asks for such variables, as ring's does, would run again whenever one builds from here and then
+/// from a shell, and all that needs it be built again.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
+    for (name, _) in std::env::vars_os() {
+        let of_the_package = |start| name.as_encoded_bytes().starts_with(start);
+        if [&b"CARGO_PKG_"[..], b"CARGO_MANIFEST_"].into_iter().any(of_the_package) {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 

@@ -248,25 +248,31 @@ impl Calm {
         self.is_stuck(model, queue)
     }
 
-    /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate, and not
-    /// by others who fill a queue that is drained here.
+    /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
+    /// queue is drained that somebody fills, it says nothing of the path.
     fn on_tried(&mut self, model: &mut Model, tried: &Tried) {
-        if !tried.is_excess {
+        if !tried.is_excess || self.drain.is_some() {
             self.overrun = None;
+        }
+        if !tried.is_excess {
             return;
         }
-        let first = (self.rounds, model.share, tried.loss);
-        let (round, share, loss) = *self.overrun.get_or_insert(first);
-        // Before that, what is reported was sent at the old rate.
-        let has_acted = self.rounds > round + BLIND_ROUNDS;
-        let stays = model.share < share * FALLS && tried.loss > loss * STAYS;
-        if has_acted && stays && self.drain.is_none() {
+        if self.drain.is_none() && self.is_lost_anyway(model, tried) {
             model.own_loss.is(tried.loss);
             self.overrun = None;
             return;
         }
         model.share = model.share.min(tried.arrived);
         (self.quiet, self.trains) = (0, false);
+    }
+
+    /// Whether the loss has stayed while the rate fell.
+    fn is_lost_anyway(&mut self, model: &Model, tried: &Tried) -> bool {
+        let first = (self.rounds, model.share, tried.loss);
+        let (round, share, loss) = *self.overrun.get_or_insert(first);
+        // Before that, what is reported was sent at the old rate.
+        let has_acted = self.rounds > round + BLIND_ROUNDS;
+        has_acted && model.share < share * FALLS && tried.loss > loss * STAYS
     }
 
     /// What a dip loses is the path's own, unless the queue was still long: then somebody may have
@@ -404,6 +410,8 @@ mod tests {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.share, model.trains) = (80e6, Some(100e6));
         let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
+        // No dip tells of it.
+        calm.since_dip = DIP_ROUNDS + 1;
         for _ in 0..12 {
             let started = now;
             now += BASE;

@@ -31,15 +31,17 @@ const ALONE: (f64, u32) = (0.93, 6);
 const TOO_SOON: f64 = 2.0;
 /// ... so many times more often than others do are made by somebody who does not heed them ...
 const TOO_OFTEN: u32 = 5;
-/// ... if less than this part of the link has been left to us for as long as [`PATIENCE`]. Before that they may be made by
-/// flows that come: four of them bring us from half of the link to a fifth by as many losses.
-const SQUEEZED: f64 = 0.3;
-/// Who is left with less than this part of the link for so long is not among flows that heed
-/// loss; or among more than ten.
-const STARVED: f64 = 0.1;
-/// What we bear that long, and so many round trips at least.
-const PATIENCE: Duration = Duration::from_secs(4);
-const PATIENT_ROUNDS: u32 = 40;
+/// ... if less than this part of the link has been left to us for so long, and so many round trips. Flows that heed loss and
+/// come make as many losses: four of them bring us from half of the link to a fifth.
+const SQUEEZED: (f64, Duration, u32) = (0.15, Duration::from_secs(2), 20);
+/// Who is left with less than this part of the link, for so long, is not among flows that heed
+/// loss; or among nine and more.
+const STARVED: (f64, Duration, u32) = (0.1, Duration::from_secs(4), 40);
+/// For no longer is either borne: truces begin it anew.
+const MOST_BORNE: Duration = Duration::from_secs(12);
+/// Who has plenty waits for so long after a loss. Then nobody may be there to make one, and what looks like a queue be
+/// the way.
+const HELD: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -65,13 +67,19 @@ pub(super) struct Contend {
 struct Below(Option<Instant>);
 
 impl Below {
-    /// For how long, by now.
-    fn on_report(&mut self, part: f64, model: &Model, sample: &AckSample) -> Duration {
+    /// Whether it has been borne for as long as it should, in time and in round trips.
+    fn on_report(
+        &mut self,
+        (part, time, rounds): (f64, Duration, u32),
+        model: &Model,
+        sample: &AckSample,
+    ) -> bool {
         if sample.limited || model.share >= part * model.link() {
             self.0 = None;
-            return Duration::ZERO;
+            return false;
         }
-        sample.now.since(*self.0.get_or_insert(sample.now))
+        let patience = (model.path.rtt() * rounds).clamp(time, MOST_BORNE);
+        sample.now.since(*self.0.get_or_insert(sample.now)) >= patience
     }
 }
 
@@ -113,23 +121,20 @@ impl Contend {
         sample: &AckSample,
         round: Option<&Round>,
     ) -> Option<Finding> {
-        let patience = PATIENCE.max(model.path.rtt() * PATIENT_ROUNDS);
-        if self.squeezed.on_report(SQUEEZED, model, sample) < patience {
-            self.soon = 0;
-        }
-        if self.heed(model, sample) && self.soon >= TOO_OFTEN {
-            return Some(Finding::Heedless);
-        }
-        if self.starved.on_report(STARVED, model, sample) >= patience {
+        self.heed(model, sample);
+        let squeezed = self.squeezed.on_report(SQUEEZED, model, sample);
+        let starved = self.starved.on_report(STARVED, model, sample);
+        if squeezed && self.soon >= TOO_OFTEN || starved {
             return Some(Finding::Heedless);
         }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
-        if ((before * 2) as f64) < self.window(model) {
+        let idles = ((before * 2) as f64) < self.window(model);
+        if idles || self.has_plenty(model, sample.now) {
             self.curve.on_idle(sample.now);
         } else {
-            // While it waits the curve goes on.
-            let waits = self.rests(model) || has_plenty(model);
-            let acked = if waits { 0.0 } else { sample.acked.0 as f64 / model.packet.0 as f64 };
+            // While it rests the curve goes on.
+            let packets = sample.acked.0 as f64 / model.packet.0 as f64;
+            let acked = if self.rests(model) { 0.0 } else { packets };
             self.window = self.curve.grown(sample.now, self.window, acked, model.path.rtt());
         }
         let round = round?;
@@ -153,8 +158,15 @@ impl Contend {
         self.watch.is_some() && model.path.queue < model.calm_queue(QUEUE_GAIN)
     }
 
-    /// Reduces the window where loss or marks tell of congestion; whether they do.
-    fn heed(&mut self, model: &Model, sample: &AckSample) -> bool {
+    /// We have what we are owed of a link that trains told, and others fill its queue: BBR keeps but two round trips in
+    /// flight, and would be left with what these are of a long queue.
+    fn has_plenty(&self, model: &Model, now: Instant) -> bool {
+        let is_owed_no_more = model.trains.is_some() && model.share > OWED * model.link();
+        is_owed_no_more && is_long(model) && now.since(self.reduced_at) < HELD
+    }
+
+    /// Reduces the window where loss or marks tell of congestion.
+    fn heed(&mut self, model: &Model, sample: &AckSample) {
         let long = is_long(model);
         let newest = sample.lost_sent.map_or(Instant::ZERO, |(_, newest)| newest);
         let lost = long && newest > self.reduced_at;
@@ -162,7 +174,6 @@ impl Contend {
         if lost || marked {
             self.reduce(model, sample.now);
         }
-        lost || marked
     }
 
     fn reduce(&mut self, model: &Model, now: Instant) {
@@ -218,12 +229,6 @@ fn is_long(model: &Model) -> bool {
     model.path.queue * 2 > model.path.longest_queue()
 }
 
-/// We have what we are owed of a link that is known, while others fill its queue: BBR keeps but two round trips in
-/// flight, and would be left with what these are of a long queue.
-fn has_plenty(model: &Model) -> bool {
-    is_long(model) && model.trains.is_some_and(|link| model.share > OWED * link)
-}
-
 #[cfg(test)]
 mod tests {
     use units::{Bytes, Rate};
@@ -255,7 +260,8 @@ mod tests {
             self.now += BASE;
             let (packet, share) = (self.model.packet, part * LINK);
             self.model.share = share;
-            self.model.path.on_rtt(self.now, BASE * 2, packet, LINK);
+            let rtt = self.model.path.base + BASE;
+            self.model.path.on_rtt(self.now, rtt, packet, LINK);
             let acked = Bytes((share / 8.0 * BASE.as_secs_f64()) as u64);
             let sample = AckSample {
                 now: self.now,
@@ -291,24 +297,50 @@ mod tests {
 
     #[test]
     fn losses_that_do_not_cease_while_little_is_left_are_heedless() {
-        let (after, found) = Reports::new().reports(400, 0.2, 6).expect("it is found");
+        let (after, found) = Reports::new().reports(400, 0.12, 6).expect("it is found");
         assert_eq!(found, Finding::Heedless);
-        // Patience, and five losses more.
-        assert!((80..=120).contains(&after), "{after}");
-        // With half of the link there is nothing to complain of.
-        assert_eq!(Reports::new().reports(400, 0.45, 6), None);
+        // Two seconds.
+        assert!((40..=50).contains(&after), "{after}");
+        // With a fifth of the link there is nothing to complain of.
+        assert_eq!(Reports::new().reports(400, 0.2, 6), None);
+        // Nor of few losses, unless next to nothing is left.
+        assert_eq!(Reports::new().reports(400, 0.12, 100), None);
+        let (after, _) = Reports::new().reports(400, 0.05, 100).expect("it is found");
+        assert!((80..=90).contains(&after), "{after}");
+    }
+
+    /// How many times larger the window is after rounds with parts of the link, behind a loss.
+    fn grown(rounds: &[(u32, f64)]) -> f64 {
+        let mut reports = Reports::new();
+        reports.report(rounds[0].1, true);
+        let before = reports.contend.window;
+        for &(count, part) in rounds {
+            reports.reports(count, part, u32::MAX);
+        }
+        reports.contend.window / before
     }
 
     #[test]
     fn who_has_plenty_does_not_grow() {
-        let grown = |part| {
-            let mut reports = Reports::new();
-            reports.report(part, true);
-            let before = reports.contend.window;
-            reports.reports(200, part, 1000);
-            reports.contend.window / before
-        };
-        assert!(grown(0.5) > 1.2, "{}", grown(0.5));
-        assert_eq!(grown(0.65), 1.0);
+        assert!(grown(&[(190, 0.5)]) > 1.2, "{}", grown(&[(190, 0.5)]));
+        assert_eq!(grown(&[(190, 0.65)]), 1.0);
+        // Nor at once to where the curve would be by now, when he has less.
+        let after = grown(&[(190, 0.65), (20, 0.55)]);
+        assert!(after < 1.25, "{after}");
+    }
+
+    #[test]
+    fn who_has_plenty_and_sees_no_loss_grows_after_all() {
+        let grown = grown(&[(600, 0.7)]);
+        assert!(grown > 1.2, "{grown}");
+    }
+
+    #[test]
+    fn it_is_found_between_two_truces_on_the_longest_paths() {
+        let mut reports = Reports::new();
+        reports.model.path = Path::new(Duration::from_millis(600), 1.0);
+        // Reports of 50 ms behind more than a second.
+        let found = reports.reports(500, 0.05, 20);
+        assert_eq!(found.map(|(_, found)| found), Some(Finding::Heedless));
     }
 }

@@ -75,8 +75,8 @@ impl Insist {
         IN_FLIGHT * self.best(model) / 8.0 * model.path.shortest().as_secs_f64()
     }
 
-    /// The pace, in bits a second. Nothing is sent on top for loss that is the path's own: what is lost here, and had
-    /// been lost before, was mostly dropped by the queue.
+    /// The pace, in bits a second. Nothing is sent on top for the path's own loss, nor does BBR: what was taken for that
+    /// may have been somebody's full queue.
     pub(super) fn pace(&self, model: &Model) -> f64 {
         self.best(model) * CYCLE[self.phase]
     }

@@ -2,7 +2,7 @@
 //!
 //! **The rate at which bytes arrive is the capacity while there is a queue, and a lower bound of
 //! it while there is none** (`arrivals`). Random loss says nothing of congestion: what is lost
-//! even while the pace dips below the capacity is the path's own (`own_loss`), and is sent on top.
+//! even while the pace dips below the capacity is the path's own (`own_loss`), and is sent on top while calm.
 //!
 //! ```text
 //! Startup --capacity told, queue--> Calm --queue does not drain--> Contend --losses unheeded--> Insist

@@ -46,8 +46,19 @@ pub struct Case {
 }
 
 /// The parts, in the order of the table.
-pub const PARTS: &[&str] =
-    &["start", "grid", "jumbo", "ours", "many", "cubic", "bbr", "background", "short", "marks"];
+pub const PARTS: &[&str] = &[
+    "start",
+    "grid",
+    "jumbo",
+    "ours",
+    "many",
+    "cubic",
+    "bbr",
+    "among",
+    "background",
+    "short",
+    "marks",
+];
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)
