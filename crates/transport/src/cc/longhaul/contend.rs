@@ -340,7 +340,7 @@ mod tests {
         let mut reports = Reports::new();
         reports.model.path = Path::new(Duration::from_millis(600), 1.0);
         // Reports of 50 ms behind more than a second.
-        let found = reports.reports(500, 0.05, 20);
+        let found = reports.reports(500, 0.05, 400);
         assert_eq!(found.map(|(_, found)| found), Some(Finding::Heedless));
     }
 }
