@@ -251,13 +251,13 @@ impl Calm {
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
     /// queue is drained that somebody fills, it says nothing of the path.
     fn on_tried(&mut self, model: &mut Model, tried: &Tried) {
-        if !tried.is_excess || self.drain.is_some() {
-            self.overrun = None;
-        }
         if !tried.is_excess {
+            self.overrun = None;
             return;
         }
-        if self.drain.is_none() && self.is_lost_anyway(model, tried) {
+        if self.drain.is_some() {
+            self.overrun = None;
+        } else if self.is_lost_anyway(model, tried) {
             model.own_loss.is(tried.loss);
             self.overrun = None;
             return;
