@@ -104,10 +104,10 @@ struct Row {
 /// Measures what is not recorded yet, then prints a row for each contest; false when a worst run
 /// misses its goal.
 pub fn run(args: &Args) -> Result<bool> {
-    let bed = Bed::new()?;
-    bed.fill("file", args.seconds * 12_500_000)?;
     let contests = args.rivals.iter().map(|rival| contests(rival));
     let contests = contests.collect::<Result<Vec<_>>>()?.concat();
+    let bed = Bed::new()?;
+    bed.fill("file", args.seconds * 12_500_000)?;
     let rows = measure(args, &bed, &contests)?;
     println!("100 Mbit/s, 50 ms, no random loss; {} s, {} seeds", args.seconds, args.seeds);
     println!(
