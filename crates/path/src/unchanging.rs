@@ -40,7 +40,8 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::poll`].
+    /// As [`Link::poll`], which may be ahead of what is sent by the [lookahead](Self::lookahead). [`MAX_HELD`] then does not
+    /// count what was polled.
     #[inline(always)]
     pub fn poll(&mut self, now: Instant) -> Option<Exit<T>> {
         match &mut self.0 {
@@ -60,6 +61,16 @@ impl<T> Unchanging<T> {
         }
     }
 
+    /// The least time from when a packet is sent to when it leaves. Who has sent all that is sent before a time may
+    /// [`poll`](Self::poll) up to so long after it, and go on to send from that time on. `None` if a poll must not be
+    /// ahead of what is sent.
+    pub fn lookahead(&self) -> Option<Duration> {
+        match &self.0 {
+            Kind::Settled(link) => Some(link.config.delay),
+            Kind::Other(_) => None,
+        }
+    }
+
     /// As [`Link::advance`].
     pub fn advance(&mut self, now: Instant) {
         match &mut self.0 {
@@ -68,7 +79,8 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`].
+    /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`]: a poll takes out of it only
+    /// what began to leave before the packet that it returns.
     pub fn backlog(&self) -> Tally {
         match &self.0 {
             Kind::Settled(link) => link.waiting,
@@ -218,10 +230,12 @@ impl<T> Settled<T> {
 
     #[inline(always)]
     fn poll(&mut self, now: Instant) -> Option<Exit<T>> {
-        if self.line.front()?.due > now {
+        let Passing { start, due, .. } = *self.line.front()?;
+        if due > now {
             return None;
         }
-        self.advance(now);
+        // And no further: others may yet be sent at a time before.
+        self.advance(start);
         let exit = self.line.pop_front()?.exit();
         match exit.fate {
             Fate::Delivered => self.counters.deliver(&exit),
@@ -272,7 +286,10 @@ mod tests {
     proptest! {
         /// Whoever asks cannot tell it from a link that could be changed.
         #[test]
-        fn it_does_what_a_link_does(sending in sendings(), lazy in any::<bool>()) {
+        fn it_does_what_a_link_does(
+            sending in sendings(),
+            (lazy, ahead) in prop::sample::select(vec![(false, false), (true, false), (true, true)]),
+        ) {
             let Sending { config, packets } = sending;
             let mut link = config.links().expect("a path").0;
             let mut other = config.unchanging_links().expect("a path").0;
@@ -282,6 +299,9 @@ mod tests {
                 prop_assert_eq!(sent, other.send_packet(now, packet, i));
                 prop_assert_eq!(link.backlog(), other.backlog());
                 prop_assert_eq!(link.counters().line, other.counters().line);
+                if let Some(lookahead) = other.lookahead().filter(|_| ahead) {
+                    exits[1].extend(core::iter::from_fn(|| other.poll(now + lookahead)));
+                }
                 if !lazy {
                     exits[0].extend(core::iter::from_fn(|| link.poll(now)));
                     exits[1].extend(core::iter::from_fn(|| other.poll(now)));

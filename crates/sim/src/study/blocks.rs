@@ -88,7 +88,7 @@ impl Blocks {
             measure_from: Duration::ZERO,
             trace: None,
         };
-        let mut network = Network::new(&study);
+        let mut network = Network::undivided(&study);
         let file = Arc::new(Mutex::new(File::new(self)));
         for number in 0..self.count {
             let lane = Lane::new(self, number as u64, &file);
@@ -292,6 +292,11 @@ impl Flow for Lane {
             }
             End::Receiver => self.receiver.next_timeout(),
         }
+    }
+
+    fn is_told_by_packets(&self) -> bool {
+        // The window of blocks may move after the acknowledgement that tells of it was sent.
+        false
     }
 
     fn standing(&self) -> Standing {

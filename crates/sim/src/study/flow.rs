@@ -111,6 +111,8 @@ pub(super) trait Flow: Send {
         self.run(now, end, out);
         self.next(end)
     }
+    /// Whether its ends know of each other, and of ends at other routers, by packets alone.
+    fn is_told_by_packets(&self) -> bool;
     /// How it stands.
     fn standing(&self) -> Standing;
 }

@@ -26,6 +26,7 @@ mod network;
 mod outcome;
 mod parallel;
 mod relay;
+mod sites;
 mod striped;
 mod tcp;
 mod topology;
@@ -89,7 +90,10 @@ impl Study {
     /// When the path, a link, a flow's host or its way is impossible: what was read from a file is
     /// not.
     pub fn run(&self) -> Outcome {
-        let mut network = Network::new(self);
+        self.run_in(Network::new(self))
+    }
+
+    fn run_in(&self, mut network: Network) -> Outcome {
         let mut tally = outcome::Tally::new(self, &network);
         let mut begin = Some(self.measure_from.min(self.duration));
         let (mut glance, mut sample) = (GLANCE, self.trace);

@@ -8,6 +8,7 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::agenda::Agenda;
 use super::flow::{End, Flow, FlowConfig, Protocol, Standing};
+use super::sites::Sites;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::transit::{Parcel, Place, Transit};
@@ -17,10 +18,6 @@ use crate::tcp::Source;
 /// When every run begins: late enough that times before it exist. Links count from the run's beginning, as
 /// their changes and traces do.
 pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
-/// The bottleneck's two links.
-const FORWARD: usize = 0;
-const BACK: usize = 1;
-
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its
 /// processing.
 type Access = [Vec<usize>; 2];
@@ -29,6 +26,8 @@ type Access = [Vec<usize>; 2];
 pub(super) struct Line {
     ends: Box<dyn Flow>,
     stop: Instant,
+    /// The sites of its sender and its receiver, and their slots there.
+    places: [(usize, usize); 2],
 }
 
 impl Line {
@@ -37,12 +36,16 @@ impl Line {
     }
 }
 
-/// Everything that happens in a run, by time; at the same time links come before the ends of flows, and each by
-/// their numbers.
+/// Everything that happens in a run.
+///
+/// What happens at a site ([`Sites`]) is by time; at the same time links come before the ends of flows, and each by
+/// their numbers. What happens at another is not known before the lookahead is over, so that for as long each site runs
+/// by itself: what it needs stays at hand, and mostly the next packet comes over the same link.
 pub(super) struct Network {
     transit: Transit,
-    /// When each end of a flow is to be run: those of the first, then those of the second ...
-    runs: Agenda,
+    sites: Sites,
+    /// At each site, when each end of a flow there is to be run: twice the flow's number, and one more for its receiver.
+    runs: Vec<Agenda>,
     /// What reports call the links.
     names: Vec<String>,
     topology: Topology,
@@ -54,12 +57,28 @@ pub(super) struct Network {
 }
 
 impl Network {
+    /// A study's network, with its flows.
     pub(super) fn new(study: &Study) -> Self {
-        let (forward, back) = study.path.unchanging_links().expect("a valid path");
+        let mut network = Self::undivided(study);
+        let flows = (0..).zip(&study.flows);
+        let flows: Vec<_> = flows.map(|(index, config)| network.ends(config, index)).collect();
+        if flows.iter().all(|ends| ends.is_told_by_packets()) {
+            network.divide();
+        }
+        for (config, ends) in study.flows.iter().zip(flows) {
+            network.place(config, ends);
+        }
+        network
+    }
+
+    /// A study's network without its flows, as one site: the ends of those that are added may know of each other what they
+    /// like.
+    pub(super) fn undivided(study: &Study) -> Self {
         let mut network = Self {
             transit: Transit::new(),
-            runs: Agenda::default(),
-            names: vec!["near to far".to_owned(), "far to near".to_owned()],
+            sites: Sites::one(),
+            runs: vec![Agenda::default()],
+            names: Vec::new(),
             topology: Topology::default(),
             near: Vec::new(),
             far: Vec::new(),
@@ -67,33 +86,47 @@ impl Network {
             mtu: study.mtu(),
             seed: study.path.seed,
         };
-        for link in [forward, back] {
-            network.transit.add_link(link);
-        }
-        network.topology.add(NEAR, FAR, FORWARD);
-        network.topology.add(FAR, NEAR, BACK);
-        network.near = network.access(study, "near", &study.near);
-        network.far = network.access(study, "far", &study.far);
+        let (forward, back) = study.path.unchanging_links().expect("a valid path");
+        network.join_routers((NEAR, FAR), forward, "near to far".to_owned());
+        network.join_routers((FAR, NEAR), back, "far to near".to_owned());
+        network.near = network.access(study, (NEAR, "near"), &study.near);
+        network.far = network.access(study, (FAR, "far"), &study.far);
         for Wire { ends: (one, other), names: [from, to], link } in &study.wires {
-            let number = network.link(study, link, format!("{from} to {to}"));
-            network.topology.add(*one, *other, number);
-            let number = network.link(study, link, format!("{to} to {from}"));
-            network.topology.add(*other, *one, number);
+            let there = network.link(study, link);
+            network.join_routers((*one, *other), there, format!("{from} to {to}"));
+            let back = network.link(study, link);
+            network.join_routers((*other, *one), back, format!("{to} to {from}"));
         }
-        for config in &study.flows {
-            network.add(config);
-        }
+        network.transit.divide(&network.sites);
         network
+    }
+
+    /// Makes as many sites as there can be, while there are no flows.
+    fn divide(&mut self) {
+        let links = self.topology.links().iter();
+        let links =
+            links.map(|&(from, to, link)| (from, to, self.transit.links()[link].lookahead()));
+        self.sites = Sites::divided(&links.collect::<Vec<_>>());
+        self.transit.divide(&self.sites);
+        self.runs = vec![Agenda::default(); self.sites.count()];
     }
 
     /// Adds a flow; gives its number.
     pub(super) fn add(&mut self, config: &FlowConfig) -> usize {
+        self.place(config, self.ends(config, self.flows.len()))
+    }
+
+    fn ends(&self, config: &FlowConfig, index: usize) -> Box<dyn Flow> {
         // Neighbouring seeds must not meet each other's flows.
-        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.flows.len() as u64;
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+        ends(config, self.mtu, seed)
+    }
+
+    fn place(&mut self, config: &FlowConfig, ends: Box<dyn Flow>) -> usize {
         let stop = config.stop.map_or(Instant::FAR_FUTURE, |stop| START + stop);
         let places = [(config.between.0, config.near), (config.between.1, config.far)];
         let [sender, receiver] = if config.from_far { [1, 0] } else { [0, 1] };
-        self.attach(ends(config, self.mtu, seed), [places[sender], places[receiver]], stop)
+        self.attach(ends, [places[sender], places[receiver]], stop)
     }
 
     /// Adds a flow of any make, from a near host to a far one.
@@ -108,13 +141,15 @@ impl Network {
         places: [(usize, usize); 2],
         stop: Instant,
     ) -> usize {
+        assert!(self.sites.count() == 1 || ends.is_told_by_packets(), "its ends are at two sites");
         let index = self.flows.len();
         let routes = [self.route(places[1], places[0]), self.route(places[0], places[1])];
         self.transit.add_route(routes);
-        self.flows.push(Line { ends, stop });
-        for _ in [End::Sender, End::Receiver] {
-            self.runs.add();
-        }
+        let places = [End::Sender, End::Receiver].map(|end| {
+            let site = self.sites.of(places[end as usize].0);
+            (site, self.runs[site].add(2 * index + end as usize))
+        });
+        self.flows.push(Line { ends, stop, places });
         self.plan(index, End::Sender, self.next_run(index, End::Sender));
         index
     }
@@ -136,7 +171,12 @@ impl Network {
     }
 
     /// Makes the links of a side's hosts.
-    fn access(&mut self, study: &Study, side: &str, groups: &[HostGroup]) -> Vec<Access> {
+    fn access(
+        &mut self,
+        study: &Study,
+        (router, side): (usize, &str),
+        groups: &[HostGroup],
+    ) -> Vec<Access> {
         let host = |(number, group): (usize, &HostGroup)| {
             let mut ways = Access::default();
             let processing =
@@ -145,7 +185,8 @@ impl Network {
                 processing.into_iter().chain(group.link().map(|it| (it, ["from", "to"])))
             {
                 for (way, name) in ways.iter_mut().zip(names) {
-                    way.push(self.link(study, &link, format!("{name} {side} host {number}")));
+                    let link = self.link(study, &link);
+                    way.push(self.add_link(link, router, format!("{name} {side} host {number}")));
                 }
             }
             // What it receives comes over its link first.
@@ -155,11 +196,22 @@ impl Network {
         (1..).zip(Scenario::hosts(groups)).map(host).collect()
     }
 
-    /// Makes a link; its number.
-    fn link(&mut self, study: &Study, config: &LinkConfig, name: String) -> usize {
+    /// The next link.
+    fn link(&self, study: &Study, config: &LinkConfig) -> Unchanging<Place> {
         let seed = study.path.seed ^ (self.transit.links().len() as u64) << 32;
+        config.unchanging(study.path.rtt(), seed).expect("a valid link")
+    }
+
+    /// Adds a link that ends at this router; its number.
+    fn add_link(&mut self, link: Unchanging<Place>, router: usize, name: String) -> usize {
         self.names.push(name);
-        self.transit.add_link(config.unchanging(study.path.rtt(), seed).expect("a valid link"))
+        self.transit.add_link(link, router)
+    }
+
+    /// Adds a link between two routers.
+    fn join_routers(&mut self, (from, to): (usize, usize), link: Unchanging<Place>, name: String) {
+        let number = self.add_link(link, to, name);
+        self.topology.add(from, to, number);
     }
 
     /// All links in the order of their numbers.
@@ -190,34 +242,59 @@ impl Network {
     /// Runs until this long after the start.
     pub(super) fn run_until(&mut self, elapsed: Duration) {
         let end = START + elapsed;
+        let behind = end + Duration::from_nanos(1);
+        let sites = self.sites.count();
+        let mut until = Instant::ZERO;
         loop {
-            let (exit, run) = (self.transit.first_exit(), self.runs.first());
-            let now = exit.0.min(run.0);
-            if now > end || now == Instant::FAR_FUTURE {
-                break;
+            let first = (0..sites).map(|site| self.first_at(site)).min();
+            let Some(first) = first.filter(|first| *first < behind) else { break };
+            debug_assert!(first >= until, "what happened at another site is known too late");
+            let lookahead = self.sites.lookahead();
+            until = lookahead.map_or(behind, |lookahead| behind.min(first + lookahead));
+            (0..sites).for_each(|site| self.run_site(site, until));
+        }
+        self.transit.advance(end);
+    }
+
+    /// When something happens next at a site.
+    fn first_at(&self, site: usize) -> Instant {
+        self.transit.first_exit(site).0.min(self.runs[site].first().0)
+    }
+
+    /// Lets happen what does at a site before this time.
+    fn run_site(&mut self, site: usize, until: Instant) {
+        loop {
+            let (exit, run) = (self.transit.first_exit(site), self.runs[site].first());
+            if exit.0.min(run.0) >= until {
+                return;
             }
-            self.transit.now = now;
             if exit.0 <= run.0 {
+                self.transit.now = exit.0;
+                self.transit.begin(exit.1, run.0, until);
                 while let Some(parcel) = self.transit.poll(exit.1) {
                     self.arrive(parcel);
                     self.arrive_all();
                 }
             } else {
+                self.transit.now = run.0;
                 let end = if run.1 % 2 == 0 { End::Sender } else { End::Receiver };
-                let next = self.run(run.1 / 2, end);
-                self.runs.set(run.1, next.max(now));
+                let flow = run.1 / 2;
+                let next = self.run(flow, end);
+                let (_, slot) = self.flows[flow].places[end as usize];
+                self.runs[site].set(slot, next.max(run.0));
                 self.arrive_all();
             }
         }
-        self.transit.advance(end);
     }
 
     /// An end of a flow has something to do at this time, if not before. Whether it still has, it sees then.
     #[inline(always)]
     fn plan(&mut self, flow: usize, end: End, at: Instant) {
-        let (number, at) = (2 * flow + end as usize, at.max(self.transit.now));
-        if at < self.runs.at(number) {
-            self.runs.set(number, at);
+        let (site, slot) = self.flows[flow].places[end as usize];
+        let (runs, at) = (&mut self.runs[site], at.max(self.transit.now));
+        if at < runs.at(slot) {
+            runs.set(slot, at);
+            self.transit.expect_run(at);
         }
     }
 
@@ -271,5 +348,77 @@ fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
             };
             Box::new(UdpFlow::new(transport, amount, mtu, start, seed))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(text: &str) -> Study {
+        let text = format!("about = \"A test\"\nrtt = \"6ms\"\nduration = \"4s\"\n{text}");
+        let study: Study = text.parse().expect("a scenario");
+        Study { trace: Some(Duration::from_millis(37)), ..study }
+    }
+
+    fn sites(text: &str) -> usize {
+        Network::new(&study(text)).sites.count()
+    }
+
+    /// Runs it at so many sites, and at one; it must show the same.
+    fn shows_the_same(count: usize, text: &str) {
+        assert_eq!(sites(text), count, "{text}");
+        let study = study(text);
+        let mut one = Network::undivided(&study);
+        for flow in &study.flows {
+            one.add(flow);
+        }
+        let one = study.run_in(one);
+        assert!(one.flows.iter().all(|flow| flow.delivered_bytes > 10_000), "{:?}", one.flows);
+        assert!(study.run() == one, "{text}");
+    }
+
+    const FLOWS: &str = "[[flow]]\ncount = 3\ntransport = \"tcp\"\nevery = \"100ms\"\n[[flow]]\nfrom = \"far\"\n\
+        [[flow]]\nstop = \"2s\"\ntransport = \"tcp\"\nrecovery = \"reno\"\ndelayed-ack = \"none\"\n\
+        [[flow]]\nsource = \"1MB\"\n";
+
+    #[test]
+    fn sites_show_what_one_would() {
+        let both = |more: &str| format!("both = {{ rate = \"20mbit\", {more} }}\n");
+        shows_the_same(2, &(both("queue = \"red\", loss = 0.001") + FLOWS));
+        shows_the_same(2, &(both("duplicate = 0.01, corrupt = 0.01, silent = true") + FLOWS));
+        shows_the_same(2, &(both("jitter = \"2ms\"") + "back = { delay = \"1ms\" }\n" + FLOWS));
+        // Hosts with links of their own, of which one decides as packets leave.
+        let hosts = "[[near]]\ncount = 2\nrate = \"30mbit\"\nqueue = \"codel\"\n\
+            [[far]]\nper-packet = \"50us\"\ndelay = \"3ms\"\n";
+        shows_the_same(2, &(both("loss = 0.001") + hosts + FLOWS));
+        let lab = |more: &str| {
+            format!(
+                "[[link]]\nbetween = [\"far\", \"lab\"]\nrate = \"15mbit\"\n{more}\n\
+                 [[flow]]\ntransport = \"tcp\"\nbetween = [\"near\", \"lab\"]\n"
+            )
+        };
+        shows_the_same(3, &(both("loss = 0.001") + &lab("delay = \"2ms\"") + FLOWS));
+        // What takes no time is at the far site.
+        shows_the_same(2, &(both("loss = 0.001") + &lab("queue = \"20packets\"") + FLOWS));
+        shows_the_same(
+            2,
+            &(both("loss = 0.001") + &lab("delay = \"2ms\"\nqueue = \"codel\"") + FLOWS),
+        );
+    }
+
+    /// Packets that overtake, queues that decide as packets leave, changes, links without delay, and documents.
+    #[test]
+    fn what_needs_one_site_has_one() {
+        let flow = "[[flow]]\ntransport = \"tcp\"\n";
+        let both = |more: &str| format!("both = {{ rate = \"20mbit\", {more} }}\n{flow}");
+        assert_eq!(sites(&both("jitter = \"2ms\", keep-order = false")), 1);
+        assert_eq!(sites(&both("reorder = 0.1, reorder-by = \"1ms\"")), 1);
+        assert_eq!(sites(&both("queue = \"codel\"")), 1);
+        assert_eq!(sites(&both("queue = \"fq-codel\"")), 1);
+        assert_eq!(sites(&both("delay = \"0ms\"")), 1);
+        let change = "[[change]]\nat = \"2s\"\nforward = { loss = 0.1 }\n";
+        assert_eq!(sites(&(both("loss = 0") + change)), 1);
+        assert_eq!(sites(&format!("{}source = \"http\"\n", both("queue = \"50ms\""))), 1);
     }
 }

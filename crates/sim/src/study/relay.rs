@@ -231,6 +231,11 @@ impl Flow for Leg {
         timers.into_iter().flatten().chain(self.looks[end as usize]).min()
     }
 
+    fn is_told_by_packets(&self) -> bool {
+        // A gateway's buffer and both connections that know of it are at one place.
+        true
+    }
+
     fn standing(&self) -> Standing {
         Standing::of_tcp(self.receiver.delivered(), &self.sender.stats())
     }

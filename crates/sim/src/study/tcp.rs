@@ -131,6 +131,11 @@ impl Flow for TcpFlow {
         }
     }
 
+    fn is_told_by_packets(&self) -> bool {
+        // The next document is asked for when the last one has arrived.
+        self.reader.is_none()
+    }
+
     fn standing(&self) -> Standing {
         let stats = self.sender.stats();
         let rtt = stats.rtt.filter(|rtt| *rtt > Duration::ZERO);

@@ -30,6 +30,11 @@ impl Topology {
         self.0.push((from, to, link));
     }
 
+    /// All links: from where, to where, their numbers.
+    pub(super) fn links(&self) -> &[(usize, usize, usize)] {
+        &self.0
+    }
+
     /// The links of the shortest way, by their count; of equally short ones that whose links were
     /// added first. `None` when there is no way.
     pub(super) fn way(&self, from: usize, to: usize) -> Option<Vec<usize>> {

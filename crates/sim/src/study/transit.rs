@@ -10,6 +10,7 @@ use units::{Bytes, Instant};
 use super::agenda::Agenda;
 use super::flow::End;
 use super::network::START;
+use super::sites::Sites;
 use crate::tcp::Segment;
 
 /// What a packet carries.
@@ -50,8 +51,14 @@ pub(super) struct Transit {
     links: Vec<Unchanging<Place>>,
     /// All that are under way: they stay where they are until they arrive.
     parcels: Slab<Parcel>,
-    /// When something may leave each link.
-    exits: Agenda,
+    /// At each site, when something may leave a link that ends there.
+    exits: Vec<Agenda>,
+    /// The router at which each link ends, and its site there with its slot.
+    routers: Vec<usize>,
+    places: Vec<(usize, usize)>,
+    /// The turn of the link that is polled is over at this time, if others' that is not before them: the number of another
+    /// link, or [`RUN`]. At the end of a site's time it is over for all links.
+    turn_ends: (Instant, usize),
     routes: Vec<Route>,
     /// What has arrived and was not handed on, for it came with another or had no link to cross.
     arrived: VecDeque<Place>,
@@ -60,6 +67,9 @@ pub(super) struct Transit {
     /// Packets offered to any link.
     pub(super) packets: u64,
 }
+
+/// Comes behind all links in the order of what happens at the same time.
+const RUN: usize = usize::MAX;
 
 /// The time of a link, which begins with the run.
 fn link_time(now: Instant) -> Instant {
@@ -79,7 +89,10 @@ impl Transit {
             now: START,
             links: Vec::new(),
             parcels: Slab::new(),
-            exits: Agenda::default(),
+            exits: Vec::new(),
+            routers: Vec::new(),
+            places: Vec::new(),
+            turn_ends: (Instant::FAR_FUTURE, RUN),
             routes: Vec::new(),
             arrived: VecDeque::new(),
             datagrams: Slab::new(),
@@ -87,10 +100,21 @@ impl Transit {
         }
     }
 
-    /// Adds a link; its number.
-    pub(super) fn add_link(&mut self, link: Unchanging<Place>) -> usize {
+    /// Adds a link that ends at this router; its number.
+    pub(super) fn add_link(&mut self, link: Unchanging<Place>, router: usize) -> usize {
         self.links.push(link);
-        self.exits.add()
+        self.routers.push(router);
+        self.links.len() - 1
+    }
+
+    /// All links are there, and nothing is on them: each ends at a site.
+    pub(super) fn divide(&mut self, sites: &Sites) {
+        self.exits = vec![Agenda::default(); sites.count()];
+        let place = |(link, router): (usize, &usize)| {
+            let site = sites.of(*router);
+            (site, self.exits[site].add(link))
+        };
+        self.places = self.routers.iter().enumerate().map(place).collect();
     }
 
     /// Adds a flow, whose packets go over these links to its sender and to its receiver.
@@ -108,9 +132,9 @@ impl Transit {
         self.routes[flow].dropped
     }
 
-    /// When something may leave a link next, and which.
-    pub(super) fn first_exit(&self) -> (Instant, usize) {
-        self.exits.first()
+    /// When something may leave a link next that ends at this site, and which.
+    pub(super) fn first_exit(&self, site: usize) -> (Instant, usize) {
+        self.exits[site].first()
     }
 
     /// Lets all links see what the time is.
@@ -126,11 +150,34 @@ impl Transit {
         Some(self.parcels.remove(place as usize))
     }
 
-    /// Takes from a link what has reached its end, until something arrives where it goes. `None` when
-    /// nothing more has left the link.
+    /// It is this link's turn, until another link's, or an end has something to do, which it next has at `run`. At
+    /// `until` nothing happens any more.
+    pub(super) fn begin(&mut self, link: usize, run: Instant, until: Instant) {
+        let (site, slot) = self.places[link];
+        let exits = &mut self.exits[site];
+        exits.set(slot, Instant::FAR_FUTURE);
+        self.turn_ends = exits.first().min((run, RUN)).min((until, 0));
+    }
+
+    /// An end has something to do at this time.
+    #[inline(always)]
+    pub(super) fn expect_run(&mut self, at: Instant) {
+        self.turn_ends = self.turn_ends.min((at, RUN));
+    }
+
+    /// Takes from the link whose turn it is what has reached its end, until something arrives where it goes, which
+    /// is then. `None` when its turn is over.
     #[inline(always)]
     pub(super) fn poll(&mut self, link: usize) -> Option<Parcel> {
-        while let Some(exit) = self.links[link].poll(link_time(self.now)) {
+        loop {
+            let next = network_time(self.links[link].next_exit()).max(self.now);
+            if (next, link) >= self.turn_ends {
+                let (site, slot) = self.places[link];
+                self.exits[site].set(slot, next);
+                return None;
+            }
+            self.now = next;
+            let Some(exit) = self.links[link].poll(link_time(next)) else { continue };
             let place = exit.item;
             if exit.fate != Fate::Delivered {
                 let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
@@ -146,8 +193,6 @@ impl Transit {
                 return Some(self.parcels.remove(place as usize));
             }
         }
-        self.exits.set(link, network_time(self.links[link].next_exit()).max(self.now));
-        None
     }
 
     /// What a link has done to a packet that it delivers.
@@ -178,8 +223,12 @@ impl Transit {
         match self.links[link].send_packet(link_time(self.now), packet, place) {
             Ok(()) => {
                 let next = network_time(self.links[link].next_exit()).max(self.now);
-                if next < self.exits.at(link) {
-                    self.exits.set(link, next);
+                let (site, slot) = self.places[link];
+                let exits = &mut self.exits[site];
+                if next < exits.at(slot) {
+                    exits.set(slot, next);
+                    // Of a link to another site it is not before this one's time is over.
+                    self.turn_ends = self.turn_ends.min((next, link));
                 }
             }
             Err(refused) => self.lose(refused.item, true),

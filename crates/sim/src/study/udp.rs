@@ -21,7 +21,8 @@ static CONTENT: [u8; CHUNK] = [0; CHUNK];
 
 pub(super) struct UdpFlow {
     sockets: [Socket; 2],
-    stream: Option<u64>,
+    /// The stream, as its sender and as its receiver know it.
+    streams: [Option<u64>; 2],
     /// Still to be written; to a greedy source's there is no end.
     left: u64,
     delivered: u64,
@@ -50,7 +51,7 @@ impl UdpFlow {
         };
         Self {
             sockets: [socket(0), socket(1)],
-            stream: None,
+            streams: [None; 2],
             left: amount,
             delivered: 0,
             begin: Some(start),
@@ -70,9 +71,9 @@ impl UdpFlow {
             met |= matches!(event, Event::Established);
         }
         if met {
-            self.stream = connection.open().ok();
+            self.streams[0] = connection.open().ok();
         }
-        let Some(stream) = self.stream else { return };
+        let Some(stream) = self.streams[0] else { return };
         while self.left > 0 {
             let room = AHEAD.saturating_sub(connection.queued().0.0);
             let chunk = &CONTENT[..self.left.min(CHUNK as u64).min(room) as usize];
@@ -96,12 +97,12 @@ impl UdpFlow {
         while let Some(event) = connection.poll_event() {
             match event {
                 Event::Established => met = true,
-                Event::Opened(stream) => (self.stream, news) = (Some(stream), true),
+                Event::Opened(stream) => (self.streams[1], news) = (Some(stream), true),
                 Event::Readable(_) => news = true,
                 _ => {}
             }
         }
-        if let Some(stream) = self.stream.filter(|_| news) {
+        if let Some(stream) = self.streams[1].filter(|_| news) {
             loop {
                 match connection.read(now, stream, &mut self.buffer) {
                     ReadOutcome::Read(len) => self.delivered += len as u64,
@@ -170,6 +171,10 @@ impl Flow for UdpFlow {
     fn next(&self, end: End) -> Option<Instant> {
         let begin = self.begin.filter(|_| end == End::Sender);
         begin.or_else(|| self.sockets[end as usize].next())
+    }
+
+    fn is_told_by_packets(&self) -> bool {
+        true
     }
 
     fn standing(&self) -> Standing {
