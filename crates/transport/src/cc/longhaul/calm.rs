@@ -52,6 +52,9 @@ const BLIND_ROUNDS: u32 = 2;
 const SHRINKS: f64 = 0.1;
 /// See [`SHRINKS`].
 const STUCK_ROUNDS: u32 = 3;
+/// A queue that shrinks no more has met somebody who fills it, if it is longer than this part of one that is drained. Others
+/// of our kind keep less: one of eight that drains alone sees half. (One of twelve still sees most of it.)
+const KEPT_BY_OTHERS: f64 = 0.65;
 /// A queue that grows so many times while it is drained is filled by somebody who starts.
 const SURGE: f64 = 1.25;
 /// A queue that is long again so few rounds after it fell, without having been gone, and so often
@@ -200,6 +203,7 @@ impl Calm {
             self.relapses = if soon { self.relapses + 1 } else { 0 };
             let share = model.share;
             self.drain = Some(Drain { share, rounds: 0, stuck: 0, queue, peak: queue });
+            model.peace.interrupt();
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
@@ -245,6 +249,7 @@ impl Calm {
         }
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
+        self.learn_share(model, round);
         self.is_stuck(model, queue)
     }
 
@@ -290,6 +295,13 @@ impl Calm {
         model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
     }
 
+    /// What we have while nobody fills the queue.
+    fn learn_share(&self, model: &mut Model, round: &Round) {
+        if self.drain.is_none() && !round.limited {
+            model.peace.on_round(round.ends.since(round.started), model.share);
+        }
+    }
+
     /// A round ended with so long a queue.
     fn learn_usual(&mut self, queue: f64) {
         let shortly = self.drained.is_some_and(|at| self.rounds <= at + BLIND_ROUNDS);
@@ -324,6 +336,12 @@ impl Calm {
             return false;
         }
         let alone = drain.share > link * ALONE;
+        if !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
+            // If somebody fills it after all, it is long again soon.
+            self.give_up_drain(model);
+            self.relapses = RELAPSES - 1;
+            return false;
+        }
         self.drain = None;
         if alone {
             model.path.becomes_longer(queue);
@@ -440,5 +458,61 @@ mod tests {
     fn what_is_lost_at_any_rate_is_the_paths_own_unless_others_fill_its_queue() {
         assert!(own_loss(Duration::ZERO).is_some());
         assert_eq!(own_loss(Duration::from_millis(50)), None);
+    }
+
+    /// Rounds with a share behind queues of these parts of the longest that is not drained: the model at last, and
+    /// whether we contend then.
+    fn rounds(share: f64, limited: bool, parts: &[f64]) -> (Model, bool) {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        (model.share, model.trains, model.queued) = (share, Some(100e6), 2);
+        let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
+        let contends = parts.iter().any(|part| {
+            let started = now;
+            now += BASE;
+            let queue = calm.most_queue(&model).mul_f64(*part);
+            model.path.on_rtt(now, BASE + queue, Bytes(1452), 100e6);
+            let (acked, least_queue) = (75_000, Some(queue));
+            let round =
+                Round { started, ends: now, acked, limited, least_queue, ..Round::default() };
+            calm.on_report(&mut model, Some(&round))
+        });
+        (model, contends)
+    }
+
+    fn contends(parts: &[f64]) -> bool {
+        rounds(12e6, false, parts).1
+    }
+
+    #[test]
+    fn what_we_have_is_learnt_while_the_queue_is_short() {
+        let had = |limited, parts: &[f64]| rounds(12e6, limited, parts).0.peace.most();
+        let short = [0.3; 110];
+        assert!(had(false, &short).is_some_and(|had| (had / 12e6 - 1.0).abs() < 1e-6));
+        assert_eq!(had(true, &short), None);
+        // A drain each four seconds leaves nothing whole.
+        let drained = [&[0.3; 80][..], &[1.1, 0.1]].concat().repeat(5);
+        assert_eq!(had(false, &drained), None);
+    }
+
+    /// Who was alone has nobody beside him who keeps a queue.
+    #[test]
+    fn a_way_that_became_a_little_longer_is_seen_by_who_is_alone() {
+        let parts = [&[0.3; 5][..], &[1.02, 1.0, 0.9], &[0.6; 6]].concat();
+        let (model, contends) = rounds(95e6, false, &parts);
+        assert!(!contends && model.path.base > BASE, "{:?}", model.path.base);
+    }
+
+    #[test]
+    fn a_queue_that_others_keep_while_we_drain_alone_is_no_strangers() {
+        let begins = [0.8, 0.8, 1.02, 1.0, 0.9];
+        let (stays, falls) = ([begins, [0.9; 5]].concat(), [begins, [0.56; 5]].concat());
+        assert!(contends(&stays));
+        assert!(!contends(&falls));
+        // It is what it was before; or it comes back, and somebody has filled it.
+        assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
+        assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
+        // Much later it is another stall.
+        let later = [falls, vec![0.8; 10], vec![1.02, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8]];
+        assert!(!contends(&later.concat()));
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Only loss behind a long queue counts as congestion; what is lost behind a short one is the
 //! path's own. After each reduction the window rests while we watch the queue: when it stays
-//! short and does not grow, nobody fills it any more. Losses that come too soon while little is left to us,
-//! or next to nothing that is left, show that the others do not heed loss.
+//! short and does not grow, nobody fills it any more. Losses that come too soon while little is left to us of what we
+//! are owed, or next to nothing that is left, show that the others do not heed loss.
 
 use core::time::Duration;
 
@@ -13,7 +13,6 @@ use units::Instant;
 use super::super::AckSample;
 use super::super::cubic::Curve;
 use super::super::window::Avoidance;
-use super::OWED;
 use super::calm::QUEUE_GAIN;
 use super::model::{Model, Round};
 
@@ -21,8 +20,6 @@ use super::model::{Model, Round};
 const MIN_WINDOW: f64 = 4.0;
 /// The pace, in windows a round trip.
 const PACING_GAIN: f64 = 1.1;
-/// Who was pushed out comes back with this part of the link.
-pub(super) const COME_BACK: f64 = 0.5;
 /// How long the window rests, beyond two round trips.
 const WATCH: Duration = Duration::from_millis(3000);
 /// Who gets so much of the link, for so many rounds, is alone.
@@ -31,17 +28,19 @@ const ALONE: (f64, u32) = (0.93, 6);
 const TOO_SOON: f64 = 2.0;
 /// ... so many times more often than others do are made by somebody who does not heed them ...
 const TOO_OFTEN: u32 = 5;
-/// ... if less than this part of the link has been left to us for so long, and so many round trips. Flows that heed loss and
-/// come make as many losses: four of them bring us from half of the link to a fifth.
-const SQUEEZED: (f64, Duration, u32) = (0.15, Duration::from_secs(2), 20);
-/// Who is left with less than this part of the link, for so long, is not among flows that heed
-/// loss; or among nine and more.
-const STARVED: (f64, Duration, u32) = (0.1, Duration::from_secs(4), 40);
+/// ... if less than this part of what we are owed has been left to us for so long, and so many round trips. Flows that heed
+/// loss and come make as many losses: four of them bring us from half of the link to a fifth.
+const SQUEEZED: (f64, Duration, u32) = (0.3, Duration::from_secs(2), 20);
+/// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
+/// he did not know in peace.
+const STARVED: (f64, Duration, u32) = (0.2, Duration::from_secs(4), 40);
 /// For no longer is either borne: truces begin it anew.
 const MOST_BORNE: Duration = Duration::from_secs(12);
 /// Who has plenty waits for so long after a loss. Then nobody may be there to make one, and what looks like a queue be
 /// the way.
 const HELD: Duration = Duration::from_secs(10);
+/// More of the link than this is plenty: somewhat more than half, for some of it is lost.
+const PLENTY: f64 = 0.6;
 
 /// See the module.
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(super) struct Contend {
     starved: Below,
 }
 
-/// Since when less than a part of the link has been left to us.
+/// Since when less than a part of what we are owed has been left to us.
 #[derive(Debug, Default)]
 struct Below(Option<Instant>);
 
@@ -74,7 +73,7 @@ impl Below {
         model: &Model,
         sample: &AckSample,
     ) -> bool {
-        if sample.limited || model.share >= part * model.link() {
+        if sample.limited || model.share >= part * model.owed() {
             self.0 = None;
             return false;
         }
@@ -158,11 +157,11 @@ impl Contend {
         self.watch.is_some() && model.path.queue < model.calm_queue(QUEUE_GAIN)
     }
 
-    /// We have what we are owed of a link that trains told, and others fill its queue: BBR keeps but two round trips in
+    /// We have most of a link that trains told, and others fill its queue: BBR keeps but two round trips in
     /// flight, and would be left with what these are of a long queue.
     fn has_plenty(&self, model: &Model, now: Instant) -> bool {
-        let is_owed_no_more = model.trains.is_some() && model.share > OWED * model.link();
-        is_owed_no_more && is_long(model) && now.since(self.reduced_at) < HELD
+        let has_most = model.trains.is_some() && model.share > PLENTY * model.link();
+        has_most && is_long(model) && now.since(self.reduced_at) < HELD
     }
 
     /// Reduces the window where loss or marks tell of congestion.
@@ -184,7 +183,7 @@ impl Contend {
         self.curve = Curve::default();
         if core::mem::take(&mut self.first) {
             // Only now is it known how much the path holds.
-            let owed = model.link() * COME_BACK / 8.0 * rtt / model.packet.0 as f64;
+            let owed = model.half() / 8.0 * rtt / model.packet.0 as f64;
             self.window = self.window.max(owed);
         }
         self.window = self.curve.reduced(self.window).max(MIN_WINDOW);
@@ -233,6 +232,7 @@ fn is_long(model: &Model) -> bool {
 mod tests {
     use units::{Bytes, Rate};
 
+    use super::super::insist::Insist;
     use super::super::path::Path;
     use super::*;
 
@@ -307,6 +307,23 @@ mod tests {
         assert_eq!(Reports::new().reports(400, 0.12, 100), None);
         let (after, _) = Reports::new().reports(400, 0.05, 100).expect("it is found");
         assert!((80..=90).contains(&after), "{after}");
+    }
+
+    /// Who had an eighth of the link in peace is not squeezed by having that.
+    #[test]
+    fn what_is_little_depends_on_what_one_had() {
+        let among_eight = || {
+            let mut reports = Reports::new();
+            let round = Duration::from_millis(100);
+            (0..60).for_each(|_| reports.model.peace.on_round(round, LINK / 8.0));
+            reports
+        };
+        assert_eq!(among_eight().reports(400, 0.08, 6), None);
+        let (_, found) = among_eight().reports(400, 0.03, 6).expect("it is found");
+        assert_eq!(found, Finding::Heedless);
+        let insist = Insist::new(Instant::ZERO, LINK / 2.0);
+        let most = insist.pace(&among_eight().model);
+        assert!((most / (LINK / 8.0 * 1.1 * 1.2) - 1.0).abs() < 0.01, "{most}");
     }
 
     /// How many times larger the window is after rounds with parts of the link, behind a loss.

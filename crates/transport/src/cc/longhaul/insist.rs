@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 
 use units::Instant;
 
-use super::OWED;
 use super::model::{Model, Round};
 
 /// Rounds whose best rate counts.
 const ROUNDS: usize = 10;
 /// Factors of the pace, each for a round.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// So many times what we are owed is insisted on, for some of it is lost.
+const INSISTED: f64 = 1.2;
 /// Round trips in flight.
 const IN_FLIGHT: f64 = 1.9;
 /// After so many rounds that ended with less than the target queue, and so long a time, the others have given way, or
@@ -64,10 +65,10 @@ impl Insist {
         self.short = (0, now);
     }
 
-    /// No more than we are owed: who pushes harder pushes others out.
+    /// No more than about what we are owed: who pushes harder pushes others out.
     fn best(&self, model: &Model) -> f64 {
         let best = self.best.iter().copied().fold(self.rate, f64::max);
-        best.min(model.link() * OWED)
+        best.min(model.owed() * INSISTED)
     }
 
     /// The window in bytes.

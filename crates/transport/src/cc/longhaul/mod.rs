@@ -18,6 +18,7 @@ mod insist;
 mod model;
 mod own_loss;
 mod path;
+mod peace;
 mod startup;
 mod truce;
 
@@ -26,7 +27,7 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 use self::calm::Calm;
-use self::contend::{COME_BACK, Contend, Finding};
+use self::contend::{Contend, Finding};
 use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
@@ -42,8 +43,6 @@ const BACKGROUND: f64 = 0.3;
 const MIN_WINDOW: Bytes = Bytes::kib(16);
 /// What may arrive between two reports of a thin flow, which stay below 1% of it.
 const UNREPORTED: Bytes = Bytes::kib(32);
-/// More of the link than this is nobody's due while others fill its queue: somewhat more than half, for some of it is lost.
-const OWED: f64 = 0.6;
 /// The pace never falls below this.
 const MIN_RATE: Rate = Rate::from_bits_per_sec(64_000);
 
@@ -98,7 +97,7 @@ impl Longhaul {
 
     fn contend(&self, now: Instant) -> Mode {
         let model = &self.model;
-        let rate = (model.link() * COME_BACK).max(model.share);
+        let rate = model.half().max(model.share);
         let window = rate / 8.0 * model.path.rtt().as_secs_f64() / model.packet.0 as f64;
         Mode::Contend(Contend::new(now, window))
     }
@@ -149,7 +148,7 @@ impl Longhaul {
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
                 Finding::Heedless => {
-                    let rate = (model.link() * COME_BACK).max(model.share);
+                    let rate = model.owed().max(model.share);
                     Some(Mode::Insist(Insist::new(sample.now, rate)))
                 }
             },

@@ -8,6 +8,7 @@ use super::super::AckSample;
 use super::arrivals::Arrivals;
 use super::own_loss::OwnLoss;
 use super::path::Path;
+use super::peace::Peace;
 
 /// A round lasts at least so long, to hold enough reports.
 const MIN_ROUND: Duration = Duration::from_millis(10);
@@ -19,6 +20,10 @@ const FAIR_TIME: f64 = 2.5;
 const FAIR_QUEUE: f64 = 0.003;
 /// The most by which what is balanced among flows may speed them up.
 const MOST_HASTE: f64 = 6.0;
+/// Where others fill the queue one of two flows is owed so much of the link.
+const HALF: f64 = 0.5;
+/// So much more than what one had before is chance.
+const CHANCE: f64 = 1.1;
 /// Flows that may share a path before their queue looks like somebody else's.
 const FLOWS: f64 = 12.0;
 
@@ -49,6 +54,7 @@ pub(super) struct Model {
     /// Our part of the bottleneck's rate, in bits a second as received.
     pub(super) share: f64,
     pub(super) own_loss: OwnLoss,
+    pub(super) peace: Peace,
     /// What trains told of the bottleneck's rate, in bits a second.
     pub(super) trains: Option<f64>,
     /// Size of a packet.
@@ -75,6 +81,7 @@ impl Model {
             path,
             share: 0.0,
             own_loss: OwnLoss::default(),
+            peace: Peace::default(),
             trains: None,
             packet: Bytes(1200),
             arrivals: Arrivals::default(),
@@ -92,7 +99,12 @@ impl Model {
     /// Takes in a report; gives the round that it ended.
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
+            let base = self.path.base;
             self.path.on_rtt(sample.now, rtt, sample.datagram, self.link());
+            if self.path.base + self.path.target() < base {
+                // What was taken for a part of the way was somebody's queue.
+                self.peace = Peace::default();
+            }
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));
@@ -156,6 +168,19 @@ impl Model {
     /// The bottleneck's rate: the most that arrived lately, or what trains tell.
     pub(super) fn link(&self) -> f64 {
         self.most().max(self.trains.unwrap_or(0.0))
+    }
+
+    /// What one of two flows should have, in bits a second.
+    pub(super) fn half(&self) -> f64 {
+        self.link() * HALF
+    }
+
+    /// What we are owed where others fill the queue: half of the link, or what we had before they came: among many of our
+    /// kind that is less, and if each insisted on half, all would lose most of what they send. Who had less than one of
+    /// as many as our kind may be was not at peace.
+    pub(super) fn owed(&self) -> f64 {
+        let (half, least) = (self.half(), self.link() / FLOWS);
+        self.peace.most().map_or(half, |had| (had * CHANCE).clamp(least, half))
     }
 
     /// More has been lost than has arrived.

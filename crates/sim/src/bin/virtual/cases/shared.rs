@@ -19,7 +19,7 @@ pub(super) fn all() -> Vec<Case> {
     let rivals = [("cubic", Kind::Ours(Algorithm::Cubic)), ("bbr", Kind::Bbr)];
     for queue in [25, 50, 100] {
         for (part, kind) in rivals {
-            cases.push(among_four(part, kind, queue));
+            cases.extend([(4, 0), (8, 12)].map(|(ours, at)| among(part, kind, ours, at, queue)));
             cases.extend([None, Some(BUSY)].map(|absence| rival(part, kind, queue, absence)));
         }
     }
@@ -156,15 +156,16 @@ fn after_cubic(queue: u64) -> Case {
     }
 }
 
-/// One of another kind that comes to four of ours.
-fn among_four(name: &str, kind: Kind, queue: u64) -> Case {
+/// One of another kind that comes to so many of ours, after so many seconds: with none they begin together.
+fn among(name: &str, kind: Kind, ours: u64, at: u64, queue: u64) -> Case {
     const END: f64 = 60.0;
+    let from = at as f64 + 10.0;
     // BBR's law, which ours follow beside it, is unfair among its own kind on short queues.
     let (least, shortly, drops) =
         if kind == Kind::Bbr { (0.3, 0.01, 20.0) } else { (0.5, 0.25, 2.0) };
     Case {
         part: "among",
-        name: format!("{name} among 4, queue {queue} ms"),
+        name: format!("{name} among {ours}, queue {queue} ms"),
         figures: vec![
             at_least("of its due", least),
             at_least("10 s", shortly),
@@ -177,7 +178,10 @@ fn among_four(name: &str, kind: Kind, queue: u64) -> Case {
             let flow = |flow: u64| Flow { asks: true, ..Flow::new(OURS, flow * 100 * (seed % 12)) };
             Setup {
                 path: path(100, 50, queue, seed),
-                flows: (0..4).map(flow).chain([Flow::new(kind, 50 + 617 * (seed % 12))]).collect(),
+                flows: (0..ours)
+                    .map(flow)
+                    .chain([Flow::new(kind, at * 1000 + 50 + 617 * (seed % 12))])
+                    .collect(),
                 absence: Some(BUSY),
                 time: seconds(END),
             }
@@ -186,16 +190,17 @@ fn among_four(name: &str, kind: Kind, queue: u64) -> Case {
             let part = |from: f64, to: f64| {
                 let rates = seen.rates(from, to);
                 let due = rates.iter().sum::<f64>() / rates.len() as f64;
-                rates[4] / due
+                rates[ours as usize] / due
             };
-            let windows = (1..6).map(|at| part(f64::from(at) * 10.0, f64::from(at + 1) * 10.0));
+            let tens = (0..).map(|ten| from + f64::from(ten) * 10.0);
+            let tens = tens.take_while(|ten| *ten < END).map(|ten| part(ten, ten + 10.0));
             vec![
-                part(10.0, END),
-                windows.fold(f64::INFINITY, f64::min),
-                jain(&seen.rates(10.0, END)[..4]),
-                seen.used(10.0, END),
-                seen.drop_share(10.0, END) * 100.0,
-                seen.queue(0.5, 10.0, END) * 1e3,
+                part(from, END),
+                tens.fold(f64::INFINITY, f64::min),
+                jain(&seen.rates(from, END)[..ours as usize]),
+                seen.used(from, END),
+                seen.drop_share(from, END) * 100.0,
+                seen.queue(0.5, from, END) * 1e3,
             ]
         }),
     }
