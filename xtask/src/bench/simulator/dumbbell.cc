@@ -1,5 +1,5 @@
-// A dumbbell for ns-3: COUNT droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED, with SACK. Prints what
-// dumbbell.tcl prints: bit/s that arrived, packets that came to the queue, that it dropped, and that waited on
+// A dumbbell for ns-3: COUNT droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED EVERY, with SACK. Prints what
+// dumbbell.tcl prints of the same: bit/s that arrived, packets that came to the queue, that it dropped, and that waited on
 // average, from FROM on.
 #include <iostream>
 #include <string>
@@ -27,12 +27,13 @@ void Drops(Ptr<const QueueDiscItem>) { ++dropped; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
+  if (argc != 8) return 2;
   const unsigned count = std::stoul(argv[1]);
   const std::string queue = argv[2];
   const double from = std::stod(argv[3]), seconds = std::stod(argv[4]);
   const std::string rate = std::string(argv[5]) + "ps";
   RngSeedManager::SetSeed(std::stoul(argv[6]));
+  const double every = std::stod(argv[7]) / 1000;
   Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpNewReno::GetTypeId()));
   Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", TypeIdValue(TcpClassicRecovery::GetTypeId()));
   Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1460));
@@ -80,7 +81,7 @@ int main(int argc, char** argv) {
     sinks.Add(PacketSinkHelper("ns3::TcpSocketFactory", InetSocketAddress(Ipv4Address::GetAny(), port))
                   .Install(nodes.Get(2)));
     BulkSendHelper source("ns3::TcpSocketFactory", InetSocketAddress(far, port));
-    source.Install(nodes.Get(0)).Start(Seconds(0.1 * i));
+    source.Install(nodes.Get(0)).Start(Seconds(every * i));
   }
   const auto arrived = [&sinks] {
     double bytes = 0;

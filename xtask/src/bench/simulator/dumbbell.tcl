@@ -1,6 +1,6 @@
-# A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED. Prints
-# acknowledged bit/s, packets that came to the queue, that it dropped, and that waited on average, from FROM on.
-lassign $argv count kind queue from seconds rate seed
+# A dumbbell for ns-2: COUNT sack|newreno|reno droptail|red|red-wait|red-i-wait FROM SECONDS RATE SEED
+# EVERY, where each flow begins so many milliseconds later. Prints acknowledged bit/s, packets that came to the queue, that it dropped, and that waited on average, from FROM on.
+lassign $argv count kind queue from seconds rate seed every
 set ns [new Simulator]
 $ns rtproto Static
 $defaultRNG seed $seed
@@ -39,7 +39,7 @@ for {set i 0} {$i < $count} {incr i} {
   }
   $ns attach-agent $near $tcp($i); $ns attach-agent $far $sink; $ns connect $tcp($i) $sink
   set ftp [new Application/FTP]; $ftp attach-agent $tcp($i)
-  $ns at [expr 0.1 * $i] "$ftp start"
+  $ns at [expr 0.001 * $every * $i] "$ftp start"
 }
 # Segments acknowledged, packets that came and were dropped, and packet seconds, all since the start.
 proc seen {} {

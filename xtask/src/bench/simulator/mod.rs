@@ -47,7 +47,7 @@ const START: u64 = 20;
 /// How much to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs of each dumbbell with RED, here and there; drop-tail draws nothing.
+    /// Runs of each dumbbell, here and there: with each seed RED draws, and flows begin, anew
     #[arg(long, default_value_t = 5)]
     seeds: u64,
     /// Simulated seconds of each; fewer where that were very many packets.
@@ -112,7 +112,9 @@ pub fn run(args: &Args) -> Result<bool> {
     );
     println!("|---|---|---|---|---|---|---|---|");
     for dumbbell in &DUMBBELLS {
-        let seeds = if dumbbell.queue == "droptail" { 1 } else { args.seeds };
+        // Nothing is drawn for one flow and drop-tail.
+        let seeds =
+            if (dumbbell.flows, dumbbell.queue) == (1, "droptail") { 1 } else { args.seeds };
         let each = |run: &dyn Fn(u64) -> Result<Figures>| {
             (1..=seeds).map(run).collect::<Result<Vec<_>>>().map(|runs| medians(&runs))
         };
@@ -299,8 +301,14 @@ impl Dumbbell {
         asked.min(START + AMOUNT / u64::from(self.mbit))
     }
 
-    fn scenario(&self, flight: &str) -> String {
-        let Self { flows, recovery, queue, mbit } = self;
+    /// How much later each flow begins than the one before, in milliseconds: many flows take another course each time,
+    /// of which no two simulators take the same.
+    fn every(seed: u64) -> u64 {
+        85 + 5 * seed
+    }
+
+    fn scenario(&self, flight: &str, seed: u64) -> String {
+        let (Self { flows, recovery, queue, mbit }, every) = (self, Self::every(seed));
         let red = |name| format!("{name}:min=50packets,max=150packets,limit=250packets");
         let queue = match (*queue, queue.strip_suffix("-wait")) {
             ("droptail", _) => "250packets".to_owned(),
@@ -311,7 +319,7 @@ impl Dumbbell {
             "about = \"A dumbbell\"\nrtt = \"100ms\"\nback = {{ rate = \"{mbit}mbit\", queue = \"100000packets\" }}\n\
              forward = {{ rate = \"{mbit}mbit\", queue = \"{queue}\" }}\n[[flow]]\ncount = {flows}\n\
              transport = \"tcp\"\nrecovery = \"{recovery}\"\ncc = \"reno\"\nmss = 1460\n\
-             every = \"100ms\"\nflight = \"{flight}\"\ntimestamps = false\ndelayed-ack = \"none\"\nbyte-counting = false\n\
+             every = \"{every}ms\"\nflight = \"{flight}\"\ntimestamps = false\ndelayed-ack = \"none\"\nbyte-counting = false\n\
              min-rto = \"1s\"\n"
         )
     }
@@ -324,12 +332,12 @@ impl Dumbbell {
         length: u64,
         seed: u64,
     ) -> Result<Figures> {
-        let seed = format!("seed={seed}");
+        let set = format!("seed={seed}");
         let (duration, from) = (format!("{length}s"), format!("{START}s"));
-        let more = ["--duration", &duration, "--from", &from, "--set", &seed];
+        let more = ["--duration", &duration, "--from", &from, "--set", &set];
         let (run, seconds) = quickest(|| {
             let Simulated { run, seconds, .. } =
-                simulate(binary, folder, &self.scenario(flight), &more)?;
+                simulate(binary, folder, &self.scenario(flight, seed), &more)?;
             Ok((run, seconds))
         })?;
         let flows = run["flows"].as_array().context("flows")?.iter();
@@ -345,11 +353,12 @@ impl Dumbbell {
     }
 
     fn rival(&self, rival: &Rival, length: u64, seed: u64) -> Result<Figures> {
-        let [flows, from, until, seed] =
-            [u64::from(self.flows), START, length, seed].map(|number| number.to_string());
+        let [flows, from, until, seed, every] =
+            [u64::from(self.flows), START, length, seed, Self::every(seed)]
+                .map(|number| number.to_string());
         let rate = format!("{}Mb", self.mbit);
-        let mut command =
-            rival.command([&flows, self.recovery, self.queue], [&from, &until, &rate, &seed]);
+        let rest = [&from, &until, &rate, &seed, &every].map(String::as_str);
+        let mut command = rival.command([&flows, self.recovery, self.queue], rest);
         let (said, seconds) = quickest(|| timed(&mut command))?;
         let figures: Vec<f64> =
             said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;

@@ -51,7 +51,7 @@ impl Rival {
     }
 
     /// A run of the dumbbell: what it prints is in the head of `dumbbell.tcl`.
-    pub fn command(&self, [count, recovery, queue]: [&str; 3], rest: [&str; 4]) -> Command {
+    pub fn command(&self, [count, recovery, queue]: [&str; 3], rest: [&str; 5]) -> Command {
         let mut command = Command::new(&self.program);
         match &self.script {
             Some(script) => command.arg(script).args([count, recovery, queue]),

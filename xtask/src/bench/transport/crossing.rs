@@ -52,8 +52,12 @@ impl Cell {
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let count = fs::read_to_string(folder.join("count")).unwrap_or_default();
-        let series = series(peer.count, &count)
+        let mut series = series(peer.count, &count)
             .with_context(|| format!("{}: the receiver's count:\n{count}\n{said}", peer.name))?;
+        if matches!(peer.count, Count::Iperf3) {
+            let late = late(&folder).with_context(|| format!("{}:\n{said}", peer.name))?;
+            series.iter_mut().for_each(|point| point.0 += late);
+        }
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the emulator's report:\n{said}"))?;
         let end = self.seconds as f64;
@@ -75,6 +79,15 @@ impl Cell {
             faithful: report["faithful"] == true,
         })
     }
+}
+
+/// Seconds from the start of iperf3's client to the start of its count.
+fn late(folder: &Path) -> Result<f64> {
+    let nanos = |name: &str| -> Result<f64> {
+        let text = fs::read_to_string(folder.join(name)).context(name.to_owned())?;
+        text.trim().parse().with_context(|| format!("{name}: {text}"))
+    };
+    Ok((nanos("near-second")? - nanos("near-start")?) / 1e9 - 1.0)
 }
 
 /// MB that a program used at most, as `time` wrote it down in KiB behind what it thinks of the exit code.

@@ -18,7 +18,8 @@ use crate::command;
 pub enum Count {
     /// `longhaul cp --json`, each line behind the nanoseconds of the clock; the first has no more.
     Longhaul,
-    /// `iperf3 --json` of the server.
+    /// `iperf3 --json` of the server, which counts from when all its connections stand; beside it `near-start` and
+    /// `near-second`: the nanoseconds of the clock when the client began, and when its first second was over.
     Iperf3,
     /// Lines `SECONDS BYTES`, from the start of the connection.
     Pairs,
@@ -48,6 +49,18 @@ const SING_BOX: &[(&str, &str)] = &[(
 )];
 const SRT: &[(&str, &str)] = &[("srt-file-transmit", "apt-get install srt-tools")];
 
+/// Runs iperf3's client with more options.
+macro_rules! iperf3_client {
+    ($options:literal) => {
+        concat!(
+            "date +%s%N >near-start; iperf3 --forceflush --time $TIME --client ",
+            $options,
+            " | { while read -r line; do case \"$line\" in *' 0.00-1.00 '*) date +%s%N; break; esac; done; cat >&2; } \
+             >near-second"
+        )
+    };
+}
+
 /// Told to the server, not to the client: the server's report counts what arrived.
 const IPERF3_SERVER: &str = "exec iperf3 --server --one-off --json --interval 0.5 >count";
 
@@ -67,7 +80,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "cubic",
         kernel_cc: "cubic",
-        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME",
+        near: concat!("sleep 1; ", iperf3_client!("$LONGHAUL_FAR")),
         far: IPERF3_SERVER,
         count: Count::Iperf3,
         wants: IPERF3,
@@ -75,7 +88,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "bbr",
         kernel_cc: "bbr",
-        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME",
+        near: concat!("sleep 1; ", iperf3_client!("$LONGHAUL_FAR")),
         far: IPERF3_SERVER,
         count: Count::Iperf3,
         wants: IPERF3,
@@ -83,7 +96,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "cubic16",
         kernel_cc: "cubic",
-        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME --parallel 16",
+        near: concat!("sleep 1; ", iperf3_client!("$LONGHAUL_FAR --parallel 16")),
         far: IPERF3_SERVER,
         count: Count::Iperf3,
         wants: IPERF3,
@@ -91,7 +104,7 @@ const PEERS: &[Peer] = &[
     Peer {
         name: "bbr16",
         kernel_cc: "bbr",
-        near: "sleep 1; exec iperf3 --client $LONGHAUL_FAR --time $TIME --parallel 16",
+        near: concat!("sleep 1; ", iperf3_client!("$LONGHAUL_FAR --parallel 16")),
         far: IPERF3_SERVER,
         count: Count::Iperf3,
         wants: IPERF3,
@@ -120,7 +133,8 @@ const PEERS: &[Peer] = &[
             include_str!("brutal-client.json"),
             "\nEND\n",
             "sing-box run -c client.json & sleep 1; ",
-            "iperf3 --client 127.0.0.1 --port 5200 --time $TIME; status=$?; kill $!; exit $status",
+            iperf3_client!("127.0.0.1 --port 5200"),
+            "; kill $!",
         ),
         far: concat!(
             "sing-box generate tls-keypair peer >pair.pem; ",
