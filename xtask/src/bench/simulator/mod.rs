@@ -53,6 +53,9 @@ pub struct Args {
     /// Simulated seconds of each; fewer where that were very many packets.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(START + 1..))]
     seconds: u64,
+    /// Dumbbells of these numbers of flows alone; all of them take the better part of an hour
+    #[arg(long, value_delimiter = ',')]
+    flows: Vec<u32>,
     /// Pass without ns-2 or ns-3, where they cannot be installed
     #[arg(long)]
     without_rivals: bool,
@@ -111,7 +114,9 @@ pub fn run(args: &Args) -> Result<bool> {
         "| flows | queue | who | Mbit/s | dropped % (packets) | packets waiting | million packets/s | ours |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for dumbbell in &DUMBBELLS {
+    let wanted =
+        |dumbbell: &&Dumbbell| args.flows.is_empty() || args.flows.contains(&dumbbell.flows);
+    for dumbbell in DUMBBELLS.iter().filter(wanted) {
         // Nothing is drawn for one flow and drop-tail.
         let seeds =
             if (dumbbell.flows, dumbbell.queue) == (1, "droptail") { 1 } else { args.seeds };
