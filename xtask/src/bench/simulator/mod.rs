@@ -48,7 +48,7 @@ const START: u64 = 20;
 #[derive(clap::Args)]
 pub struct Args {
     /// Runs of each dumbbell, here and there: with each seed RED draws, and flows begin, anew
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Simulated seconds of each; fewer where that were very many packets.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(START + 1..))]
@@ -309,7 +309,7 @@ impl Dumbbell {
     /// How much later each flow begins than the one before, in milliseconds: many flows take another course each time,
     /// of which no two simulators take the same.
     fn every(seed: u64) -> u64 {
-        85 + 5 * seed
+        90 + 5 * (seed - 1) % 80
     }
 
     fn scenario(&self, flight: &str, seed: u64) -> String {

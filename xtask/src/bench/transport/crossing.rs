@@ -54,10 +54,6 @@ impl Cell {
         let count = fs::read_to_string(folder.join("count")).unwrap_or_default();
         let mut series = series(peer.count, &count)
             .with_context(|| format!("{}: the receiver's count:\n{count}\n{said}", peer.name))?;
-        if matches!(peer.count, Count::Iperf3) {
-            let late = late(&folder).with_context(|| format!("{}:\n{said}", peer.name))?;
-            series.iter_mut().for_each(|point| point.0 += late);
-        }
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the emulator's report:\n{said}"))?;
         let end = self.seconds as f64;
@@ -67,6 +63,12 @@ impl Cell {
             peer.name,
             series.last()
         );
+        if matches!(peer.count, Count::Iperf3) {
+            let late = late(&folder).with_context(|| format!("{}:\n{said}", peer.name))?;
+            // The server begins to count half a round trip before its client.
+            let late = late - self.rtt_ms as f64 / 2e3;
+            series.iter_mut().for_each(|point| point.0 += late);
+        }
         Ok(Row {
             peer: peer.name.to_owned(),
             revision: String::new(),
@@ -83,11 +85,16 @@ impl Cell {
 
 /// Seconds from the start of iperf3's client to the start of its count.
 fn late(folder: &Path) -> Result<f64> {
-    let nanos = |name: &str| -> Result<f64> {
+    let read = |name: &str| -> Result<Vec<f64>> {
         let text = fs::read_to_string(folder.join(name)).context(name.to_owned())?;
-        text.trim().parse().with_context(|| format!("{name}: {text}"))
+        let numbers = text.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        numbers.with_context(|| format!("{name}: {text}"))
     };
-    Ok((nanos("near-second")? - nanos("near-start")?) / 1e9 - 1.0)
+    let (start, second) = (read("near-start")?, read("near-second")?);
+    let (&[start], &[at, length]) = (&start[..], &second[..]) else {
+        anyhow::bail!("when iperf3 began is not known: {start:?}, {second:?}");
+    };
+    Ok((at - start) / 1e9 - length)
 }
 
 /// MB that a program used at most, as `time` wrote it down in KiB behind what it thinks of the exit code.

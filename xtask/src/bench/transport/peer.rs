@@ -18,10 +18,11 @@ use crate::command;
 pub enum Count {
     /// `longhaul cp --json`, each line behind the nanoseconds of the clock; the first has no more.
     Longhaul,
-    /// `iperf3 --json` of the server, which counts from when all its connections stand; beside it `near-start` and
-    /// `near-second`: the nanoseconds of the clock when the client began, and when its first second was over.
+    /// `iperf3 --json` of the server, which counts from when all its connections stand. Beside it `near-start`, the
+    /// nanoseconds of the clock when the client began, and `near-second`: those when its first second was over, and how
+    /// long that was.
     Iperf3,
-    /// Lines `SECONDS BYTES`, from the start of the connection.
+    /// Lines `SECONDS BYTES`, from the start of the connection: without its handshake, which ours and iperf3 count.
     Pairs,
 }
 
@@ -55,8 +56,8 @@ macro_rules! iperf3_client {
         concat!(
             "date +%s%N >near-start; iperf3 --forceflush --time $TIME --client ",
             $options,
-            " | { while read -r line; do case \"$line\" in *' 0.00-1.00 '*) date +%s%N; break; esac; done; cat >&2; } \
-             >near-second"
+            " | { while read -r line; do case \"$line\" in *' 0.00-'*) end=${line#* 0.00-}; \
+             echo \"$(date +%s%N) ${end%% *}\"; break; esac; done; cat >&2; } >near-second"
         )
     };
 }
