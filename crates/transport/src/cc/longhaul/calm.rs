@@ -298,7 +298,8 @@ impl Calm {
     /// What we have while nobody fills the queue.
     fn learn_share(&self, model: &mut Model, round: &Round) {
         if self.drain.is_none() && !round.limited {
-            model.peace.on_round(round.ends.since(round.started), model.share);
+            let length = round.ends.since(round.started);
+            model.peace.on_round(length, model.share, model.path.base);
         }
     }
 
@@ -336,7 +337,8 @@ impl Calm {
             return false;
         }
         let alone = drain.share > link * ALONE;
-        if !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
+        let in_company = model.peace.most().is_some_and(|had| had < link * ALONE);
+        if in_company && !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
             // If somebody fills it after all, it is long again soon.
             self.give_up_drain(model);
             self.relapses = RELAPSES - 1;
@@ -479,14 +481,15 @@ mod tests {
         (model, contends)
     }
 
+    /// The same, with an eighth of the link, after ten seconds in which nobody filled the queue.
     fn contends(parts: &[f64]) -> bool {
-        rounds(12e6, false, parts).1
+        rounds(12e6, false, &[&[0.3; 202], parts].concat()).1
     }
 
     #[test]
     fn what_we_have_is_learnt_while_the_queue_is_short() {
         let had = |limited, parts: &[f64]| rounds(12e6, limited, parts).0.peace.most();
-        let short = [0.3; 110];
+        let short = [0.3; 210];
         assert!(had(false, &short).is_some_and(|had| (had / 12e6 - 1.0).abs() < 1e-6));
         assert_eq!(had(true, &short), None);
         // A drain each four seconds leaves nothing whole.
@@ -508,6 +511,8 @@ mod tests {
         let (stays, falls) = ([begins, [0.9; 5]].concat(), [begins, [0.56; 5]].concat());
         assert!(contends(&stays));
         assert!(!contends(&falls));
+        // Who has not known others of our kind does not reckon with them.
+        assert!(rounds(12e6, false, &falls).1);
         // It is what it was before; or it comes back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
         assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));

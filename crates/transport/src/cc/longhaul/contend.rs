@@ -315,7 +315,7 @@ mod tests {
         let among_eight = || {
             let mut reports = Reports::new();
             let round = Duration::from_millis(100);
-            (0..60).for_each(|_| reports.model.peace.on_round(round, LINK / 8.0));
+            (0..120).for_each(|_| reports.model.peace.on_round(round, LINK / 8.0, BASE));
             reports
         };
         assert_eq!(among_eight().reports(400, 0.08, 6), None);

@@ -99,12 +99,8 @@ impl Model {
     /// Takes in a report; gives the round that it ended.
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
-            let base = self.path.base;
             self.path.on_rtt(sample.now, rtt, sample.datagram, self.link());
-            if self.path.base + self.path.target() < base {
-                // What was taken for a part of the way was somebody's queue.
-                self.peace = Peace::default();
-            }
+            self.peace.on_base(self.path.base, self.path.target());
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));

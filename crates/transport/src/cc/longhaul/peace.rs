@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 /// Shares are averaged over so long, and so many rounds, in which nobody filled the queue. On most paths a flow of CUBIC's
 /// leaves it short for less after a loss.
 const SPAN: (Duration, u32) = (Duration::from_secs(5), 9);
-/// So many of these are remembered.
+/// So many of these are remembered, and so many must have been: BBR rests once in ten seconds, and then shows whether what was
+/// taken for the path's length was its queue.
 const SPANS: usize = 4;
+const LEAST_SPANS: usize = 2;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -18,11 +20,14 @@ pub(super) struct Peace {
     bits: f64,
     rounds: u32,
     time: Duration,
+    /// The longest round trip without a queue, as it was thought to be.
+    base: Duration,
 }
 
 impl Peace {
     /// A round of this length ended in which nobody filled the queue, with such a share.
-    pub(super) fn on_round(&mut self, length: Duration, share: f64) {
+    pub(super) fn on_round(&mut self, length: Duration, share: f64, base: Duration) {
+        self.base = self.base.max(base);
         self.bits += share * length.as_secs_f64();
         self.rounds += 1;
         self.time += length;
@@ -36,6 +41,14 @@ impl Peace {
         self.interrupt();
     }
 
+    /// The round trip without a queue turns out to be so long. What was taken for a part of it, longer than this queue, was
+    /// somebody's: then there was no peace.
+    pub(super) fn on_base(&mut self, base: Duration, queue: Duration) {
+        if base + queue < self.base {
+            *self = Self::default();
+        }
+    }
+
     /// The span that has not ended says nothing.
     pub(super) fn interrupt(&mut self) {
         (self.bits, self.rounds, self.time) = (0.0, 0, Duration::ZERO);
@@ -43,7 +56,8 @@ impl Peace {
 
     /// The most that we had, if there has been peace.
     pub(super) fn most(&self) -> Option<f64> {
-        self.spans.iter().copied().reduce(f64::max)
+        let most = self.spans.iter().copied().reduce(f64::max);
+        most.filter(|_| self.spans.len() >= LEAST_SPANS)
     }
 }
 
@@ -51,9 +65,11 @@ impl Peace {
 mod tests {
     use super::*;
 
+    const BASE: Duration = Duration::from_millis(50);
+
     /// So many rounds of 100 ms with a share.
     fn rounds(peace: &mut Peace, count: u32, share: f64) {
-        (0..count).for_each(|_| peace.on_round(Duration::from_millis(100), share));
+        (0..count).for_each(|_| peace.on_round(Duration::from_millis(100), share, BASE));
     }
 
     fn most(peace: &Peace) -> Option<i64> {
@@ -69,7 +85,7 @@ mod tests {
         peace.interrupt();
         rounds(&mut peace, 25, 3.0);
         rounds(&mut peace, 25, 5.0);
-        assert_eq!(most(&peace), Some(4));
+        assert_eq!(most(&peace), None);
         rounds(&mut peace, 3 * 50, 1.0);
         assert_eq!(most(&peace), Some(4));
         rounds(&mut peace, 50, 1.0);
@@ -79,11 +95,25 @@ mod tests {
     #[test]
     fn of_long_rounds_it_takes_enough() {
         let mut peace = Peace::default();
-        for _ in 0..8 {
-            peace.on_round(Duration::from_secs(1), 1.0);
+        for _ in 0..17 {
+            peace.on_round(Duration::from_secs(1), 1.0, BASE);
             assert_eq!(most(&peace), None);
         }
-        peace.on_round(Duration::from_secs(1), 1.0);
+        peace.on_round(Duration::from_secs(1), 1.0, BASE);
         assert_eq!(most(&peace), Some(1));
+    }
+
+    /// Step by step, as a queue goes.
+    #[test]
+    fn a_path_that_turns_out_shorter_was_not_at_peace() {
+        let mut peace = Peace::default();
+        rounds(&mut peace, 100, 1.0);
+        for shorter in 0..=2 {
+            assert_eq!(most(&peace), Some(1));
+            peace.on_base(BASE - Duration::from_millis(shorter), Duration::from_millis(2));
+        }
+        assert_eq!(most(&peace), Some(1));
+        peace.on_base(BASE - Duration::from_millis(3), Duration::from_millis(2));
+        assert_eq!(most(&peace), None);
     }
 }
