@@ -101,6 +101,10 @@ struct Figures {
 
 /// Prints a table of speeds and one of agreement; false when a goal is missed.
 pub fn run(args: &Args) -> Result<bool> {
+    for flows in &args.flows {
+        let known = DUMBBELLS.iter().any(|dumbbell| dumbbell.flows == *flows);
+        ensure!(known, "no dumbbell has {flows} flows; there are those of 1, 4, 8 and 100");
+    }
     let build = Build::new()?;
     let folder = tempfile::tempdir()?;
     let mut reached = speed(&build.binary, &folder)?;

@@ -462,11 +462,14 @@ mod tests {
         assert_eq!(own_loss(Duration::from_millis(50)), None);
     }
 
-    /// Rounds with a share behind queues of these parts of the longest that is not drained: the model at last, and
-    /// whether we contend then.
-    fn rounds(share: f64, limited: bool, parts: &[f64]) -> (Model, bool) {
+    /// Rounds with a share, of who had so much in peace, behind queues of these parts of the longest that is not
+    /// drained: the model at last, and whether we contend then.
+    fn rounds(share: f64, had: Option<f64>, limited: bool, parts: &[f64]) -> (Model, bool) {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.share, model.trains, model.queued) = (share, Some(100e6), 2);
+        for had in had.iter().cycle().take(20) {
+            model.peace.on_round(Duration::from_secs(1), *had, BASE);
+        }
         let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
         let contends = parts.iter().any(|part| {
             let started = now;
@@ -481,14 +484,14 @@ mod tests {
         (model, contends)
     }
 
-    /// The same, with an eighth of the link, after ten seconds in which nobody filled the queue.
+    /// The same, with an eighth of the link, now and in peace.
     fn contends(parts: &[f64]) -> bool {
-        rounds(12e6, false, &[&[0.3; 202], parts].concat()).1
+        rounds(12e6, Some(12e6), false, parts).1
     }
 
     #[test]
     fn what_we_have_is_learnt_while_the_queue_is_short() {
-        let had = |limited, parts: &[f64]| rounds(12e6, limited, parts).0.peace.most();
+        let had = |limited, parts: &[f64]| rounds(12e6, None, limited, parts).0.peace.most();
         let short = [0.3; 210];
         assert!(had(false, &short).is_some_and(|had| (had / 12e6 - 1.0).abs() < 1e-6));
         assert_eq!(had(true, &short), None);
@@ -497,11 +500,11 @@ mod tests {
         assert_eq!(had(false, &drained), None);
     }
 
-    /// Who was alone has nobody beside him who keeps a queue.
+    /// Who is alone by now has nobody beside him who keeps a queue.
     #[test]
     fn a_way_that_became_a_little_longer_is_seen_by_who_is_alone() {
         let parts = [&[0.3; 5][..], &[1.02, 1.0, 0.9], &[0.6; 6]].concat();
-        let (model, contends) = rounds(95e6, false, &parts);
+        let (model, contends) = rounds(95e6, Some(50e6), false, &parts);
         assert!(!contends && model.path.base > BASE, "{:?}", model.path.base);
     }
 
@@ -512,7 +515,7 @@ mod tests {
         assert!(contends(&stays));
         assert!(!contends(&falls));
         // Who has not known others of our kind does not reckon with them.
-        assert!(rounds(12e6, false, &falls).1);
+        assert!(rounds(12e6, None, false, &falls).1);
         // It is what it was before; or it comes back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
         assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
