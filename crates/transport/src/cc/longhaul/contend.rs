@@ -30,15 +30,17 @@ const TOO_SOON: f64 = 2.0;
 const TOO_OFTEN: u32 = 5;
 /// ... if less than this part of what we are owed has been left to us for so long, and so many round trips. Flows that heed
 /// loss and come make as many losses: four of them bring us from half of the link to a fifth.
-const SQUEEZED: (f64, Duration, u32) = (0.3, Duration::from_secs(2), 20);
+const SQUEEZED: (f64, Duration, u32) = (0.35, Duration::from_secs(2), 20);
 /// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
 /// he did not know in peace.
 const STARVED: (f64, Duration, u32) = (0.2, Duration::from_secs(4), 40);
+/// The same among flows that did not heed loss before, when it is looked at again: the sooner it shows, the less it costs.
+const RELAPSED: (f64, Duration, u32) = (0.6, Duration::from_secs(2), 20);
 /// For no longer is either borne: truces begin it anew.
 const MOST_BORNE: Duration = Duration::from_secs(12);
 /// Who has plenty waits for so long after a loss. Then nobody may be there to make one, and what looks like a queue be
 /// the way.
-const HELD: Duration = Duration::from_secs(10);
+const HELD: Duration = Duration::from_secs(20);
 /// More of the link than this is plenty: somewhat more than half, for some of it is lost.
 const PLENTY: f64 = 0.6;
 
@@ -59,6 +61,8 @@ pub(super) struct Contend {
     first: bool,
     squeezed: Below,
     starved: Below,
+    /// What is too little, if losses come too soon.
+    little: (f64, Duration, u32),
 }
 
 /// Since when less than a part of what we are owed has been left to us.
@@ -111,7 +115,13 @@ impl Contend {
             first: true,
             squeezed: Below::default(),
             starved: Below::default(),
+            little: SQUEEZED,
         }
+    }
+
+    /// Among flows that did not heed loss when last looked at.
+    pub(super) fn again(now: Instant, window: f64) -> Self {
+        Self { little: RELAPSED, ..Self::new(now, window) }
     }
 
     pub(super) fn on_report(
@@ -121,7 +131,7 @@ impl Contend {
         round: Option<&Round>,
     ) -> Option<Finding> {
         self.heed(model, sample);
-        let squeezed = self.squeezed.on_report(SQUEEZED, model, sample);
+        let squeezed = self.squeezed.on_report(self.little, model, sample);
         let starved = self.starved.on_report(STARVED, model, sample);
         if squeezed && self.soon >= TOO_OFTEN || starved {
             return Some(Finding::Heedless);
@@ -309,6 +319,23 @@ mod tests {
         assert!((80..=90).contains(&after), "{after}");
     }
 
+    /// Who looks again whether the others heed loss knows it by a quarter of the link.
+    #[test]
+    fn who_did_not_heed_loss_before_is_found_sooner() {
+        let again = || {
+            let mut reports = Reports::new();
+            reports.contend = Contend::again(reports.now, 200.0);
+            reports
+        };
+        assert_eq!(Reports::new().reports(400, 0.25, 6), None);
+        let (after, found) = again().reports(400, 0.25, 6).expect("it is found");
+        assert_eq!(found, Finding::Heedless);
+        assert!((40..=50).contains(&after), "{after}");
+        // Those who heed it by now leave more, or make no more losses than we do.
+        assert_eq!(again().reports(400, 0.35, 6), None);
+        assert_eq!(again().reports(400, 0.25, 100), None);
+    }
+
     /// Who had an eighth of the link in peace is not squeezed by having that.
     #[test]
     fn what_is_little_depends_on_what_one_had() {
@@ -348,7 +375,7 @@ mod tests {
 
     #[test]
     fn who_has_plenty_and_sees_no_loss_grows_after_all() {
-        let grown = grown(&[(600, 0.7)]);
+        let grown = grown(&[(800, 0.7)]);
         assert!(grown > 1.2, "{grown}");
     }
 
