@@ -190,7 +190,7 @@ impl Longhaul {
 /// Whether the others heed loss.
 fn look_again(insist: &Insist, now: Instant, model: &Model) -> Mode {
     let window = insist.window(model) / model.packet.0 as f64;
-    Mode::Contend(Contend::again(now, window))
+    Mode::Contend(Contend::again(now, window, model.share.min(model.owed())))
 }
 
 impl Default for Longhaul {
