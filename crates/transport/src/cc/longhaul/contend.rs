@@ -37,10 +37,10 @@ const FALLEN: f64 = 0.6;
 /// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
 /// he did not know in peace.
 const STARVED: (f64, Duration, u32) = (0.2, Duration::from_secs(4), 40);
-/// For no longer is either borne: truces begin it anew.
+/// For no longer is any of these borne: truces begin it anew.
 const MOST_BORNE: Duration = Duration::from_secs(12);
-/// Who has plenty waits for so long after a loss. Then nobody may be there to make one, and what looks like a queue be
-/// the way.
+/// Who has plenty waits for so long after he reduced his window, or began to contend. Then nobody may be there to make a
+/// loss, and what looks like a queue be the way.
 const HELD: Duration = Duration::from_secs(20);
 /// More of the link than this is plenty: somewhat more than half, for some of it is lost.
 const PLENTY: f64 = 0.6;
@@ -62,16 +62,16 @@ pub(super) struct Contend {
     first: bool,
     squeezed: Below,
     starved: Below,
-    /// By what we had when we looked again, until the next truce: less than this, in bits a second, is little.
+    /// From a look until the next truce less than this is little as well, in bits a second.
     fallen: f64,
 }
 
-/// Since when less than a part of what we are owed has been left to us.
+/// Since when less than so much has been left to us.
 #[derive(Debug, Default)]
 struct Below(Option<Instant>);
 
 impl Below {
-    /// Whether it has been borne for as long as it should, in time and in round trips.
+    /// Whether less than this, in bits a second, has been borne for as long as it should, in time and in round trips.
     fn on_report(
         &mut self,
         little: f64,
