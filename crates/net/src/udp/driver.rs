@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use transport::wire::Opening;
+use transport::wire::Header;
 use transport::{Received, Transmit, Unreachable};
 use units::Instant;
 
@@ -325,8 +325,7 @@ impl Driver {
 
 /// The connection's number in a sealed packet.
 fn number(received: &Received<'_>) -> Option<u32> {
-    let number = received.bytes.get(4..8).filter(|_| !Opening::is_opening(received.bytes))?;
-    Some(u32::from_be_bytes(number.try_into().ok()?))
+    Some(Header::decode(received.bytes).ok()?.connection)
 }
 
 /// However the thread ends, nobody waits for it any longer.
@@ -346,9 +345,34 @@ mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
     use transport::crypto::SharedKey;
+    use transport::wire::{Kind, Opening};
     use transport::{Config, Endpoint};
 
     use super::*;
+
+    /// Whoever finds a packet's connection spares it the way through the endpoint, and its lock.
+    #[test]
+    fn sealed_packets_tell_their_connection() {
+        let header = Header {
+            kind: Kind::Data,
+            fin: true,
+            follows: true,
+            epoch: 0x11,
+            connection: 0x2233_4455,
+            number: 0x6677_8899,
+        };
+        let of = |bytes: &mut [u8]| {
+            let from = (Ipv4Addr::LOCALHOST, 1).into();
+            number(&Received { from, to: None, arrived: clock::now(), ce: false, bytes })
+        };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert_eq!(of(&mut bytes), Some(header.connection));
+        assert_eq!(of(&mut bytes[1..]), None);
+        bytes.clear();
+        Opening::Gone { connection: header.connection, token: &[1; 16] }.encode(&mut bytes);
+        assert_eq!(of(&mut bytes), None);
+    }
 
     #[test]
     fn what_the_socket_had_no_room_for_is_told() {
