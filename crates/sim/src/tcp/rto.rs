@@ -4,6 +4,8 @@ use core::time::Duration;
 
 /// The first time-out, before any measurement (section 2.1).
 const FIRST: Duration = Duration::from_secs(1);
+/// That of data, when the one of a SYN has struck and nothing is measured (section 5.7).
+const FALLBACK: Duration = Duration::from_secs(3);
 /// The longest (section 2.4).
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -11,6 +13,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rto {
     least: Duration,
+    /// Before any measurement.
+    first: Duration,
     /// Smoothed round-trip time and its variation.
     smoothed: Option<(Duration, Duration)>,
     /// Doublings since the last measurement.
@@ -21,7 +25,7 @@ pub(super) struct Rto {
 
 impl Rto {
     pub(super) fn new(least: Duration) -> Self {
-        let mut rto = Self { least, smoothed: None, backoff: 0, current: FIRST };
+        let mut rto = Self { least, first: FIRST, smoothed: None, backoff: 0, current: FIRST };
         rto.update();
         rto
     }
@@ -48,6 +52,12 @@ impl Rto {
         self.update();
     }
 
+    /// Data begins to be sent, and nothing is measured, for a SYN was sent more than once.
+    pub(super) fn fall_back(&mut self) {
+        (self.first, self.backoff) = (FALLBACK, 0);
+        self.update();
+    }
+
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed.map(|(smoothed, _)| smoothed)
     }
@@ -58,7 +68,8 @@ impl Rto {
     }
 
     fn update(&mut self) {
-        let usual = self.smoothed.map_or(FIRST, |(smoothed, variation)| smoothed + variation * 4);
+        let usual =
+            self.smoothed.map_or(self.first, |(smoothed, variation)| smoothed + variation * 4);
         self.current = (usual.max(self.least) * (1 << self.backoff)).min(LONGEST);
     }
 }

@@ -76,6 +76,8 @@ pub struct Sender {
     partial: bool,
     /// What had been sent when the last loss was seen.
     recover: Option<u64>,
+    /// What was not acknowledged at the last time-out.
+    timed_out: Option<u64>,
     /// With selective acknowledgements.
     board: Option<Scoreboard>,
     rto: Rto,
@@ -104,6 +106,7 @@ impl Sender {
             resend: false,
             partial: false,
             recover: None,
+            timed_out: None,
             board: (config.recovery == Recovery::Sack).then(Scoreboard::default),
             rto: Rto::new(config.min_rto),
             timer: None,
@@ -155,7 +158,7 @@ impl Sender {
                 (self.window, self.edge) = (window, window);
                 self.phase = Phase::Open;
                 self.timer = None;
-                self.measure(now.since(segment.stamp));
+                self.establish(now.since(segment.stamp));
             }
             (
                 &Kind::Ack { ack, window, ref sack },
@@ -169,6 +172,20 @@ impl Sender {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The connection stands. What was sent again says nothing of the round-trip time, unless it bears its own
+    /// (Karn), and of the first window that it may be too much for the path (RFC 5681, section 3.1).
+    fn establish(&mut self, rtt: Duration) {
+        let again = self.stats.timeouts > 0;
+        if again {
+            self.control.restart();
+        }
+        if again && !self.config.timestamps {
+            self.rto.fall_back();
+        } else {
+            self.measure(rtt);
         }
     }
 
@@ -190,8 +207,8 @@ impl Sender {
             self.phase = Phase::Opening;
             return;
         }
-        // Of time-outs in a row only the first says something of the window (RFC 5681, 3.1).
-        if self.phase != Phase::GoingBack(self.most) {
+        // Of time-outs for the same data only the first says something of the window (RFC 5681, 3.1).
+        if self.timed_out.replace(self.una) != Some(self.una) {
             self.control.on_loss(self.flight());
         }
         self.go_back();

@@ -203,3 +203,55 @@ fn behind_a_time_out_slow_start_goes_by_segments() {
     assert_eq!(rounds.sender.acknowledged() % mss, 0);
     assert_eq!(rounds.sender.stats().window.0, 2 * mss, "not by all that had arrived before");
 }
+
+/// Loses what is under way, and lets the time-out strike; what was waited for.
+fn time_out(rounds: &mut Rounds) -> Duration {
+    rounds.round(|_| true);
+    let timeout = rounds.sender.next_timeout().expect("something is in flight");
+    let waited = timeout.since(rounds.now);
+    rounds.now = timeout;
+    rounds.sender.handle_timeout(timeout);
+    waited
+}
+
+#[test]
+fn a_time_out_for_other_data_lowers_the_threshold_once_more() {
+    for recovery in [Recovery::NewReno, Recovery::Sack] {
+        let mut rounds = Rounds::new(recovery);
+        rounds.sender.write(1000 * MSS);
+        time_out(&mut rounds);
+        assert_eq!(rounds.sender.threshold(), Some(10 * MSS));
+        // The same is lost again.
+        time_out(&mut rounds);
+        assert_eq!(rounds.sender.threshold(), Some(10 * MSS));
+        // Three rounds bring seven segments, and of the next eight none arrives.
+        for _ in 0..3 {
+            rounds.round(|_| false);
+        }
+        assert_eq!(rounds.sender.acknowledged(), 7 * MSS);
+        time_out(&mut rounds);
+        assert_eq!(rounds.sender.threshold(), Some(4 * MSS), "{recovery:?}");
+    }
+}
+
+#[test]
+fn a_syn_that_was_sent_again_says_nothing_of_the_path() {
+    let config = Config::classic(Recovery::NewReno, MSS, 20 * MSS);
+    for (timestamps, wait) in [(false, 3000), (true, 1000)] {
+        let mut sender = Sender::new(&Config { timestamps, initial_window: 20, ..config });
+        let mut receiver = Receiver::new(&config);
+        let mut now = Instant::from_nanos(1);
+        sender.open();
+        sender.write(20 * MSS);
+        assert!(sender.poll(now).is_some());
+        now = sender.next_timeout().expect("it waits");
+        sender.handle_timeout(now);
+        let again = sender.poll(now).expect("once more");
+        let answer = receiver.handle(now, &again).expect("an answer");
+        now += ROUND;
+        sender.handle(now, &answer);
+        assert_eq!(core::iter::from_fn(|| sender.poll(now)).count(), 1);
+        let timeout = sender.next_timeout().expect("something is in flight");
+        assert_eq!(timeout.since(now).as_millis(), wait);
+    }
+}
