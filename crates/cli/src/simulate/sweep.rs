@@ -13,6 +13,14 @@ use crate::scenario::Source;
 const MAX_POINTS: usize = 10_000;
 /// Keys of the file that belong to no direction.
 const HEAD: [&str; 5] = ["about", "seed", "duration", "rtt", "repeat"];
+/// Those of the path, in the order in which they are read: a later one wins.
+const DIRECTIONS: [&str; 3] = ["both", "forward", "back"];
+/// Keys, and others that say the same of a link and win over them.
+const STRONGER: [(&str, &[&str]); 3] = [
+    ("rtt", &["delay"]),
+    ("rate", &["rate-trace", "rate-trace-file"]),
+    ("loss", &["loss-trace-file"]),
+];
 /// Tables of which there may be several.
 const LISTS: [&str; 5] = ["flow", "near", "far", "change", "link"];
 
@@ -84,8 +92,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Sets one value. A key without a table is one of both directions, unless it stands at the head; what one
-/// of these says itself would win over that unseen.
+/// Sets one value. A key without a table is one of both directions, unless it stands at the head.
 fn set(table: &mut Table, key: &str, value: &str) -> anyhow::Result<()> {
     let mut parts: Vec<&str> = key.split('.').collect();
     if let [name] = parts[..]
@@ -93,12 +100,8 @@ fn set(table: &mut Table, key: &str, value: &str) -> anyhow::Result<()> {
     {
         parts.insert(0, "both");
     }
-    if let ["both", name] = parts[..] {
-        let own =
-            |direction: &&str| table.get(*direction).is_some_and(|own| own.get(name).is_some());
-        if let Some(direction) = ["forward", "back"].iter().find(|direction| own(direction)) {
-            bail!("[{direction}] has its own {name}, which would win: set {direction}.{name}");
-        }
+    if let Some((winner, name)) = winner(table, &parts) {
+        bail!("[{winner}] has its own {name}, which would win: set {winner}.{name}");
     }
     // Text, but where TOML asks for a number or a yes or no.
     let value = match (value.parse::<bool>(), value.parse::<i64>()) {
@@ -108,6 +111,25 @@ fn set(table: &mut Table, key: &str, value: &str) -> anyhow::Result<()> {
     };
     let (first, rest) = parts.split_first().expect("a key has a part");
     put(table, first, rest, &value)
+}
+
+/// The table, and a key in it, that would win over what is set, which then changed nothing.
+fn winner<'a>(table: &Table, parts: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    // The head is read first, then both directions, then each by itself.
+    let (own, later, name) = match *parts {
+        ["rtt"] => (None, &DIRECTIONS[..], "rtt"),
+        ["both", name] => (Some("both"), &DIRECTIONS[1..], name),
+        [own @ ("forward" | "back"), name] => (Some(own), &[][..], name),
+        _ => return None,
+    };
+    let stronger = STRONGER.iter().find(|(weaker, _)| *weaker == name).map_or(&[][..], |it| it.1);
+    let here = own.into_iter().flat_map(|own| stronger.iter().map(move |key| (own, *key)));
+    let there = later.iter().flat_map(|direction| {
+        stronger.iter().copied().chain([name]).map(move |key| (*direction, key))
+    });
+    here.chain(there).find(|(direction, key)| {
+        table.get(*direction).is_some_and(|direction| direction.get(*key).is_some())
+    })
 }
 
 fn put(table: &mut Table, name: &str, rest: &[&str], value: &Toml) -> anyhow::Result<()> {
@@ -187,5 +209,32 @@ mod tests {
             assert_eq!(error, "[back] has its own loss, which would win: set back.loss");
         }
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn what_would_say_nothing_is_refused() {
+        let refused = |file: &str, key: &str| {
+            let mut table: Table = file.parse().unwrap();
+            set(&mut table, key, "2ms").err().map(|error| error.to_string())
+        };
+        let says = |winner: &str| {
+            let (table, key) = winner.split_once('.').unwrap();
+            Some(format!("[{table}] has its own {key}, which would win: set {winner}"))
+        };
+        for table in DIRECTIONS {
+            let delay = format!("{table} = {{ delay = \"1ms\" }}");
+            assert_eq!(refused(&delay, "rtt"), says(&format!("{table}.delay")));
+            let trace = format!("{table} = {{ rate-trace-file = \"x\" }}");
+            assert_eq!(refused(&trace, "rate"), says(&format!("{table}.rate-trace-file")));
+            let trace = format!("{table} = {{ loss-trace-file = \"x\" }}");
+            let key = format!("{table}.loss");
+            assert_eq!(refused(&trace, &key), says(&format!("{table}.loss-trace-file")));
+        }
+        let trace = "both = { rate-trace = \"x\" }";
+        assert_eq!(refused(trace, "rate"), says("both.rate-trace"));
+        // What one direction says ends what both do, and says nothing of the other direction.
+        assert_eq!(refused(trace, "back.rate"), None);
+        assert_eq!(refused("back = { delay = \"1ms\" }", "forward.delay"), None);
+        assert_eq!(refused("both = { delay = \"1ms\" }", "rate"), None);
     }
 }
