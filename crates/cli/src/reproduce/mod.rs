@@ -14,14 +14,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 use sim::papers::{self, Crossing, Judgement, Row};
 
 use crate::args::{Half, Reproduce};
 use crate::progress::emit;
-use crate::simulate::bar;
 use emulated::Bench;
 
 /// Rows that run side by side: those that are simulated on few cores have runs of very different lengths,
@@ -84,7 +83,7 @@ fn run_all(
     bench: Option<&Result<Bench, String>>,
 ) -> Vec<Done> {
     let runs: usize = rows.iter().map(|row| row.runs() * seeds(row, options) as usize).sum();
-    let bar = bar(runs as u64, "");
+    let bar = bar(runs as u64);
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(&row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -102,6 +101,13 @@ fn run_all(
     });
     bar.finish_and_clear();
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Shows how many of so many runs have ended.
+fn bar(runs: u64) -> ProgressBar {
+    let style = "{msg} {bar:30} {pos} of {len} runs, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a valid template");
+    ProgressBar::new(runs).with_style(style)
 }
 
 fn seeds(row: &Row, options: &Reproduce) -> u32 {

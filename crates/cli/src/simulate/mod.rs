@@ -7,6 +7,7 @@ mod sweep;
 use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -66,19 +67,16 @@ pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs studies on so many cores, or all, and shows how far that is.
+/// Runs studies on so many cores, or all, and shows how much simulated time has passed in all of them.
 fn run_all(studies: &[Study], jobs: Option<u16>) -> Vec<Outcome> {
-    let bar = bar(studies.len() as u64, "");
-    let outcomes = sim::run_all(studies, jobs.map(usize::from), || bar.inc(1));
+    let all: u128 = studies.iter().map(|study| study.duration.as_millis()).sum();
+    let style = "{bar:30} {percent} % of what is simulated, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a valid template");
+    let bar = ProgressBar::new(all as u64).with_style(style);
+    let passed = |time: Duration| bar.inc(time.as_millis() as u64);
+    let outcomes = sim::run_all(studies, jobs.map(usize::from), passed);
     bar.finish_and_clear();
     outcomes
-}
-
-/// Shows how many of so many runs have ended.
-pub fn bar(runs: u64, name: &'static str) -> ProgressBar {
-    let style = "{msg} {bar:30} {pos} of {len} runs, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("a valid template");
-    ProgressBar::new(runs).with_style(style).with_message(name)
 }
 
 /// The study with the options for its time.

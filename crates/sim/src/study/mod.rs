@@ -51,6 +51,9 @@ pub use topology::{FAR, NEAR, Wire};
 /// How often a run looks at the queue.
 const GLANCE: Duration = Duration::from_millis(10);
 
+/// How much simulated time passes before it is told, at least.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+
 /// The MTU of devices when nobody says otherwise.
 const ETHERNET: Bytes = Bytes(1500);
 
@@ -90,10 +93,12 @@ impl Study {
     /// When the path, a link, a flow's host or its way is impossible: what was read from a file is
     /// not.
     pub fn run(&self) -> Outcome {
-        self.run_in(Network::new(self))
+        self.run_in(Network::new(self), |_| {})
     }
 
-    fn run_in(&self, mut network: Network) -> Outcome {
+    /// Runs it in its network; `passed` hears of simulated time as it passes.
+    fn run_in(&self, mut network: Network, passed: impl Fn(Duration)) -> Outcome {
+        let mut told = Duration::ZERO;
         let mut tally = outcome::Tally::new(self, &network);
         let mut begin = Some(self.measure_from.min(self.duration));
         let (mut glance, mut sample) = (GLANCE, self.trace);
@@ -115,7 +120,12 @@ impl Study {
                 tally.sample(look, &network);
                 *at += interval;
             }
-            if look >= self.duration {
+            let ends = look >= self.duration;
+            if ends || look - told >= TOLD_EVERY {
+                passed(look - told);
+                told = look;
+            }
+            if ends {
                 return tally.outcome(&network);
             }
         }

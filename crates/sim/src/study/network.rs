@@ -373,7 +373,7 @@ mod tests {
         for flow in &study.flows {
             one.add(flow);
         }
-        let one = study.run_in(one);
+        let one = study.run_in(one, |_| {});
         assert!(one.flows.iter().all(|flow| flow.delivered_bytes > 10_000), "{:?}", one.flows);
         assert!(study.run() == one, "{text}");
     }

@@ -1,19 +1,21 @@
 //! Many runs side by side.
 
+use core::time::Duration;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::network::Network;
 use super::{Outcome, Study};
 
-/// Runs every study on so many cores, or all, and returns what they showed in their order. `done`
-/// hears of each that has ended.
-pub fn run_all(studies: &[Study], cores: Option<usize>, done: impl Fn() + Sync) -> Vec<Outcome> {
-    side_by_side(studies, cores, |study| {
-        let outcome = study.run();
-        done();
-        outcome
-    })
+/// Runs every study on so many cores, or all, and returns what they showed in their order. `passed`
+/// hears of simulated time that has passed in any of them.
+pub fn run_all(
+    studies: &[Study],
+    cores: Option<usize>,
+    passed: impl Fn(Duration) + Sync,
+) -> Vec<Outcome> {
+    side_by_side(studies, cores, |study| study.run_in(Network::new(study), &passed))
 }
 
 /// Does the work for every item on so many cores, or all; what came of it in their order.
@@ -43,8 +45,6 @@ pub(crate) fn side_by_side<T: Sync, O: Send>(
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
 
     #[test]
@@ -67,17 +67,18 @@ mod tests {
             source = "http"
         "#;
         let study: Study = text.parse().expect("a scenario");
+        let study_time = study.duration;
         let mut studies = vec![study; 4];
         for (index, study) in studies.iter_mut().enumerate() {
             study.path.seed = index as u64 / 2;
             study.trace = Some(Duration::from_millis(200));
         }
-        let count = AtomicUsize::new(0);
-        let one = run_all(&studies, Some(1), || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        assert_eq!(count.into_inner(), 4);
-        assert_eq!(one, run_all(&studies, Some(3), || {}));
+        let passed = Mutex::new(Vec::new());
+        let one = run_all(&studies, Some(1), |time| passed.lock().unwrap().push(time));
+        let passed = passed.into_inner().unwrap();
+        assert_eq!(passed.iter().sum::<Duration>(), 4 * study_time);
+        assert!(passed.iter().all(|time| *time <= study_time / 2), "{passed:?}");
+        assert_eq!(one, run_all(&studies, Some(3), |_| {}));
         assert_eq!(one[0], one[1]);
         assert_ne!(one[1], one[2]);
         assert_eq!(one[0].samples.len(), 15 * 5);
