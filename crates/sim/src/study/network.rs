@@ -229,6 +229,11 @@ impl Network {
         self.transit.dropped(flow)
     }
 
+    /// The links that a flow's data crosses.
+    pub(super) fn way(&self, flow: usize) -> &[usize] {
+        self.transit.way(flow)
+    }
+
     /// What a link is called.
     pub(super) fn name(&self, link: usize) -> &str {
         &self.names[link]

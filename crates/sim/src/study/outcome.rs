@@ -107,7 +107,7 @@ pub struct Sample {
     pub window_bytes: u64,
     /// The rate at which it may send.
     pub rate_bps: Option<u64>,
-    /// Packets in the queue of [`Outcome::queue`].
+    /// Packets in the queue of the busiest link that its data crosses.
     pub queue_packets: u64,
     /// Data packets of this flow that queues and lines dropped so far.
     pub drops: u64,
@@ -264,11 +264,17 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn outcome(mut self, network: &Network) -> Outcome {
-        let (busiest, queue) = self.busiest(network);
-        for &(first, _, packets) in self.waiting.iter().filter(|queue| queue.1 == busiest) {
-            let of_that_time = self.samples[first..].iter_mut().take(network.flows.len());
-            of_that_time.for_each(|sample| sample.queue_packets = packets);
+        let used = self.used(network);
+        let ways = (0..network.flows.len()).map(|flow| network.way(flow));
+        let of_flows: Vec<_> = ways.map(|way| busiest(&used, way.iter().copied())).collect();
+        for &(first, link, packets) in &self.waiting {
+            for (sample, busiest) in self.samples[first..].iter_mut().zip(&of_flows) {
+                if *busiest == Some(link) {
+                    sample.queue_packets = packets;
+                }
+            }
         }
+        let queue = self.queue(network, &used);
         let before = &self.before.0;
         let flows = network.flows.iter().zip(before).enumerate();
         let flows = flows.map(|(index, (flow, before))| {
@@ -283,34 +289,32 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The link of whose rate the most was used, of equally busy ones the first.
-    fn busiest(&self, network: &Network) -> (usize, QueueReport) {
+    /// Of each link's rate, what was used.
+    fn used(&self, network: &Network) -> Vec<f64> {
         let Study { duration, measure_from, .. } = *self.study;
         let seconds = duration.saturating_sub(measure_from).as_secs_f64();
         let glances = self.glances.max(1) as f64;
+        let carried = self.before.1.iter().zip(network.links().iter().map(carried));
         let used = |(seen, (before, now)): (&Seen, (&Carried, Carried))| {
             (now.bytes - before.bytes) as f64 * 8.0 / (seen.rates / glances * seconds)
         };
-        let links = || {
-            let carried = self.before.1.iter().zip(network.links().iter().map(carried));
-            self.links.iter().zip(carried).enumerate()
-        };
-        let busier = |most: (usize, f64), (link, it)| {
-            let used = used(it);
-            if used > most.1 { (link, used) } else { most }
-        };
-        let (number, utilisation) = links().fold((0, 0.0), busier);
+        self.links.iter().zip(carried).map(used).collect()
+    }
+
+    /// What was seen of the busiest link.
+    fn queue(&self, network: &Network, used: &[f64]) -> QueueReport {
+        let number = busiest(used, 0..used.len()).expect("there are links");
+        let (utilisation, glances) = (used[number], self.glances.max(1) as f64);
         let (seen, before) = (self.links[number], self.before.1[number]);
         let now = carried(&network.links()[number]);
-        let report = QueueReport {
+        QueueReport {
             link: network.name(number).to_owned(),
             utilisation,
             mean_packets: seen.queued as f64 / glances,
             most_packets: seen.most,
             offered: now.offered - before.offered,
             dropped: now.dropped - before.dropped,
-        };
-        (number, report)
+        }
     }
 
     fn flow(&self, index: usize, (at, dropped): Stood, (before, earlier): &Stood) -> FlowReport {
@@ -338,6 +342,14 @@ impl<'a> Tally<'a> {
             documents: at.documents.since(before.documents),
         }
     }
+}
+
+/// The link of which the most was used, of equally busy ones the first.
+fn busiest(used: &[f64], links: impl Iterator<Item = usize>) -> Option<usize> {
+    links.fold(None, |most, link| match most {
+        Some(most) if used[link] <= used[most] => Some(most),
+        _ => Some(link),
+    })
 }
 
 fn carried(link: &Unchanging<impl Sized>) -> Carried {
@@ -444,6 +456,25 @@ mod tests {
             assert!(waited.max() <= Some(queue.most_packets + 20), "{queue:?}");
             assert!(outcome.samples.iter().any(|sample| sample.queue_packets > 2), "{queue:?}");
         }
+    }
+
+    /// Each flow's trace has the queue that its own data waits in.
+    #[test]
+    fn a_flow_is_shown_the_queue_on_its_way() {
+        let text = "rtt = \"40ms\"\nduration = \"5s\"\nboth = { rate = \"20mbit\" }\n\
+            [[link]]\nbetween = [\"far\", \"lab\"]\nrate = \"3mbit\"\ndelay = \"1ms\"\n\
+            [[flow]]\ntransport = \"tcp\"\n\
+            [[flow]]\ntransport = \"tcp\"\nbetween = [\"far\", \"lab\"]\n\
+            [[flow]]\ntransport = \"tcp\"\nfrom = \"far\"\nwindow = \"8KiB\"";
+        let samples = study(text, 1000, Some(100)).run().samples;
+        let of = |flow| {
+            let of_flow = samples.iter().filter(move |sample| sample.flow == flow);
+            of_flow.map(|sample| sample.queue_packets).collect::<Vec<_>>()
+        };
+        let queues = [0, 1, 2].map(of);
+        assert!(queues[..2].iter().all(|queue| queue.iter().max() > Some(&2)), "{queues:?}");
+        assert_ne!(queues[0], queues[1]);
+        assert!(queues[2].iter().max() <= Some(&2), "{queues:?}");
     }
 
     #[test]

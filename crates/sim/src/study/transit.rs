@@ -132,6 +132,11 @@ impl Transit {
         self.routes[flow].dropped
     }
 
+    /// The links that a flow's data crosses.
+    pub(super) fn way(&self, flow: usize) -> &[usize] {
+        &self.routes[flow].links[End::Receiver as usize]
+    }
+
     /// When something may leave a link next that ends at this site, and which.
     pub(super) fn first_exit(&self, site: usize) -> (Instant, usize) {
         self.exits[site].first()
