@@ -376,6 +376,8 @@ impl FromStr for Study {
 
 #[cfg(test)]
 mod tests {
+    use path::{Impairments, Jitter, Limit};
+
     use super::*;
 
     /// The TOML blocks of a page.
@@ -384,19 +386,26 @@ mod tests {
         parts.filter_map(|part| part.split_once("```")).map(|(block, _)| block).collect()
     }
 
-    /// A page's first block is a scenario by itself, and each of the others goes on with it.
+    /// A page's blocks that say what they are about are scenarios by themselves, and each of the others goes
+    /// on with the first. Of a trace that they name no more is asked than that it is one.
     fn scenarios(page: &str) -> Vec<Study> {
         let blocks = blocks(page);
-        let (first, others) = blocks.split_first().expect("a page with blocks");
-        let read = |text: &str| text.parse().unwrap_or_else(|error| panic!("{error} in\n{text}"));
-        let more = others.iter().map(|block| read(&format!("{first}\n{block}")));
-        core::iter::once(read(first)).chain(more).collect()
+        let first = blocks.first().expect("a page with blocks");
+        let scenario = |block: &&str| {
+            let whole = block.starts_with("about = ");
+            let text = if whole { (*block).to_owned() } else { format!("{first}\n{block}") };
+            let study = Study::read(&text, |_| Ok("1\n".to_owned()));
+            study.unwrap_or_else(|error| panic!("{error} in\n{text}"))
+        };
+        blocks.iter().map(scenario).collect()
     }
 
     #[test]
     fn what_the_book_shows_is_what_it_says() {
         let studies = scenarios(include_str!("../../../../docs/book/scenario.md"));
-        let [office, flows, hosts, changes] = &studies[..] else { panic!("{studies:?}") };
+        let [office, _, _, _, _, flows, hosts, changes] = &studies[..] else {
+            panic!("{studies:?}")
+        };
         let loss = |percent: f64| Some(LossConfig::Bernoulli(percent / 100.0));
         assert_eq!(office.about, "Our office over the satellite");
         assert_eq!(office.path.rtt(), Duration::from_millis(580));
@@ -414,6 +423,35 @@ mod tests {
         assert_eq!((steps.len(), &steps[0].1.loss), (2, &loss(5.0)));
         assert_eq!(steps[1].1.blackout, Some(Duration::from_secs(2)));
         assert_eq!(changes.path.back.schedule.steps().len(), 1);
+    }
+
+    #[test]
+    fn the_kinds_of_links_that_the_book_shows_are_those_it_says() {
+        let studies = scenarios(include_str!("../../../../docs/book/scenario.md"));
+        let paths: Vec<_> = studies.iter().map(|study| &study.path).collect();
+        let [office, dsl, phone, router, several, ..] = &paths[..] else { panic!("{paths:?}") };
+        for link in [&dsl.forward, &dsl.back] {
+            assert_eq!((link.atm, link.framing), (true, Bytes(32)));
+        }
+        let droptail = QueueConfig::DropTail;
+        assert_eq!(dsl.forward.queue, droptail(Limit::Bytes(Bytes::kib(128))));
+        assert_eq!(dsl.back.queue, droptail(Limit::Packets(500)));
+        assert!(phone.forward.trace.is_none() && phone.back.trace.is_some());
+        let jitter = Jitter::Exponential(Duration::from_millis(3));
+        for link in [&phone.forward, &phone.back] {
+            assert_eq!(link.impairments.jitter, jitter);
+            assert!(matches!(link.loss, LossConfig::GilbertElliott(_)), "{:?}", link.loss);
+            assert!((link.loss.mean_loss() - 0.005).abs() < 1e-9);
+        }
+        assert!(matches!(router.forward.queue, QueueConfig::FqCodel(_)));
+        let QueueConfig::Red(red) = router.back.queue else { panic!("{router:?}") };
+        let packets = |count| Some(Limit::Packets(count));
+        assert_eq!((red.min, red.max, red.max_p), (packets(50), packets(150), 0.1));
+        for (link, plain) in [(&several.forward, &office.forward), (&several.back, &office.back)] {
+            let Impairments { reorder, reorder_by, duplicate, .. } = link.impairments;
+            assert_eq!((reorder, reorder_by), (0.01, Duration::from_millis(10)));
+            assert_eq!((duplicate, link.rate, link.queue), (0.001, plain.rate, plain.queue));
+        }
     }
 
     #[test]
