@@ -59,6 +59,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool { program: "b3sum", package: "b3sum", wanted_by: "cli: checks our manifests" },
     Tool { program: "rsync", package: "rsync", wanted_by: "cli: a program through forward" },
+    Tool { program: "iperf3", package: "iperf3", wanted_by: "cli: a command of the book" },
     Tool { program: "ssh", package: "openssh-client", wanted_by: "cli: cp over ssh" },
     Tool { program: "sshd", package: "libwrap0", wanted_by: "cli: cp over ssh" },
     Tool { program: "nft", package: "nftables", wanted_by: "cli: blocks UDP" },

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::process::{Command, Stdio};
+
 use rustix::process::Signal;
 use support::{Home, fingerprint, finish, names, plant, send, skip, start, text};
 
@@ -410,4 +412,110 @@ fn a_command_of_a_host_that_fails_is_told() {
     let said = home.fail(7, &[&path[..], &["--", "sh", "-c", "sleep 0.5; exit 7"]].concat());
     assert!(said.contains("'exit 3' had failed by then: exit status: 3"), "{said}");
     assert!(!said.contains("sleep 9"), "what we ended has not failed: {said}");
+}
+
+/// The page from which newcomers write scenarios.
+const BOOK: &str = include_str!("../../../docs/book/scenario.md");
+
+/// Its blocks that are marked so.
+fn shown(mark: &str) -> Vec<&'static str> {
+    let blocks = BOOK.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    blocks.filter(|(found, _)| *found == mark).map(|(_, block)| block).collect()
+}
+
+/// Those that are whole files, behind the names that they are given.
+fn shown_files() -> Vec<(&'static str, &'static str)> {
+    let whole = shown("toml").into_iter().filter(|block| block.starts_with("about = "));
+    let named = whole.map(|block| {
+        let (head, _) = block.split_once('\n').unwrap();
+        (head.rsplit_once("# ").expect(head).1, block)
+    });
+    named.collect()
+}
+
+/// All that it says a queue may be: in the first cells of a table.
+fn shown_queues() -> Vec<&'static str> {
+    let rows = BOOK.lines().filter(|line| line.starts_with("| `\""));
+    let cells = rows.filter_map(|row| row.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_scenario_that_the_book_shows_runs_both_ways() {
+    let Some(home) = home_with_labs("every_scenario_that_the_book_shows_runs_both_ways") else {
+        return;
+    };
+    std::fs::write(home.path("radio.trace"), "1\n").unwrap();
+    let (blocks, files) = (shown("toml"), shown_files());
+    let first = blocks[0];
+    // What is no file by itself goes on with the first.
+    let whole = |block: &&str| match files.iter().any(|file| file.1 == *block) {
+        true => (*block).to_owned(),
+        false => format!("{first}\n{block}"),
+    };
+    let mut scenarios: Vec<String> = blocks.iter().map(whole).collect();
+    let head = ["seed = 7", "duration = \"10m\"", "repeat = \"60s\""];
+    assert!(head.iter().all(|key| BOOK.contains(&format!("`{key}`"))), "{head:?}");
+    let changes = scenarios.last().filter(|last| last.contains("[[change]]")).expect("changes");
+    let headed = format!("{}\n{changes}", head.join("\n"));
+    scenarios.push(headed);
+    let queues = shown_queues();
+    assert!(files.len() > 1 && queues.len() > 1, "{files:?} {queues:?}");
+    let with = |queue: &&str| first.replacen("\"300ms\"", queue, 1);
+    scenarios.extend(queues.iter().map(with).inspect(|scenario| assert_ne!(scenario, first)));
+    let simulate = ["simulate", "shown.toml", "--duration", "2s"];
+    let emulate = ["emulate", "--scenario", "shown.toml", "--", "true"];
+    for scenario in scenarios {
+        std::fs::write(home.path("shown.toml"), &scenario).unwrap();
+        for command in [&simulate[..], &emulate] {
+            let output = home.run(command);
+            let said = text(&output.stderr);
+            assert!(output.status.success(), "{command:?}: {said}of:\n{scenario}");
+        }
+    }
+    // And what one of them refuses.
+    for (more, why) in [
+        ("[[near]]\nper-packet = \"80us\"\n", "per-packet"),
+        ("[[link]]\nbetween = [\"far\", \"rome\"]\nrate = \"100mbit\"\n", "[[link]]"),
+    ] {
+        std::fs::write(home.path("shown.toml"), format!("{first}\n{more}")).unwrap();
+        home.succeed(&simulate);
+        let said = home.fail(1, &emulate);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+/// But for one that needs another host.
+#[test]
+fn the_commands_that_the_book_shows_succeed() {
+    let test = "the_commands_that_the_book_shows_succeed";
+    let Some(home) = home_with_labs(test) else {
+        return;
+    };
+    let missing = |program: &&str| Command::new(program).arg("--version").output().is_err();
+    if let Some(program) = ["iperf3", "python3", "curl"].into_iter().find(missing) {
+        return skip(test, &format!("{program} is not installed"));
+    }
+    let files = shown_files();
+    for (name, block) in &files {
+        std::fs::write(home.path(name), block).unwrap();
+    }
+    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_longhaul")).parent().unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let commands = shown("").concat().replace("\\\n", " ");
+    for command in commands.lines().filter(|line| !line.is_empty() && !line.contains("probe")) {
+        // Sooner done, with more time for servers to start; and what was faithful is not asked here.
+        let command = if command.contains(" simulate ") && !command.contains(" --duration ") {
+            format!("{command} --duration 2s")
+        } else {
+            let emulated = command.replace(" emulate ", " emulate --no-verdict ");
+            emulated.replace("sleep 1;", "sleep 3;").replace("-t 10'", "-t 1'")
+        };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &command]).current_dir(home.path("")).env("PATH", &path);
+        let output = finish(start(shell.stdin(Stdio::null())));
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+    }
+    let copy = std::fs::read_to_string(home.path("copy.toml")).unwrap();
+    assert_eq!(copy, files[0].1, "the last of them fetched it");
 }
