@@ -64,8 +64,8 @@ Examples:
 ///
 /// In the simulator, and across labs of `longhaul emulate` with the real programs: this one, iperf3,
 /// curl, nginx and vsftpd. Each row has a criterion, runs with several seeds, and passes on the
-/// median. Without ID all rows are run. Ends with exit code 1 when a row is not reproduced, or breaks;
-/// what cannot be run here is told, and why.
+/// median. Without ID all rows are run. Ends with exit code 1 when a row is not reproduced, breaks, or
+/// cannot be run here, which is told with the reason: --only simulated leaves out what needs labs.
 #[derive(Args)]
 #[command(after_help = REPRODUCE_HELP)]
 pub struct Reproduce {
