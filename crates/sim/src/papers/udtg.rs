@@ -286,9 +286,11 @@ fn judge_ftp(seen: &Seen<Outcome>) -> Judgement {
     let why = |at: usize| {
         format!(
             "{}: the FTP flows have fixed windows, of which the wait of {:.0} ms beside the 100 ms of the path \
-             costs {:.0} % by itself; the rest is lost packets, {:.2} %. With hosts of 1 Gbit/s, whose \
-             packet pairs other flows tear apart, {:.0} % are taken. The paper tells neither its hosts' \
-             links nor rate nor delay; and this UDT is harder on TCP than its authors' model of UDTv2.",
+             costs {:.0} % by itself; the rest is lost packets, {:.2} %. What UDT-g weighs down is a median of \
+             packet pairs, and those of hosts of 10 Gbit/s cross the bottleneck without being torn apart: with \
+             hosts of 1 Gbit/s, whose pairs other flows do tear apart, {:.0} % are taken with RED-i. The paper \
+             tells neither its hosts' links nor rate nor delay; and this UDT is harder on TCP than its authors' \
+             model of UDTv2.",
             GRID[at].2,
             waits[at].median,
             100.0 * waits[at].median / (100.0 + waits[at].median),
