@@ -8,14 +8,22 @@
 #![forbid(unsafe_code)]
 
 mod endpoint;
+mod ftp;
+mod gateway;
 mod gather;
+mod handshake;
 mod hostile;
 mod link;
+mod memory;
 mod pair;
+mod program;
 mod session;
 mod spelling;
 mod transfer;
 mod wire;
+
+// So the program's own files call it.
+use program::wire as forward;
 
 /// Something to be fuzzed.
 pub struct Target {
@@ -38,7 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "spelling", run: spelling::configs, seeds: spelling::config_seeds },
     Target { name: "link", run: link::run, seeds: link::seeds },
     Target { name: "packet", run: wire::run, seeds: wire::seeds },
-    Target { name: "record", run: gather::header, seeds: gather::header_seeds },
+    Target { name: "record", run: gather::fields, seeds: gather::field_seeds },
     Target { name: "gather", run: gather::records, seeds: gather::record_seeds },
     Target { name: "streams", run: pair::streams, seeds: link::seeds },
     Target { name: "recovery", run: pair::recovery, seeds: link::seeds },
@@ -47,7 +55,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "transfer", run: transfer::stream, seeds: transfer::stream_seeds },
     Target { name: "journal", run: transfer::journal, seeds: transfer::journal_seeds },
     Target { name: "messages", run: transfer::messages, seeds: link::seeds },
+    Target { name: "handshake", run: handshake::run, seeds: handshake::seeds },
+    Target { name: "program", run: program::run, seeds: program::seeds },
+    Target { name: "gateway", run: gateway::run, seeds: gateway::seeds },
     Target { name: "ftp", run: session::session, seeds: link::seeds },
+    Target { name: "ftp-client", run: ftp::client, seeds: ftp::client_seeds },
+    Target { name: "ftp-data", run: ftp::data, seeds: ftp::data_seeds },
 ];
 
 /// The target of this name.

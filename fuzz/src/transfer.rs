@@ -6,7 +6,9 @@ use ::transfer::wire::{
     Message, RawBytes, RelPath, Standing, Terms, WireError, append_message, check_hello, data_head,
     hello, packed_head, parse_message,
 };
-use ::transfer::{JOURNAL_MAGIC, TransferId, journal_example, journal_records};
+use ::transfer::{
+    JOURNAL_MAGIC, Packer, TransferId, Unpacker, check_pattern, journal_example, journal_records,
+};
 use arbitrary::{Result, Unstructured};
 
 /// Bytes from outside: a hello, then frames in pieces and as a whole.
@@ -26,6 +28,10 @@ pub fn stream(input: &[u8]) {
         let (head, body) = again.split_first_chunk().expect("a head");
         assert_eq!(parse_message(head, body).as_ref(), Ok(message));
         check_paths(message);
+        check_patterns(message);
+    }
+    if let Some(packed) = items.iter().find_map(Part::packed) {
+        unpack(packed);
     }
 }
 
@@ -42,6 +48,13 @@ impl Part {
         match self {
             Self::Message(message) => Some(message),
             Self::Data(_) | Self::Packed(_) => None,
+        }
+    }
+
+    fn packed(&self) -> Option<&[u8]> {
+        match self {
+            Self::Packed(packed) => Some(packed),
+            Self::Message(_) | Self::Data(_) => None,
         }
     }
 }
@@ -82,6 +95,29 @@ fn check_paths(message: &Message) {
     let text = path.as_bytes();
     assert!(!text.starts_with(b"/") && !text.contains(&0));
     assert!(text.split(|&byte| byte == b'/').all(|name| name != b".."));
+}
+
+/// Whatever patterns say, they are understood or refused.
+fn check_patterns(message: &Message) {
+    let (Message::Get { terms: Terms { patterns, .. }, .. } | Message::Put { patterns, .. }) =
+        message
+    else {
+        return;
+    };
+    for pattern in patterns {
+        let _ = check_pattern(pattern);
+    }
+}
+
+/// What was packed is no longer than a piece may be, and if it is packed once more, the same comes out.
+fn unpack(packed: &[u8]) {
+    let [mut first, mut second] = [(); 2].map(|()| Unpacker::new().expect("there is memory"));
+    let Some(plain) = first.unpack(packed) else { return };
+    assert!((1..=DATA_MAX).contains(&plain.len()));
+    let mut packer = Packer::new().expect("there is memory");
+    if let Some(again) = packer.pack(plain) {
+        assert!(again.len() < plain.len() && second.unpack(again) == Some(plain));
+    }
 }
 
 /// Messages of the input's choice, written and read.
@@ -206,5 +242,8 @@ pub fn stream_seeds() -> Vec<Vec<u8>> {
         seed.extend_from_slice(b"bytes");
         seeds.push(seed);
     }
+    let mut packer = Packer::new().expect("there is memory");
+    let packed = packer.pack(&[7; 2000]).expect("it becomes less");
+    seeds.push([&packed_head(packed.len())[..], packed].concat());
     seeds
 }

@@ -174,7 +174,8 @@ pub fn read_ls_line(line: &[u8], now: i64) -> Option<Entry> {
         let date = |at| read_ls_date(word(at + 1)?, word(at + 2)?, word(at + 3)?, now);
         word(at).is_some_and(|size| size.parse::<u64>().is_ok()) && date(at).is_some()
     })?;
-    let name = &line[words.get(at + 3)?.1 + 1..];
+    // A line may end with the date.
+    let name = line.get(words.get(at + 3)?.1 + 1..)?;
     let name = match kind {
         Kind::Link => {
             name.windows(4).position(|part| part == b" -> ").map_or(name, |end| &name[..end])
@@ -281,8 +282,16 @@ mod tests {
         let dos = read("11-21-26  12:30PM       1234 a file.txt").unwrap();
         assert_eq!((dos.size, &dos.name[..]), (1234, &b"a file.txt"[..]));
         assert_eq!(read("11-21-26  12:30PM       <DIR>          d").unwrap().kind, Kind::Directory);
-        for line in ["total 12", "", "drwxr-xr-x 2 a b 4096 Feb 29 11:30 .", "-", "-rw 1 2 3", "é"]
-        {
+        for line in [
+            "total 12",
+            "",
+            "drwxr-xr-x 2 a b 4096 Feb 29 11:30 .",
+            "drwxr-xr-x 2 a b 4096 Feb 29 11:30 ",
+            "drwxr-xr-x 2 a b 4096 Feb 29 11:30",
+            "-",
+            "-rw 1 2 3",
+            "é",
+        ] {
             assert_eq!(read(line), None, "{line}");
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! `config` is the file of settings, `rights` what a gateway may do on its host, `virtual_address` whether it
 //! or another of its side is to serve; `sight` shows what it does, `doctor` what is wrong with its host, and
-//! `install` makes it a service.
+//! `install` makes it a service. `fuzzing` is what the fuzzer reaches.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -18,6 +18,8 @@ mod dial;
 mod doctor;
 mod early;
 mod flows;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod inherited;
 pub mod install;

@@ -156,7 +156,7 @@ fn between(last: Option<u32>, id: u32) -> u32 {
 }
 
 /// The packets that a datagram from the kernel tells of; what cannot be read is left out.
-fn held(mut bytes: &[u8]) -> Vec<Held> {
+pub(crate) fn held(mut bytes: &[u8]) -> Vec<Held> {
     let mut all = Vec::new();
     while let Ok(message) = NetlinkMessage::<Message>::deserialize(bytes) {
         let length = (message.header.length as usize).next_multiple_of(4).max(HEADER);

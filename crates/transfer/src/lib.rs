@@ -101,3 +101,7 @@ pub use server::{AskedRate, Direction, Outcome, Root, ServeOptions, serve, serve
 pub use summary::{Bottleneck, Counts, Kept, Summary};
 pub use temp::{Names, Temp};
 pub use tree::Tree;
+
+// What the fuzzer reaches.
+#[doc(hidden)]
+pub use pack::{Packer, Unpacker};

@@ -14,7 +14,7 @@ const REST_MOST: u32 = 256;
 const LEVEL: i32 = 1;
 
 /// Packs pieces that are worth it.
-pub(crate) struct Packer {
+pub struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
     packed: Vec<u8>,
     /// Pieces that go plain before the next try.
@@ -56,7 +56,7 @@ impl Packer {
 }
 
 /// Unpacks what a [`Packer`] has packed.
-pub(crate) struct Unpacker {
+pub struct Unpacker {
     zstd: zstd::bulk::Decompressor<'static>,
     plain: Vec<u8>,
 }

@@ -68,7 +68,9 @@ pub async fn hear_near(
 ) -> anyhow::Result<Result<(u32, SharedKey), (String, anyhow::Error)>> {
     let line = line(&mut reader.take(CHATTER), &[NEAR]).await?;
     let no_key = || anyhow!("that is no key: let `cp` start this");
-    let (theirs, key) = line[NEAR.len()..].split_once(' ').with_context(no_key)?;
+    // Of a line that says no more, the blank at its end is gone.
+    let said = line.get(NEAR.len()..).and_then(|said| said.split_once(' '));
+    let (theirs, key) = said.with_context(no_key)?;
     let theirs = read(theirs).map_err(|_| no_key())?;
     let Some(version) = SPOKEN.common(theirs) else {
         let (theirs, ours) = (written(theirs), written(SPOKEN));
@@ -215,8 +217,9 @@ mod tests {
         let key = SharedKey::from_bytes([7; 32]);
         let line = format!("longhaul-near 1-3 {key}\n");
         assert_eq!(hear_near(line.as_bytes()).await.unwrap().ok().unwrap().0, 1);
-        for wrong in ["longhaul-near 1\n", "longhaul-near 1 x\n", "longhaul-near 3-1 x\n"] {
-            assert!(hear_near(wrong.as_bytes()).await.is_err(), "{wrong}");
+        for wrong in ["", " 1", " 1 x", " 3-1 x"] {
+            let line = format!("longhaul-near{wrong} \n");
+            assert!(hear_near(line.as_bytes()).await.is_err(), "{wrong}");
         }
     }
 

@@ -314,7 +314,7 @@ impl Client {
 }
 
 /// The directory that the answer to PWD names: between quotation marks, those in it doubled.
-fn unquoted(text: &[u8]) -> Vec<u8> {
+pub fn unquoted(text: &[u8]) -> Vec<u8> {
     let Some(mark) = text.iter().position(|&byte| byte == b'"') else { return text.to_vec() };
     let mut bytes = text[mark + 1..].iter().copied().peekable();
     let mut path = Vec::new();

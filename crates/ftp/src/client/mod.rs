@@ -27,10 +27,15 @@ pub use files::Found;
 pub use stop::Stop;
 pub use tree::Copied;
 
+// What the fuzzer reaches.
+#[doc(hidden)]
+pub use control::Control;
+#[doc(hidden)]
+pub use files::unquoted;
+
 use crate::data::{Channel, keep_alive};
 use crate::reply::Reply;
 use crate::tls::{self, Seen, Trust, Versions};
-use control::Control;
 
 /// How long a connection may take to come about.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);

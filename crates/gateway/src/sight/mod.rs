@@ -20,4 +20,4 @@ pub(crate) use names::Names;
 pub use status::{
     Connection, Missed, Sample, Side, Status, Totals, TrunkState, TrunkStatus, Waits,
 };
-pub(crate) use web::run as run_web;
+pub(crate) use web::{answer, run as run_web};

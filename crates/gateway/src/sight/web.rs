@@ -59,7 +59,7 @@ async fn serve(mut visitor: TcpStream, book: &Book, names: &Names) -> io::Result
     visitor.shutdown().await
 }
 
-async fn answer(head: &[u8], book: &Book, names: &Names) -> io::Result<Vec<u8>> {
+pub(crate) async fn answer(head: &[u8], book: &Book, names: &Names) -> io::Result<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let whole = request.parse(head).is_ok_and(|status| status.is_complete());

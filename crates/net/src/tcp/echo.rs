@@ -113,7 +113,7 @@ impl Seen {
 }
 
 #[derive(Clone, Copy)]
-enum Form {
+pub(super) enum Form {
     Udp,
     Icmp { v6: bool, is_raw: bool },
 }
@@ -170,7 +170,7 @@ impl Form {
     }
 
     /// Number and time of an answer.
-    fn answer(self, datagram: &[u8]) -> Option<(u32, u64)> {
+    pub fn answer(self, datagram: &[u8]) -> Option<(u32, u64)> {
         let carried = match self {
             Self::Udp => datagram,
             Self::Icmp { v6, is_raw } => {

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use stripe::count::{POLICY_LEN, Policy};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use transport::crypto::{
@@ -36,7 +36,7 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(8);
 /// Names the protocol in clear, so that a peer of another kind is told from one with another key.
 const MAGIC: [u8; 3] = *b"LHT";
 /// What this release speaks. Version 4 and those before it named themselves alone.
-const SPOKEN: Versions = Versions { oldest: 5, newest: 5 };
+pub(super) const SPOKEN: Versions = Versions { oldest: 5, newest: 5 };
 /// Stands in the place of the pattern.
 const WHO: u8 = 0;
 /// Binds the handshake to TCP: one recorded on UDP is worth nothing here, nor the other way.
@@ -78,13 +78,13 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    fn encode(self) -> [u8; HELLO_LEN] {
+    pub fn encode(self) -> [u8; HELLO_LEN] {
         let parts = [&self.group[..], &[self.joins.into()], &self.policy.encode()];
         parts.concat().try_into().expect("the lengths are fixed")
     }
 
     /// `None` for a policy that is not known here, or more connections than a stream may have.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (group, rest) = bytes.split_first_chunk()?;
         let (joins, rest) = rest.split_first()?;
         let joins = [false, true].into_iter().find(|&known| u8::from(known) == *joins)?;
@@ -122,12 +122,17 @@ pub(super) async fn ask_host(
     mut socket: TcpStream,
     address: SocketAddr,
 ) -> Result<PublicKey, NetError> {
-    let asking = async {
-        let (_, key) = ask(&mut socket, address, &opening(SPOKEN, WHO, 0), SPOKEN).await?;
-        let key = key.first_chunk().ok_or_else(|| stranger(address))?;
-        Ok(PublicKey::from_bytes(*key))
-    };
-    within(address, asking).await
+    within(address, key_of(&mut socket, address)).await
+}
+
+/// Asks whoever is at the other end for its key.
+pub(super) async fn key_of(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    address: SocketAddr,
+) -> Result<PublicKey, NetError> {
+    let (_, key) = ask(stream, address, &opening(SPOKEN, WHO, 0), SPOKEN).await?;
+    let key = key.first_chunk().ok_or_else(|| stranger(address))?;
+    Ok(PublicKey::from_bytes(*key))
 }
 
 async fn within<T>(
@@ -150,7 +155,7 @@ fn prologue(opening: &[u8]) -> Vec<u8> {
     [PROLOGUE, opening].concat()
 }
 
-fn first_message(
+pub(super) fn first_message(
     credentials: &Credentials,
     seed: [u8; 32],
     hello: Hello,
@@ -179,7 +184,7 @@ fn lost(address: SocketAddr, error: &io::Error) -> NetError {
 
 /// Sends the first message and reads the answer to it: the version, and what is said in it.
 async fn ask(
-    socket: &mut TcpStream,
+    socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
     address: SocketAddr,
     message: &[u8],
     spoken: Versions,
@@ -268,8 +273,8 @@ async fn answer(
 }
 
 /// Reads the first message. Gives what to answer: the reply of a handshake, or all there is to say.
-async fn accept(
-    socket: &mut TcpStream,
+pub(super) async fn accept(
+    socket: &mut (impl AsyncRead + Unpin),
     credentials: &Credentials,
     spoken: Versions,
 ) -> Option<Result<(Hello, Vec<u8>, Keys), Vec<u8>>> {

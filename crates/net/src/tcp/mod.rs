@@ -6,11 +6,13 @@
 //! gather of the crate `stripe`. One task a connection and direction seals and sends, or receives
 //! and opens (`lane`). `keeper` sees that there are enough connections. `options` and `info` are
 //! what the kernel is told and asked, `pacing` what it is told while a stream sends. [`Choice`] does
-//! for connections of others what `keeper` does for ours.
+//! for connections of others what `keeper` does for ours. `fuzzing` is what the fuzzer reaches.
 
 mod choice;
 mod connect;
 mod echo;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod info;
 mod keeper;
