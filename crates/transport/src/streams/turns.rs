@@ -4,7 +4,7 @@
 use core::num::NonZeroU8;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes that a weight of one is worth in a round: about a packet, so that rounds are short.
+/// Bytes that a weight of one is worth in a round, at first: about a packet, so that rounds are short.
 const QUANTUM: i64 = 1500;
 
 /// What goes first.
@@ -40,8 +40,7 @@ impl Default for Priority {
 #[derive(Debug)]
 struct Seat {
     key: u64,
-    /// Bytes that it is given in a round.
-    share: i64,
+    weight: NonZeroU8,
     /// Bytes that it may still send in this one; below zero when the last packet was too long.
     deficit: i64,
 }
@@ -52,16 +51,15 @@ struct Ring(VecDeque<Seat>);
 
 impl Ring {
     fn join(&mut self, key: u64, weight: NonZeroU8) {
-        let share = QUANTUM * i64::from(weight.get());
-        self.0.push_back(Seat { key, share, deficit: 0 });
+        self.0.push_back(Seat { key, weight, deficit: 0 });
     }
 
-    /// Whose turn it is.
-    fn current(&mut self) -> Option<u64> {
+    /// Whose turn it is, when a weight of one is worth `quantum` bytes in a round.
+    fn current(&mut self, quantum: i64) -> Option<u64> {
         loop {
             let front = self.0.front_mut()?;
             if front.deficit <= 0 {
-                front.deficit += front.share;
+                front.deficit += quantum * i64::from(front.weight.get());
             }
             if front.deficit > 0 {
                 return Some(front.key);
@@ -83,12 +81,21 @@ impl Ring {
 }
 
 /// The streams that have something new to send.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turns {
+    /// Bytes that a weight of one is worth in a round. No less than the longest packet so far: who sends that, has
+    /// nothing left and comes again behind the others has no debt to be let off.
+    quantum: i64,
     /// Of each class: its groups' turns.
     groups: BTreeMap<Class, Ring>,
     /// Of each group that has any: its streams' turns. Bounded by the number of streams.
     streams: BTreeMap<(Class, u64), Ring>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { quantum: QUANTUM, groups: BTreeMap::new(), streams: BTreeMap::new() }
+    }
 }
 
 impl Turns {
@@ -122,15 +129,16 @@ impl Turns {
     /// The stream whose turn it is.
     pub(super) fn current(&mut self) -> Option<u64> {
         self.groups.iter_mut().find_map(|(&class, groups)| {
-            let group = groups.current()?;
-            self.streams.get_mut(&(class, group))?.current()
+            let group = groups.current(self.quantum)?;
+            self.streams.get_mut(&(class, group))?.current(self.quantum)
         })
     }
 
     /// The stream whose turn it was has sent `len` bytes; whether it has more.
     pub(super) fn charge(&mut self, len: usize, more: bool) {
+        self.quantum = self.quantum.max(len as i64);
         for (&class, groups) in &mut self.groups {
-            let Some(group) = groups.current() else { continue };
+            let Some(group) = groups.current(self.quantum) else { continue };
             let Some(streams) = self.streams.get_mut(&(class, group)) else { continue };
             streams.charge(len as i64, more);
             let rest = !streams.0.is_empty();
@@ -200,6 +208,29 @@ mod tests {
         let alone = served[&0] as f64 / (18_000.0 * 1400.0);
         assert!((alone - 0.5).abs() < 0.01, "{alone}");
         assert!((served[&3] as f64 / served[&9] as f64 - 1.0).abs() < 0.05);
+    }
+
+    /// Who has nothing left after each packet, and comes again at once, gets no more than who always has something.
+    #[test]
+    fn who_comes_and_goes_gets_no_more_than_its_share() {
+        for len in [100, 1400, 8952] {
+            for group in [0, 1] {
+                let mut turns = Turns::default();
+                let places = [priority(Class::Bulk, 0, 1), priority(Class::Bulk, group, 1)];
+                (0..).zip(places).for_each(|(id, place)| turns.join(id, place));
+                let mut served = [0u64; 2];
+                for _ in 0..10_000 {
+                    let id = turns.current().unwrap();
+                    served[id as usize] += len as u64;
+                    turns.charge(len, id == 0);
+                    if id == 1 {
+                        turns.join(1, places[1]);
+                    }
+                }
+                let more = served[1] as f64 / served[0] as f64;
+                assert!(more < 1.01, "{len} bytes, group {group}: {served:?}");
+            }
+        }
     }
 
     #[test]
