@@ -156,7 +156,8 @@ impl Feedback {
 
     /// Whether there is room to remember the number.
     pub(crate) fn has_room_for(&self, number: u64) -> bool {
-        let continues = number.checked_sub(1).is_some_and(|one| self.received.contains(&one));
+        let behind = number.checked_sub(1).is_some_and(|one| self.received.contains(&one));
+        let continues = behind || self.received.contains(&number.saturating_add(1));
         continues || self.received.len() < MAX_RANGES
     }
 
