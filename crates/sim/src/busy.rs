@@ -31,6 +31,8 @@ pub struct Busy<N> {
     absence: Option<Absence>,
     /// The next time it is away, or the present one.
     away: (Instant, Instant),
+    /// It was away when it was last looked at.
+    gone: bool,
     inbox: VecDeque<Waiting>,
     random: Pcg64Mcg,
 }
@@ -48,7 +50,8 @@ impl<N> Busy<N> {
     pub fn new(node: N, absence: Option<Absence>, seed: u64) -> Self {
         let start = World::<N>::START;
         let random = Pcg64Mcg::seed_from_u64(seed);
-        let mut busy = Self { node, absence, away: (start, start), inbox: VecDeque::new(), random };
+        let (away, inbox) = ((start, start), VecDeque::new());
+        let mut busy = Self { node, absence, away, gone: false, inbox, random };
         busy.draw();
         busy
     }
@@ -69,7 +72,8 @@ impl<N> Busy<N> {
         while self.absence.is_some() && now >= self.away.1 {
             self.draw();
         }
-        self.absence.is_some() && now >= self.away.0
+        self.gone = self.absence.is_some() && now >= self.away.0;
+        self.gone
     }
 }
 
@@ -98,7 +102,8 @@ impl<N: Node> Node for Busy<N> {
     }
 
     fn next(&self) -> Option<Instant> {
-        if !self.inbox.is_empty() {
+        // What was due before it went waits as well.
+        if self.gone || !self.inbox.is_empty() {
             return Some(self.away.1);
         }
         let next = self.node.next()?;

@@ -234,6 +234,11 @@ impl<N: Node> World<N> {
         self.struck
     }
 
+    /// Puts a host's clock ahead.
+    pub fn put_ahead(&mut self, host: usize, by: Duration) {
+        self.ahead[host] += by;
+    }
+
     /// A host's clock.
     pub fn clock(&self, host: usize) -> Instant {
         self.now + self.ahead[host]

@@ -34,11 +34,14 @@ pub struct Flow {
     pub bytes: u64,
     /// Nothing is sent for a round trip after the connection is there.
     pub asks: bool,
+    /// How far the clocks of its ends are ahead of what the time is.
+    pub ahead: Duration,
 }
 
 impl Flow {
     pub fn new(kind: Kind, start_ms: u64) -> Self {
-        Self { kind, start: Duration::from_millis(start_ms), bytes: u64::MAX, asks: false }
+        let (start, ahead) = (Duration::from_millis(start_ms), Duration::ZERO);
+        Self { kind, start, bytes: u64::MAX, asks: false, ahead }
     }
 }
 
@@ -148,7 +151,7 @@ impl Setup {
                     continue;
                 }
             };
-            let pair = Endless::pair(number, flow.start, config, flow.bytes);
+            let pair = Endless::pair(number, flow.start + flow.ahead, config, flow.bytes);
             let pair = if flow.asks { pair.map(Endless::asking) } else { pair };
             ends.extend(pair.map(|end| End::Ours(Box::new(end))));
         }
@@ -161,6 +164,9 @@ impl Setup {
         };
         let ends = ends.into_iter().enumerate().map(busy).collect();
         let mut world = World::of(&self.path, Faults::default(), ends);
+        for (number, flow) in self.flows.iter().enumerate() {
+            (2 * number..2 * number + 2).for_each(|host| world.put_ahead(host, flow.ahead));
+        }
         let rate = self.path.forward.rate.as_bits_per_sec() as f64;
         let packet = self.path.forward.mtu.map_or(PACKET, |mtu| mtu.0 as f64);
         let (arrived, read, queue, drops) = Default::default();

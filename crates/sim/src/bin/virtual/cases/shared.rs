@@ -15,7 +15,8 @@ pub(super) fn all() -> Vec<Case> {
     }
     cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
     cases.extend([(100, 50, 40), (100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
-    cases.extend([25, 50, 100].map(after_cubic));
+    cases.extend([25, 50, 100].map(|queue| after_cubic(queue, Duration::ZERO)));
+    cases.push(after_cubic(50, Duration::from_millis(700)));
     let rivals = [("cubic", Kind::Ours(Algorithm::Cubic)), ("bbr", Kind::Bbr)];
     for queue in [25, 50, 100] {
         for (part, kind) in rivals {
@@ -122,10 +123,11 @@ fn many((rate, rtt, count): (u64, u64, u64)) -> Case {
 }
 
 /// Flows of ours that contended with one of CUBIC's until it ended, after some 15 s.
-fn after_cubic(queue: u64) -> Case {
+fn after_cubic(queue: u64, apart: Duration) -> Case {
+    let clocks = if apart.is_zero() { "" } else { ", clocks apart" };
     Case {
         part: "ours",
-        name: format!("4 after cubic, queue {queue} ms"),
+        name: format!("4 after cubic, queue {queue} ms{clocks}"),
         figures: vec![
             at_least("Jain", 0.9),
             shown("later"),
@@ -134,7 +136,11 @@ fn after_cubic(queue: u64) -> Case {
             at_most("drops %", 0.1),
         ],
         setup: Box::new(move |seed| {
-            let ours = (0..4).map(|flow| Flow { asks: true, ..Flow::new(OURS, flow * 100 * seed) });
+            let ours = (0..4).map(|flow: u64| Flow {
+                asks: true,
+                ahead: apart * flow as u32,
+                ..Flow::new(OURS, flow * 100 * seed)
+            });
             let cubic = Flow { bytes: 40_000_000, ..Flow::new(Kind::Ours(Algorithm::Cubic), 50) };
             Setup {
                 path: path(100, 50, queue, seed),
