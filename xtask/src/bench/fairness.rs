@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lab::{Bed, payload_of};
+use super::revision::revision;
+use super::series::{Series, rate};
 use super::{spread, verdict};
 
 /// The bottleneck.
@@ -23,7 +25,9 @@ const LINK_MBPS: f64 = 100.0;
 /// Seconds until half of our flows join, and until they must have converged.
 const JOIN: f64 = 5.0;
 const CONVERGED: f64 = JOIN + 5.0;
-/// Jain's index that our flows must reach among themselves.
+/// How long their rates are looked at by themselves then, in seconds.
+const FIRST: f64 = 4.0;
+/// Jain's index that our flows must reach among themselves, over the whole run and right when they have converged.
 const JAIN: f64 = 0.97;
 /// What CUBIC must keep, beside the background level, of what its packets can carry.
 const KEPT: f64 = 0.9;
@@ -39,7 +43,7 @@ const NEAR: &str = "exec 1>&2; \"$LONGHAUL\" serve --quiet --no-remember --key \
 /// Fetches, half of the flows later, and receives from the kernel's flow.
 const FAR: &str = "iperf3 -s -1 >/dev/null & sleep 1; \
     fetch() { mkdir dst$1; (date +%s%N; \
-    exec timeout $2 \"$LONGHAUL\" cp --json --key \"$KEY\" \
+    exec timeout $2 \"$LONGHAUL\" cp --transport udp --json --key \"$KEY\" \
     lh://$LONGHAUL_NEAR/file dst$1/) >flow$1 & }; \
     n=0; while [ $n -lt $EARLY ]; do fetch $n $TIME; n=$((n+1)); done; sleep $JOIN; \
     while [ $n -lt $OURS ]; do fetch $n $((TIME-JOIN)); n=$((n+1)); done; wait";
@@ -47,8 +51,8 @@ const FAR: &str = "iperf3 -s -1 >/dev/null & sleep 1; \
 /// How much to measure.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs of each contest, each with a seed of its own.
-    #[arg(long, default_value_t = 3)]
+    /// Runs of each contest, each with a seed of its own; five take 55 minutes.
+    #[arg(long, default_value_t = 5)]
     seeds: u64,
     /// Seconds a run lasts.
     #[arg(long, default_value_t = 40)]
@@ -78,7 +82,7 @@ struct Contest<'a> {
 /// What is judged.
 #[derive(Clone, Copy, PartialEq)]
 enum Measure {
-    /// Jain's index among ours.
+    /// Jain's index among ours: over the run, or right after the last have converged, where that is less.
     Jain,
     /// Our share beside the rival.
     Share,
@@ -92,13 +96,22 @@ enum Measure {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     contest: String,
+    /// Of the product's sources.
+    #[serde(default)]
+    revision: String,
     seconds: u64,
     seed: u64,
     /// Mbit/s of each of our flows, then of the rival.
     rates: Vec<f64>,
+    /// Mbit/s of each of our flows right after they must have converged.
+    #[serde(default)]
+    first: Vec<f64>,
     /// The median queue in milliseconds.
     #[serde(default)]
     queue_ms: f64,
+    /// Whether the emulator kept up.
+    #[serde(default)]
+    faithful: bool,
 }
 
 /// Measures what is not recorded yet, then prints a row for each contest; false when a worst run
@@ -117,33 +130,38 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut reached = true;
     for contest in &contests {
         let name = contest.name();
-        let of = rows.iter().filter(|row| row.contest == name && row.seconds == args.seconds);
-        let of: Vec<&Row> = of.filter(|row| row.seed <= args.seeds).collect();
+        let of: Vec<&Row> = rows.iter().filter(|row| row.contest == name).collect();
         let figures: Vec<f64> = of.iter().map(|row| contest.figure(row)).collect();
         let used: Vec<f64> =
             of.iter().map(|row| row.rates.iter().sum::<f64>() / LINK_MBPS).collect();
         let (median, least, most) = spread(&figures);
-        let good = least >= contest.goal.0 && most <= contest.goal.1;
+        let faithful = of.iter().all(|row| row.faithful);
+        let good = faithful && least >= contest.goal.0 && most <= contest.goal.1;
         reached &= good;
         println!(
-            "| {name} | {median:.3} ({least:.3} .. {most:.3}) | {} | {:.2} | {} |",
+            "| {name} | {median:.3} ({least:.3} .. {most:.3}) | {} | {:.2} | {}{} |",
             contest.wanted(),
             spread(&used).0,
+            if faithful { "" } else { "emulator NOT faithful, " },
             verdict(good),
         );
     }
     Ok(reached)
 }
 
-/// Runs what is not recorded; gives all rows.
+/// Runs what is not recorded of these sources; gives all their rows.
 fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>> {
     let recorded = fs::read_to_string(&args.record).unwrap_or_default();
     let lines = recorded.lines().map(|line| Ok(serde_json::from_str(line)?));
-    let rows: Vec<Row> =
+    let mut rows: Vec<Row> =
         lines.collect::<Result<_>>().with_context(|| args.record.display().to_string())?;
+    let revision = &revision()?;
+    rows.retain(|row| {
+        let asked = row.seconds == args.seconds && row.seed <= args.seeds;
+        asked && row.faithful && row.revision == *revision
+    });
     let known = |contest: &Contest<'_>, seed| {
-        let same = |row: &Row| row.contest == contest.name() && row.seconds == args.seconds;
-        rows.iter().any(|row| same(row) && row.seed == seed)
+        rows.iter().any(|row| row.contest == contest.name() && row.seed == seed)
     };
     let all = (1..=args.seeds).flat_map(|seed| contests.iter().map(move |one| (*one, seed)));
     let mut jobs: Vec<_> = all.filter(|(contest, seed)| !known(contest, *seed)).collect();
@@ -160,9 +178,8 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
                     let job = jobs.lock().map_err(|_| failed())?.pop();
                     let Some((contest, seed)) = job else { return Ok(()) };
                     let folder = bed.folder().join(format!("run{place}"));
-                    let (rates, queue_ms) = contest.run(bed, &folder, args.seconds, seed)?;
-                    let (contest, seconds) = (contest.name(), args.seconds);
-                    let row = Row { contest, seconds, seed, rates, queue_ms };
+                    let row = contest.run(bed, &folder, args.seconds, seed)?;
+                    let row = Row { revision: revision.clone(), ..row };
                     eprintln!("{}, seed {seed}: {:.1?} Mbit/s", row.contest, row.rates);
                     let mut done = done.lock().map_err(|_| failed())?;
                     writeln!(done.1, "{}", serde_json::to_string(&row)?)?;
@@ -219,16 +236,15 @@ impl Contest<'_> {
     fn figure(&self, row: &Row) -> f64 {
         let rates = &row.rates;
         match self.measure {
-            Measure::Jain => jain(rates),
+            Measure::Jain => jain(rates).min(jain(&row.first)),
             Measure::Share => rates[0] / (rates[0] + rates[1]),
             Measure::Kept => rates[1] * 1e6 / payload_of(LINK_MBPS * 1e6),
             Measure::Queue => row.queue_ms / self.queue_ms as f64,
         }
     }
 
-    /// Mbit/s of each of our flows, then of the rival, and the median queue in milliseconds, after all
-    /// have had time to converge.
-    fn run(&self, bed: &Bed, folder: &Path, seconds: u64, seed: u64) -> Result<(Vec<f64>, f64)> {
+    /// Runs it once, and measures after all have had time to converge.
+    fn run(&self, bed: &Bed, folder: &Path, seconds: u64, seed: u64) -> Result<Row> {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir(folder)?;
         let mut emulate = Command::new(bed.binary());
@@ -244,28 +260,43 @@ impl Contest<'_> {
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let start: f64 = read(folder, "rival-start")?.trim().parse::<f64>()? / 1e9;
-        let window = (start + CONVERGED, start + seconds as f64 - 1.0);
-        let mut rates = Vec::new();
+        let (from, to) = (start + CONVERGED, start + seconds as f64 - 1.0);
+        let (mut rates, mut first) = (Vec::new(), Vec::new());
         for number in 0..self.ours {
             let series = flow(&read(folder, &format!("flow{number}"))?);
-            rates.push(rate(&series.with_context(|| format!("flow {number}:\n{said}"))?, window));
+            let series = series.with_context(|| format!("flow {number}:\n{said}"))?;
+            rates.push(rate(&series, from, to));
+            first.push(rate(&series, from, from + FIRST));
         }
         if self.rival.is_some() {
             let report: Value = serde_json::from_str(&read(folder, "rival")?)?;
-            rates.push(rate(&rival(&report, start).context("iperf3's report")?, window));
+            let series = rival(&report, start).context("iperf3's report")?;
+            rates.push(rate(&series, from, to));
         }
-        let queue = queue(&String::from_utf8_lossy(&output.stdout), (CONVERGED, seconds as f64));
-        Ok((rates, queue.with_context(|| format!("the emulator's figures:\n{said}"))?))
+        let told: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout)
+            .into_iter()
+            .map_while(Result::ok)
+            .collect();
+        let queue = queue(&told, (CONVERGED, seconds as f64));
+        Ok(Row {
+            contest: self.name(),
+            revision: String::new(),
+            seconds,
+            seed,
+            rates,
+            first,
+            queue_ms: queue.with_context(|| format!("the emulator's figures:\n{said}"))?,
+            faithful: told.iter().any(|event| event["faithful"] == true),
+        })
     }
 }
 
 /// The median queue in milliseconds, of what the emulator told between two times of its own.
-fn queue(told: &str, (from, to): (f64, f64)) -> Option<f64> {
-    let events =
-        serde_json::Deserializer::from_str(told).into_iter::<Value>().map_while(Result::ok);
+fn queue(told: &[Value], (from, to): (f64, f64)) -> Option<f64> {
     let inside =
-        events.filter(|event| event["seconds"].as_f64().is_some_and(|at| (from..to).contains(&at)));
-    let queue = |event: Value| event["near_to_far"]["queue_us"].as_f64();
+        |event: &&Value| event["seconds"].as_f64().is_some_and(|at| (from..to).contains(&at));
+    let inside = told.iter().filter(inside);
+    let queue = |event: &Value| event["near_to_far"]["queue_us"].as_f64();
     let queues: Vec<f64> = inside.filter_map(queue).collect();
     (!queues.is_empty()).then(|| spread(&queues).0 / 1e3)
 }
@@ -273,9 +304,6 @@ fn queue(told: &str, (from, to): (f64, f64)) -> Option<f64> {
 fn read(folder: &Path, name: &str) -> Result<String> {
     fs::read_to_string(folder.join(name)).with_context(|| format!("{name} was not written"))
 }
-
-/// When, and the bytes that had arrived by then.
-type Series = Vec<(f64, f64)>;
 
 /// What `cp --json` said after the line with its start in nanoseconds.
 fn flow(text: &str) -> Option<Series> {
@@ -298,36 +326,27 @@ fn rival(report: &Value, start: f64) -> Option<Series> {
     intervals.map(point).collect()
 }
 
-/// Mbit/s between the first and the last point of a window.
-fn rate(series: &Series, (from, to): (f64, f64)) -> f64 {
-    let mut inside = series.iter().filter(|point| (from..to).contains(&point.0));
-    let (Some(first), Some(last)) = (inside.next(), inside.next_back()) else { return 0.0 };
-    (last.1 - first.1) * 8e-6 / (last.0 - first.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_taken_inside_the_window() {
-        let series = vec![(0.0, 0.0), (1.0, 1e6), (2.0, 3e6), (3.0, 9e6)];
-        assert_eq!(rate(&series, (0.5, 2.5)), 16.0);
-        assert_eq!(rate(&series, (2.5, 9.0)), 0.0);
-        assert_eq!((jain(&[1.0, 1.0]), jain(&[1.0, 0.0])), (1.0, 0.5));
-    }
-
-    #[test]
     fn each_contest_has_its_figure() {
         let row = |rates: &[f64], queue_ms| Row {
             contest: String::new(),
+            revision: String::new(),
             seconds: 40,
             seed: 1,
             rates: rates.to_vec(),
+            first: rates.iter().map(|rate| 2.0 * rate).collect(),
             queue_ms,
+            faithful: true,
         };
         let first = |rival| contests(rival).unwrap()[0];
         assert_eq!(first("ours").figure(&row(&[3.0, 3.0], 0.0)), 1.0);
+        assert_eq!(first("ours").figure(&row(&[3.0, 0.0], 0.0)), 0.5);
+        let late = Row { first: vec![1.0, 0.0], ..row(&[3.0, 3.0], 0.0) };
+        assert_eq!(first("ours").figure(&late), 0.5);
         assert_eq!(first("bbr").figure(&row(&[30.0, 70.0], 0.0)), 0.3);
         let kept = first("background").figure(&row(&[5.0, 96.5], 0.0));
         assert!((kept - 1.0).abs() < 0.001, "{kept}");
@@ -349,11 +368,10 @@ mod tests {
     fn the_queue_is_the_median_inside_the_window() {
         let stats = |at: u64, us: u64| {
             let lane = serde_json::json!({ "queue_us": us });
-            let event = serde_json::json!({ "event": "stats", "seconds": at, "near_to_far": lane });
-            event.to_string()
+            serde_json::json!({ "event": "stats", "seconds": at, "near_to_far": lane })
         };
         let told = [(1, 9000), (5, 1000), (6, 3000), (7, 2000), (12, 9000)];
-        let told = told.map(|(at, us)| stats(at, us)).join("\n");
+        let told = told.map(|(at, us)| stats(at, us));
         assert_eq!(queue(&told, (5.0, 10.0)), Some(2.0));
         assert_eq!(queue(&told, (20.0, 30.0)), None);
     }

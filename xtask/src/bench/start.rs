@@ -25,12 +25,14 @@ pub struct Args {
 const FAR: &str =
     "mkdir into; exec \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" --root into";
 /// Copies, once the far host listens. Standard output is the emulator's.
-const NEAR: &str = "exec 1>&2; sleep 1; exec \"$LONGHAUL\" cp --quiet --no-compress --key \"$KEY\" \
-    \"$SOURCE/$FILE\" lh://$LONGHAUL_FAR/";
+const NEAR: &str = "exec 1>&2; sleep 1; exec \"$LONGHAUL\" cp --transport udp --quiet --no-compress \
+    --key \"$KEY\" \"$SOURCE/$FILE\" lh://$LONGHAUL_FAR/";
 /// Seconds before which nothing of the copy can have been sent.
 const QUIET: f64 = 0.9;
 /// Seconds between two looks at the path.
 const PERIOD: f64 = 0.05;
+/// For so many seconds the rate must stay that was reached: one burst is none.
+const STAYS: f64 = 0.5;
 
 const LONG: Link = Link { rate: 1e9, path: "--rate 1gbit --rtt 200ms --queue 50ms" };
 const THIN: Link = Link { rate: 1e8, path: "--rate 100mbit --rtt 200ms --queue 50ms" };
@@ -195,10 +197,14 @@ impl Seen {
         Some(Self { rates, faithful: faithful? })
     }
 
-    /// When the rate was first 80% of the link's.
+    /// When the rate was first 80% of the link's, and so was the mean of what came then.
     fn reached(&self, link: f64) -> f64 {
-        let enough = self.rates.iter().find(|&&(_, rate)| rate >= 0.8 * link);
-        enough.map_or(f64::INFINITY, |&(at, _)| at)
+        let stays = |&&(at, rate): &&(f64, f64)| {
+            let then = self.rates.iter().filter(|later| (at..at + STAYS).contains(&later.0));
+            let then: Vec<f64> = then.map(|later| later.1).collect();
+            rate >= 0.8 * link && then.iter().sum::<f64>() >= 0.8 * link * then.len() as f64
+        };
+        self.rates.iter().find(stays).map_or(f64::INFINITY, |&(at, _)| at)
     }
 
     /// When the last data had arrived: more than what goes on when all is done.
@@ -230,6 +236,9 @@ mod tests {
             stats(0.5, 7.0, 7.0),
             stats(1.05, 900.0, 0.0),
             stats(1.5, 900.0, 700.0),
+            // A burst, and what there is behind it.
+            stats(1.55, 900.0, 900.0),
+            stats(1.6, 900.0, 600.0),
             stats(2.0, 900.0, 850.0),
             stats(4.0, 500.0, 500.0),
             stats(5.0, 10.0, 400.0),
@@ -237,7 +246,7 @@ mod tests {
             report.to_owned(),
         ];
         let seen = Seen::of(&seen.join("\n")).unwrap();
-        assert!(seen.faithful && seen.rates.len() == 6);
+        assert!(seen.faithful && seen.rates.len() == 8);
         assert_eq!((seen.reached(1000.0), seen.whole(1000.0)), (1.0, 4.0));
         assert_eq!(seen.later(1000.0), 0.45);
         assert!(seen.reached(2000.0).is_infinite() && Seen::of("").is_none());

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::lab::Bed;
+use super::super::series::{Series, rate};
 use super::peer::{Count, Peer};
 use super::record::Row;
 
@@ -29,9 +30,6 @@ pub struct Cell {
     /// How long a run lasts.
     pub seconds: u64,
 }
-
-/// What had arrived when: seconds, bytes.
-type Series = Vec<(f64, f64)>;
 
 impl Cell {
     /// Runs a peer once.
@@ -103,24 +101,6 @@ fn memory(path: &Path) -> Option<f64> {
     Some(text.lines().last()?.parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
-/// Mbit/s between two moments.
-fn rate(series: &Series, from: f64, to: f64) -> f64 {
-    (at(series, to) - at(series, from)) * 8.0 / 1e6 / (to - from)
-}
-
-/// The bytes at a moment, by a straight line between the counts around it.
-fn at(series: &Series, moment: f64) -> f64 {
-    let after = series.partition_point(|point| point.0 < moment);
-    let (earlier, later) = match (after.checked_sub(1).map(|i| series[i]), series.get(after)) {
-        (Some(earlier), Some(&later)) => (earlier, later),
-        (None, Some(&later)) => ((0.0, 0.0), later),
-        (Some(last), None) => return last.1,
-        (None, None) => return 0.0,
-    };
-    let share = (moment - earlier.0) / (later.0 - earlier.0).max(f64::EPSILON);
-    earlier.1 + share * (later.1 - earlier.1)
-}
-
 fn series(count: Count, text: &str) -> Result<Series> {
     match count {
         Count::Longhaul => {
@@ -166,15 +146,6 @@ fn queue_drops(lane: &Value) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_taken_between_counts() {
-        let series = vec![(1.0, 1e6), (3.0, 3e6), (4.0, 5e6)];
-        assert_eq!(at(&series, 0.5), 0.5e6);
-        assert_eq!(at(&series, 2.0), 2e6);
-        assert_eq!(at(&series, 9.0), 5e6);
-        assert_eq!(rate(&series, 1.0, 4.0), 4.0 * 8.0 / 3.0);
-    }
 
     #[test]
     fn counts_are_read_in_each_form() {

@@ -72,7 +72,7 @@ const PEERS: &[Peer] = &[
         near: "exec timeout -s INT $((TIME + 3)) /usr/bin/time -f %M -o near-memory \
                \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" --root \"$SOURCE\"",
         far: "sleep 1; { date +%s%N; timeout -s INT $((TIME + 1)) \
-              /usr/bin/time -f %M -o far-memory \"$LONGHAUL\" cp --json --key \"$KEY\" \
+              /usr/bin/time -f %M -o far-memory \"$LONGHAUL\" cp --transport udp --json --key \"$KEY\" \
               lh://$LONGHAUL_NEAR/file in/ | while read -r line; do echo \"$(date +%s%N) $line\"; \
               done; } >count",
         count: Count::Longhaul,

@@ -3,17 +3,15 @@
 use core::fmt;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::crossing::Cell;
 use super::peer::Peer;
-use crate::command;
+use crate::bench::revision::revision;
 
 /// One run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,17 +113,6 @@ impl Records {
     fn revision_of(&self, peer: &Peer) -> &str {
         if peer.is_product() { &self.revision } else { "" }
     }
-}
-
-/// Of the product's sources as they are, changes that are not committed included.
-fn revision() -> Result<String> {
-    const SOURCES: [&str; 2] = [":/crates", ":/Cargo.lock"];
-    let git = |args: &[&str]| command::output(Command::new("git").args(args));
-    let committed = git(&["rev-parse", "HEAD:crates", "HEAD:Cargo.lock"])?;
-    let changes = git(&[&["diff", "HEAD", "--"], &SOURCES[..]].concat())?;
-    let mut hasher = DefaultHasher::new();
-    (committed, changes).hash(&mut hasher);
-    Ok(format!("{:016x}", hasher.finish()))
 }
 
 #[cfg(test)]
