@@ -60,7 +60,7 @@ fn run(args: &Args) -> Tally {
                         return;
                     }
                     let plan = Plan::draw(seed).without(&args.without);
-                    let result = swarm::run(&plan).and_then(|outcome| outcome.telling(&plan));
+                    let result = swarm::show(&plan);
                     if sender.send((seed, result)).is_err() {
                         return;
                     }

@@ -14,7 +14,7 @@
 //! - What nobody damaged can be opened.
 //! - When all streams have ended, nothing is kept for readers: credit for what nobody read came back.
 //! - Marks of congestion are counted, and their sender learns of them (`check_marks`).
-//! - Something struck, and at least [`LEAST`] bytes were read, unless a side died for ever.
+//! - Something struck, and at least [`LEAST`] bytes were read; where a side dies for ever, when it does not ([`show`]).
 //! - Figures agree with each other, nothing is left behind when both sides have closed, and
 //!   nothing panics.
 
@@ -65,16 +65,19 @@ pub struct Outcome {
     pub moved: u64,
 }
 
-impl Outcome {
-    /// The same, if the run can have shown anything.
-    ///
-    /// # Errors
-    /// Nothing struck, or too little was moved though nobody died for ever.
-    pub fn telling(self, plan: &Plan) -> Result<Self, String> {
-        let dies = plan.kill.is_some_and(|kill| kill.restart.is_none());
-        let struck = plan.kill.is_some() || self.struck.total() > 0;
-        let moved = dies || self.moved >= LEAST;
-        if struck && moved { Ok(self) } else { Err(format!("nothing was shown: {self:?}")) }
+/// Runs a plan that must show something; one in which a side dies for ever also with both alive, for nobody can say
+/// how much moves before a death.
+///
+/// # Errors
+/// What did not hold, or that nothing was shown: nothing struck, or too little was moved.
+pub fn show(plan: &Plan) -> Result<Outcome, String> {
+    let outcome = run(plan)?;
+    let dies = plan.kill.is_some_and(|kill| kill.restart.is_none());
+    let told = if dies { run(&Plan { kill: None, ..plan.clone() })? } else { outcome };
+    if told.struck.total() > 0 && told.moved >= LEAST {
+        Ok(outcome)
+    } else {
+        Err(format!("nothing was shown: {told:?}"))
     }
 }
 
