@@ -15,6 +15,9 @@ const PATTERNS_MAX: usize = 8 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Arc<Gitignore>);
 
+/// Each brace within another takes a part of the stack of whoever reads the pattern, which may come from the network.
+const MOST_BRACES: usize = 64;
+
 impl Filter {
     /// `None` for no patterns.
     ///
@@ -27,6 +30,9 @@ impl Filter {
         let mut builder = GitignoreBuilder::new("");
         let wrong = |error: ignore::Error| format!("a pattern cannot be understood: {error}");
         for pattern in patterns {
+            if pattern.bytes().filter(|byte| *byte == b'{').count() > MOST_BRACES {
+                return Err(format!("a pattern has at most {MOST_BRACES} braces that open"));
+            }
             builder.add_line(None, pattern).map_err(wrong)?;
         }
         Ok(Some(Self(builder.build().map_err(wrong)?.into())))
@@ -57,6 +63,13 @@ pub fn check_pattern(pattern: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn braces_do_not_nest_without_end() {
+        let nested = |depth: usize| check_pattern(&("{".repeat(depth) + "a" + &"}".repeat(depth)));
+        assert!(nested(64).is_ok());
+        assert!(nested(8000).unwrap_err().contains("64 braces"));
+    }
 
     #[test]
     fn patterns_are_those_of_gitignore() {
