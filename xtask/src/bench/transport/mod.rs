@@ -30,7 +30,11 @@ const MUCH_LOSS_RTT: u64 = 200;
 #[derive(clap::Args)]
 pub struct Args {
     /// Who runs: ours, cubic, bbr, cubic16, bbr16, quinn-cubic, quinn-bbr, brutal, udt, srt.
-    #[arg(long, value_delimiter = ',', default_value = "ours,bbr,bbr16,cubic,quinn-bbr,brutal")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ours,bbr,bbr16,cubic,cubic16,quinn-bbr,quinn-cubic,brutal,udt,srt"
+    )]
     peers: Vec<String>,
     /// Round-trip times in milliseconds.
     #[arg(long, value_delimiter = ',', default_value = "10,50,200,560")]
