@@ -194,7 +194,8 @@ mod tests {
             for (id, &(weight, _)) in streams.iter().enumerate() {
                 let ideal = sum as f64 * f64::from(weight) / weights as f64;
                 let got = served[&(id as u64)] as f64;
-                prop_assert!((got - ideal).abs() < 60_000.0, "{id}: {got} instead of {ideal}");
+                // Of two rounds, which are worth up to nine of the longest packets to each.
+                prop_assert!((got - ideal).abs() < 170_000.0, "{id}: {got} instead of {ideal}");
             }
         }
     }
