@@ -11,8 +11,8 @@ use crate::transmitter::Transmitter;
 use crate::wire::{Passage, Wire};
 use crate::{Counters, DropCause, LinkConfig, PathError, Tally};
 
-/// The most packets one link holds, queued and under way.
-pub const MAX_HELD: usize = 1 << 22;
+/// The most packets one link holds, queued and under way: 400 Gbit/s for half a second.
+pub const MAX_HELD: usize = 1 << 24;
 
 /// A packet as the path sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

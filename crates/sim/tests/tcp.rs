@@ -88,28 +88,51 @@ fn cubic_follows_its_response_function() {
 }
 
 /// What ns-2 2.35 carried over 10 Mbit/s, 50 ms each way and 250 packets between the 20th second and the
-/// 400th, and what share of the packets it dropped: `xtask/src/bench/simulator/dumbbell.tcl`.
+/// 400th, what share of the packets it dropped, and how many waited: `xtask/src/bench/simulator/dumbbell.tcl`.
 #[test]
 fn as_ns2() {
-    for (flows, recovery, queue, mbps, dropped) in [
-        (1, "sack", "250packets", 9.73, 2.21e-5),
-        (1, "newreno", "250packets", 9.73, 2.21e-5),
-        (1, "reno", "250packets", 9.73, 2.21e-5),
-        (4, "sack", "250packets", 9.74, 3.44e-4),
-        (4, "sack", "red:min=50packets,max=150packets,limit=250packets", 9.70, 2.08e-3),
-        (4, "sack", "red:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.465e-3),
-        (4, "newreno", "red:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.50e-3),
-        (4, "sack", "red-i:min=50packets,max=150packets,limit=250packets,wait=yes", 9.73, 1.57e-3),
+    for (flows, recovery, queue, mbps, dropped, waiting) in [
+        (1, "sack", "250packets", 9.73, 2.21e-5, 176.1),
+        (1, "newreno", "250packets", 9.73, 2.21e-5, 176.0),
+        (1, "reno", "250packets", 9.73, 2.21e-5, 176.0),
+        (4, "sack", "250packets", 9.74, 3.44e-4, 179.8),
+        (4, "sack", "red:min=50packets,max=150packets,limit=250packets", 9.70, 2.08e-3, 40.2),
+        (
+            4,
+            "sack",
+            "red:min=50packets,max=150packets,limit=250packets,wait=yes",
+            9.73,
+            1.465e-3,
+            49.6,
+        ),
+        (
+            4,
+            "newreno",
+            "red:min=50packets,max=150packets,limit=250packets,wait=yes",
+            9.73,
+            1.50e-3,
+            49.4,
+        ),
+        (
+            4,
+            "sack",
+            "red-i:min=50packets,max=150packets,limit=250packets,wait=yes",
+            9.73,
+            1.57e-3,
+            47.3,
+        ),
     ] {
         let path = format!(
             "rtt = \"100ms\"\nback = {{ rate = \"10mbit\", queue = \"100000packets\" }}\n\
              forward = {{ rate = \"10mbit\", queue = \"{queue}\" }}"
         );
-        let flow = format!("{}every = \"100ms\"\ncount = {flows}", plain(recovery, "reno"));
+        let plain = plain(recovery, "reno");
+        let flow = format!("{plain}every = \"100ms\"\nmin-rto = \"1s\"\ncount = {flows}");
         let outcome = run(&path, &flow, (20, 400));
         assert_near(outcome.goodput("") / 1e6, mbps, 0.01);
         let lost = outcome.queue.dropped as f64 / outcome.queue.offered as f64;
         assert_near(lost, dropped, 0.1);
+        assert_near(outcome.queue.mean_packets, waiting, 0.1);
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use maud::html;
+use path::MAX_HELD;
 use serde_json::json;
 use sim::{Outcome, Sample, Study};
 
@@ -41,6 +42,12 @@ pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
     }
     check_samples(&studies)?;
     let outcomes = run_all(&studies, options.jobs);
+    if outcomes.iter().any(|run| run.outside_model > 0) {
+        bail!(
+            "a link held {MAX_HELD} packets, and no model of one holds more: what came then is missing, and no \
+             figure says anything. Take a lower rate, a shorter way or a larger mtu"
+        );
+    }
     if let Some(file) = &options.trace {
         trace(file, &points, options.seeds, &outcomes)
             .with_context(|| format!("cannot write {}", file.display()))?;

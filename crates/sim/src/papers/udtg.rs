@@ -468,7 +468,7 @@ mod tests {
             offered: 10_000,
             dropped,
         };
-        Outcome { seed: 1, flows, queue, packets: 0, samples: Vec::new() }
+        Outcome { seed: 1, flows, queue, packets: 0, outside_model: 0, samples: Vec::new() }
     }
 
     /// As the paper has it: volume flows and FTP in Mbit/s, for the grid and alone.

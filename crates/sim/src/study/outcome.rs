@@ -124,6 +124,8 @@ pub struct Outcome {
     pub queue: QueueReport,
     /// Packets offered to links in the measured time, those they dropped too, of all flows.
     pub packets: u64,
+    /// Packets for which the model of a link had no room ([`path::MAX_HELD`]): with any the rest says nothing.
+    pub outside_model: u64,
     /// How the flows stood from time to time.
     #[serde(skip)]
     pub samples: Vec<Sample>,
@@ -285,6 +287,7 @@ impl<'a> Tally<'a> {
             flows: flows.collect(),
             queue,
             packets: network.packets() - self.before.2,
+            outside_model: network.links().iter().map(overflows).sum(),
             samples: self.samples,
         }
     }
@@ -350,6 +353,10 @@ fn busiest(used: &[f64], links: impl Iterator<Item = usize>) -> Option<usize> {
         Some(most) if used[link] <= used[most] => Some(most),
         _ => Some(link),
     })
+}
+
+fn overflows(link: &Unchanging<impl Sized>) -> u64 {
+    link.counters().dropped(DropCause::Overflow).packets
 }
 
 fn carried(link: &Unchanging<impl Sized>) -> Carried {
