@@ -484,6 +484,16 @@ mod tests {
         }
     }
 
+    /// With as many stretches as there may be, a number has room that makes none.
+    #[test]
+    fn numbers_that_continue_a_stretch_always_have_room() {
+        let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
+        receive(&mut feedback, (0..MAX_RANGES as u64).map(|stretch| 10 + stretch * 4));
+        for (number, has_room) in [(9, true), (11, true), (12, false), (13, true), (8, false)] {
+            assert_eq!(feedback.has_room_for(number), has_room, "{number}");
+        }
+    }
+
     #[test]
     fn repeats_and_settled_numbers_are_not_fresh() {
         let mut feedback = Feedback::new(FeedbackKind::Periodic, None);
