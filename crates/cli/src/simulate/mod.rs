@@ -42,10 +42,12 @@ pub fn run(options: &Simulate) -> anyhow::Result<ExitCode> {
     }
     check_samples(&studies)?;
     let outcomes = run_all(&studies, options.jobs);
-    if outcomes.iter().any(|run| run.outside_model > 0) {
+    let beyond = outcomes.iter().position(|run| run.outside_model > 0);
+    if let Some(run) = beyond {
         bail!(
-            "a link held {MAX_HELD} packets, and no model of one holds more: what came then is missing, and no \
-             figure says anything. Take a lower rate, a shorter way or a larger mtu"
+            "{}a link held {MAX_HELD} packets, and no model of one holds more: what came then is missing, and no \
+             figure says anything. Take a lower rate, a shorter way or queue, or a larger mtu",
+            points[run / options.seeds as usize].prefix()
         );
     }
     if let Some(file) = &options.trace {

@@ -15,12 +15,9 @@ const MAX_POINTS: usize = 10_000;
 const HEAD: [&str; 5] = ["about", "seed", "duration", "rtt", "repeat"];
 /// Those of the path, in the order in which they are read: a later one wins.
 const DIRECTIONS: [&str; 3] = ["both", "forward", "back"];
-/// Keys, and others that say the same of a link and win over them.
-const STRONGER: [(&str, &[&str]); 3] = [
-    ("rtt", &["delay"]),
-    ("rate", &["rate-trace", "rate-trace-file"]),
-    ("loss", &["loss-trace-file"]),
-];
+/// Keys that say the same of a link: in one table the last of them wins.
+const ALIKE: [&[&str]; 2] =
+    [&["rate", "rate-trace", "rate-trace-file"], &["loss", "loss-trace-file"]];
 /// Tables of which there may be several.
 const LISTS: [&str; 5] = ["flow", "near", "far", "change", "link"];
 
@@ -79,6 +76,11 @@ impl Point {
         self.0.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()
     }
 
+    /// What stands before words that are about it.
+    pub fn prefix(&self) -> String {
+        if self.0.is_empty() { String::new() } else { format!("{self}: ") }
+    }
+
     /// The line above a table.
     pub fn heading(&self) -> String {
         if self.0.is_empty() { String::new() } else { format!("\n{self}\n") }
@@ -113,21 +115,23 @@ fn set(table: &mut Table, key: &str, value: &str) -> anyhow::Result<()> {
     put(table, first, rest, &value)
 }
 
-/// The table, and a key in it, that would win over what is set, which then changed nothing.
+/// The table, and a key in it, that would win over what is set, in one direction at least.
 fn winner<'a>(table: &Table, parts: &[&'a str]) -> Option<(&'a str, &'a str)> {
     // The head is read first, then both directions, then each by itself.
     let (own, later, name) = match *parts {
-        ["rtt"] => (None, &DIRECTIONS[..], "rtt"),
+        ["rtt"] => (None, &DIRECTIONS[..], "delay"),
         ["both", name] => (Some("both"), &DIRECTIONS[1..], name),
         [own @ ("forward" | "back"), name] => (Some(own), &[][..], name),
         _ => return None,
     };
-    let stronger = STRONGER.iter().find(|(weaker, _)| *weaker == name).map_or(&[][..], |it| it.1);
-    let here = own.into_iter().flat_map(|own| stronger.iter().map(move |key| (own, *key)));
+    let alike = ALIKE.into_iter().find(|alike| alike.contains(&name));
+    let behind = alike.and_then(|alike| alike.split(|key| *key == name).next_back());
+    let here = own.map(|own| behind.unwrap_or_default().iter().map(move |key| (own, *key)));
     let there = later.iter().flat_map(|direction| {
-        stronger.iter().copied().chain([name]).map(move |key| (*direction, key))
+        let keys = alike.map_or_else(|| vec![name], <[_]>::to_vec);
+        keys.into_iter().map(move |key| (*direction, key))
     });
-    here.chain(there).find(|(direction, key)| {
+    here.into_iter().flatten().chain(there).find(|(direction, key)| {
         table.get(*direction).is_some_and(|direction| direction.get(*key).is_some())
     })
 }
@@ -230,6 +234,14 @@ mod tests {
             let key = format!("{table}.loss");
             assert_eq!(refused(&trace, &key), says(&format!("{table}.loss-trace-file")));
         }
+        // What a later table says of the rate ends what an earlier one plays.
+        let own = "forward = { rate = \"1mbit\", loss = \"1%\" }";
+        assert_eq!(refused(own, "rate-trace-file"), says("forward.rate"));
+        assert_eq!(refused(own, "rate-trace"), says("forward.rate"));
+        assert_eq!(refused(own, "loss-trace-file"), says("forward.loss"));
+        assert_eq!(refused(own, "forward.rate-trace"), None);
+        let file = "both = { rate-trace-file = \"x\" }";
+        assert_eq!(refused(file, "rate-trace"), says("both.rate-trace-file"));
         let trace = "both = { rate-trace = \"x\" }";
         assert_eq!(refused(trace, "rate"), says("both.rate-trace"));
         // What one direction says ends what both do, and says nothing of the other direction.

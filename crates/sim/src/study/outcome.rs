@@ -125,6 +125,7 @@ pub struct Outcome {
     /// Packets offered to links in the measured time, those they dropped too, of all flows.
     pub packets: u64,
     /// Packets for which the model of a link had no room ([`path::MAX_HELD`]): with any the rest says nothing.
+    #[serde(skip)]
     pub outside_model: u64,
     /// How the flows stood from time to time.
     #[serde(skip)]
@@ -268,12 +269,15 @@ impl<'a> Tally<'a> {
     pub(super) fn outcome(mut self, network: &Network) -> Outcome {
         let used = self.used(network);
         let ways = (0..network.flows.len()).map(|flow| network.way(flow));
-        let of_flows: Vec<_> = ways.map(|way| busiest(&used, way.iter().copied())).collect();
+        let mut crossed_by = vec![Vec::new(); used.len()];
+        for (flow, way) in ways.enumerate() {
+            if let Some(link) = busiest(&used, way.iter().copied()) {
+                crossed_by[link].push(flow);
+            }
+        }
         for &(first, link, packets) in &self.waiting {
-            for (sample, busiest) in self.samples[first..].iter_mut().zip(&of_flows) {
-                if *busiest == Some(link) {
-                    sample.queue_packets = packets;
-                }
+            for flow in &crossed_by[link] {
+                self.samples[first + flow].queue_packets = packets;
             }
         }
         let queue = self.queue(network, &used);
