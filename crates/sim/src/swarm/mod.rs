@@ -73,8 +73,14 @@ pub struct Outcome {
 pub fn show(plan: &Plan) -> Result<Outcome, String> {
     let outcome = run(plan)?;
     let dies = plan.kill.is_some_and(|kill| kill.restart.is_none());
-    let told = if dies { run(&Plan { kill: None, ..plan.clone() })? } else { outcome };
-    if told.struck.total() > 0 && told.moved >= LEAST {
+    let told = if dies {
+        let alive = run(&Plan { kill: None, ..plan.clone() });
+        alive.map_err(|wrong| format!("with both alive: {wrong}"))?
+    } else {
+        outcome
+    };
+    let struck = plan.kill.is_some() || told.struck.total() > 0;
+    if struck && told.moved >= LEAST {
         Ok(outcome)
     } else {
         Err(format!("nothing was shown: {told:?}"))

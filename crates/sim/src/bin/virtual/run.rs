@@ -146,7 +146,8 @@ impl Setup {
                 Kind::Bbr => {
                     let seed = self.path.seed + number as u64;
                     ends.extend(
-                        Bbr::pair(number, flow.start, seed).map(|end| End::Bbr(Box::new(end))),
+                        Bbr::pair(number, flow.start + flow.ahead, seed)
+                            .map(|end| End::Bbr(Box::new(end))),
                     );
                     continue;
                 }
