@@ -64,7 +64,7 @@ pub struct Args {
     /// with two runs on two processors they measure the scheduler too.
     #[arg(long, default_value_t = 1)]
     together: usize,
-    /// Where runs are recorded; what is there already is not run again.
+    /// Where runs are recorded; what is there of these sources already is not run again.
     #[arg(long, default_value = "target/bench-fairness.jsonl")]
     record: PathBuf,
 }
@@ -212,6 +212,9 @@ fn contests(rival: &str) -> Result<Vec<Contest<'_>>> {
 
 fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
+    if sum == 0.0 {
+        return 0.0;
+    }
     sum * sum / (rates.len() as f64 * rates.iter().map(|rate| rate * rate).sum::<f64>())
 }
 
@@ -312,7 +315,7 @@ fn flow(text: &str) -> Option<Series> {
     let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let progress = events.filter(|event| event["event"] == "progress");
     let point = |event: Value| Some((start + event["seconds"].as_f64()?, event["bytes"].as_f64()?));
-    progress.map(point).collect()
+    core::iter::once(Some((start, 0.0))).chain(progress.map(point)).collect()
 }
 
 /// What iperf3's sender reports.
@@ -323,7 +326,7 @@ fn rival(report: &Value, start: f64) -> Option<Series> {
         bytes += interval["sum"]["bytes"].as_f64()?;
         Some((start + interval["sum"]["end"].as_f64()?, bytes))
     };
-    intervals.map(point).collect()
+    core::iter::once(Some((start, 0.0))).chain(intervals.map(point)).collect()
 }
 
 #[cfg(test)]
@@ -379,8 +382,8 @@ mod tests {
     #[test]
     fn both_reports_are_read() {
         let ours = "2000000000\n{\"event\":\"progress\",\"seconds\":1.5,\"bytes\":7}\n";
-        assert_eq!(flow(ours), Some(vec![(3.5, 7.0)]));
+        assert_eq!(flow(ours), Some(vec![(2.0, 0.0), (3.5, 7.0)]));
         let report = serde_json::json!({"intervals": [{"sum": {"end": 1.0, "bytes": 3}}]});
-        assert_eq!(rival(&report, 2.0), Some(vec![(3.0, 3.0)]));
+        assert_eq!(rival(&report, 2.0), Some(vec![(2.0, 0.0), (3.0, 3.0)]));
     }
 }
