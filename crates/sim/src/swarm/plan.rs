@@ -310,10 +310,12 @@ impl Plan {
         losses + 2.0 * self.faults.corrupt + 2.0 * self.faults.reorder
     }
 
-    /// What the longest burst costs, one way or the other, when it strikes probes.
+    /// What the longest burst costs, one way or the other, when it strikes probes. A path that becomes narrower
+    /// loses a whole window.
     fn bursts(&self) -> Duration {
         let losses = [&self.path.forward, &self.path.back].map(|link| link.loss.mean_loss());
-        if losses == [0.0; 2] && self.faults.corrupt == 0.0 {
+        let Faults { corrupt, narrow, .. } = self.faults;
+        if losses == [0.0; 2] && corrupt == 0.0 && narrow.is_none() {
             return Duration::ZERO;
         }
         let mean = burst(&self.path.forward) + burst(&self.path.back) - 1.0;
