@@ -50,8 +50,8 @@ pub struct Endpoint {
     tokens: Tokens,
     /// The tokens of the others' resets, and the connections that they end.
     resets: HashMap<Token, u32>,
-    /// The connections begun here for which no report has come by here, by the others' numbers for them: who knows
-    /// the way of sealed packets takes them to their connection itself, which knows what it was told.
+    /// The connections begun here for which no report was routed, by the others' numbers for them. A caller may hand
+    /// sealed packets to their connections itself: then these stay, and the connection refuses a reset that comes late.
     unreported: HashMap<u32, u32>,
     refusals: Refusals,
 }
