@@ -104,6 +104,8 @@ pub(super) struct Calm {
     trains: bool,
     /// The queue in seconds, smoothed over rounds without a drain, and how many of them there were.
     usual_queue: (f64, u32),
+    /// The path's length as it was known at the ends of the last two rounds, the older first.
+    lengths: Option<[Duration; 2]>,
 }
 
 /// The queue is far too long: the pace falls until it is gone. All flows of our kind see the
@@ -115,8 +117,17 @@ struct Drain {
     rounds: u32,
     stuck: u32,
     queue: Duration,
-    /// The queue when it began, or when somebody last surged.
-    peak: Duration,
+    /// The shortest queue since it began, or since somebody last surged.
+    least: Duration,
+    /// It began not for a long queue, but because what is taken for the path's length may be one.
+    looks: bool,
+}
+
+impl Drain {
+    fn new(model: &Model, looks: bool) -> Self {
+        let (share, queue) = (model.share, model.path.queue);
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks }
+    }
 }
 
 /// What rounds in a row, none of which was held back, have settled, and in which time.
@@ -176,13 +187,19 @@ impl Calm {
             yields,
             trains: !yields,
             usual_queue: (0.0, 0),
+            lengths: None,
         }
     }
 
-    /// After the start. What was overrun holds no trains.
-    pub(super) fn after(start: Ended, yields: bool) -> Self {
+    /// After the start. What was overrun holds no trains. Who came to a link that others use drains first, as they do
+    /// since he came: else he takes what they give up, and what they keep for the path's length.
+    pub(super) fn after(start: Ended, yields: bool, model: &Model) -> Self {
         let mut calm = Self::new(start == Ended::Told, yields);
         calm.trains &= start != Ended::Overrun;
+        calm.lengths = Some([model.path.base; 2]);
+        if start == Ended::Full && !yields && model.share < model.link() * ALONE {
+            calm.drain = Some(Drain::new(model, true));
+        }
         calm
     }
 
@@ -198,17 +215,19 @@ impl Calm {
     pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> bool {
         let queue = model.path.queue;
         let most = self.most_queue(model);
-        if self.drain.is_none() && queue > most && model.queued > 1 {
+        let is_long = queue > most && model.queued > 1;
+        let shortens = self.shortens(model);
+        if self.drain.is_none() && (is_long || shortens) {
             let soon = self.drained.is_some_and(|at| self.rounds < at + RELAPSE_ROUNDS);
-            self.relapses = if soon { self.relapses + 1 } else { 0 };
-            let share = model.share;
-            self.drain = Some(Drain { share, rounds: 0, stuck: 0, queue, peak: queue });
+            self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
+            self.drain = Some(Drain::new(model, !is_long));
             model.peace.interrupt();
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
         }
-        if self.drain.is_some() && queue < model.path.target() / 2 {
+        let ends = self.drain.as_ref().is_some_and(|drain| !drain.looks && !shortens);
+        if ends && queue < model.path.target() / 2 {
             (self.drain, self.drained) = (None, None);
         }
         // What the probe was to find is there, a round trip late as it is.
@@ -222,17 +241,27 @@ impl Calm {
         round.is_some_and(|round| self.end_round(model, round))
     }
 
+    /// The path turns out to be shorter than it was a round or two ago: what was taken for its length was a queue, which
+    /// others drain, and some of which may still be there.
+    fn shortens(&self, model: &Model) -> bool {
+        let path = &model.path;
+        self.lengths.is_some_and(|[before, _]| before > path.base + path.target() / 2)
+    }
+
     /// The queue is short again and not gone: others keep it so, and nobody fills it. What was
-    /// given up was lent.
+    /// given up was lent, but not by who has just come, and had what his start took.
     fn give_up_drain(&mut self, model: &mut Model) {
         let Some(drain) = self.drain.take() else { return };
         self.drained = Some(self.rounds);
-        if !self.yields {
+        if !self.yields && model.peace.most().is_some() {
             model.share = model.share.max(drain.share * RESTORED);
         }
     }
 
     fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
+        let shortens = self.shortens(model);
+        let base = model.path.base;
+        self.lengths = Some([self.lengths.map_or(base, |[_, last]| last), base]);
         self.rounds += 1;
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
@@ -250,7 +279,7 @@ impl Calm {
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        self.is_stuck(model, queue)
+        self.is_stuck(model, queue, shortens)
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -314,21 +343,35 @@ impl Calm {
         *usual += (queue - *usual) / f64::from((*rounds).min(USUAL_ROUNDS));
     }
 
-    fn is_stuck(&mut self, model: &mut Model, queue: Duration) -> bool {
+    fn is_stuck(&mut self, model: &mut Model, queue: Duration, shortens: bool) -> bool {
         let link = model.link();
         let most = self.most_queue(model);
         let Some(drain) = &mut self.drain else { return false };
+        if shortens {
+            // How long the queue is is not known yet.
+            (drain.rounds, drain.stuck, drain.queue) = (0, 0, queue);
+            return false;
+        }
         drain.rounds += 1;
+        drain.looks &= queue <= most;
+        if drain.looks {
+            // What others keep is no longer than ours keep it. They have to hear of us first, and we of them.
+            if drain.rounds > 2 * BLIND_ROUNDS {
+                self.drain = None;
+            }
+            return false;
+        }
         if drain.rounds > BLIND_ROUNDS && queue < most / 2 {
             self.give_up_drain(model);
             return false;
         }
-        if queue > drain.peak.mul_f64(SURGE) {
+        let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);
+        drain.least = drain.least.min(queue);
+        if queue > drain.least.mul_f64(SURGE) + model.path.base.mul_f64(SHRINKS) {
             // Somebody has come, and his start fills the queue: what he sees now, he drains too.
-            (drain.rounds, drain.stuck, drain.peak, drain.queue) = (0, 0, queue, queue);
+            (drain.rounds, drain.stuck, drain.least, drain.queue) = (0, 0, queue, queue);
             return false;
         }
-        let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);
         if drain.rounds > BLIND_ROUNDS && queue + enough > drain.queue {
             drain.stuck += 1;
         }
@@ -522,5 +565,51 @@ mod tests {
         // Much later it is another stall.
         let later = [falls, vec![0.8; 10], vec![1.02, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8]];
         assert!(!contends(&later.concat()));
+    }
+
+    /// Its queue grows as strangers' do, for some rounds.
+    #[test]
+    fn whoever_starts_while_a_queue_is_drained_is_waited_for() {
+        let falls = [3.0, 2.4, 1.8, 1.2];
+        let another = [2.0, 2.6, 3.0];
+        let parts = [&[0.8, 0.8][..], &falls, &another, &falls, &another, &falls, &[0.1; 5]];
+        assert!(!contends(&parts.concat()));
+        // A queue that then stays is somebody's.
+        let parts = [&[0.8, 0.8][..], &falls, &another, &[3.0; 6]];
+        assert!(contends(&parts.concat()));
+    }
+
+    #[test]
+    fn who_comes_to_others_drains_until_the_path_is_no_shorter() {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        (model.share, model.trains, model.queued) = (20e6, Some(100e6), 2);
+        assert_eq!(Calm::after(Ended::Told, false, &model).name(), "calm");
+        assert_eq!(Calm::after(Ended::Full, true, &model).name(), "calm", "it yields as it is");
+        model.share = 90e6;
+        assert_eq!(Calm::after(Ended::Full, false, &model).name(), "calm", "nobody else is there");
+        model.share = 20e6;
+        let mut calm = Calm::after(Ended::Full, false, &model);
+        let mut now = Instant::ZERO;
+        // The others' queue goes after four rounds, and he had taken 20 ms of it for the path.
+        let rtts = [[50; 4], [45, 40, 35, 30], [30; 4], [30; 4]].concat();
+        let names: Vec<_> = rtts
+            .iter()
+            .map(|&rtt| {
+                let started = now;
+                now += BASE;
+                // Twice: it takes two to believe it.
+                for _ in 0..2 {
+                    model.path.on_rtt(now, Duration::from_millis(rtt), Bytes(1452), 100e6);
+                }
+                let least_queue = Some(model.path.queue);
+                let round =
+                    Round { started, ends: now, acked: 75_000, least_queue, ..Round::default() };
+                assert!(!calm.on_report(&mut model, Some(&round)));
+                calm.name()
+            })
+            .collect();
+        assert_eq!(names[..9], ["drain"; 9], "{names:?}");
+        assert_eq!(names[15], "calm", "{names:?}");
+        assert!(model.share <= 20e6, "what his start took was not his");
     }
 }

@@ -136,7 +136,7 @@ impl Longhaul {
                 model.growing = false;
                 model.forget_arrivals();
                 // Where trains told the capacity there is nothing to drain: it can wait a little.
-                Some(Mode::Calm(Calm::after(ended, yields)))
+                Some(Mode::Calm(Calm::after(ended, yields, model)))
             }
             Mode::Calm(calm) => {
                 let contended = calm.on_report(model, round);

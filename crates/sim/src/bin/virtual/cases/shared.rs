@@ -11,9 +11,12 @@ use crate::run::{Flow, Kind, Setup, jain};
 pub(super) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (rate, rtt) in [(50, 50), (100, 50), (200, 200)] {
-        cases.extend([2, 4, 8].map(|count| ours(rate, rtt, count, None)));
+        cases.extend([2, 4, 8].map(|count| ours(rate, rtt, (count, 0), None)));
     }
-    cases.extend([2, 4, 8].map(|count| ours(100, 50, count, Some(BUSY))));
+    cases.extend([2, 4, 8].map(|count| ours(100, 50, (count, 0), Some(BUSY))));
+    for apart in [100, 150, 250] {
+        cases.extend([None, Some(BUSY)].map(|absence| ours(100, 50, (8, apart), absence)));
+    }
     cases.extend([(100, 50, 40), (100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
     cases.extend([25, 50, 100].map(|queue| after_cubic(queue, Duration::ZERO)));
     cases.push(after_cubic(50, Duration::from_millis(700)));
@@ -38,16 +41,17 @@ const BUSY: Absence = Absence {
     most: Duration::from_millis(40),
 };
 
-/// Flows of ours, half of them late.
-fn ours(rate: u64, rtt: u64, count: u64, absence: Option<Absence>) -> Case {
+/// Flows of ours, half of them late; of each half, one comes so many milliseconds after the other.
+fn ours(rate: u64, rtt: u64, (count, apart): (u64, u64), absence: Option<Absence>) -> Case {
     let late = 5.0;
     let busy = if absence.is_some() { ", busy" } else { "" };
+    let by = if apart > 0 { format!(", {apart} ms apart") } else { String::new() };
     // 20 round trips or 5 s.
     let converged = late + (rtt as f64 * 0.02).max(5.0);
     let end = converged + 20.0;
     Case {
         part: "ours",
-        name: format!("{count} on {rate} Mbit/s, {rtt} ms{busy}"),
+        name: format!("{count} on {rate} Mbit/s, {rtt} ms{by}{busy}"),
         figures: vec![
             at_least("Jain", 0.97),
             at_least("worst 5 s", 0.9),
@@ -57,8 +61,12 @@ fn ours(rate: u64, rtt: u64, count: u64, absence: Option<Absence>) -> Case {
         ],
         setup: Box::new(move |seed| {
             let start = |flow: u64| {
-                let first = if flow < count / 2 { 0 } else { (late * 1000.0) as u64 };
-                first + (flow * 7 + seed * 13) * (flow + 2) % 97
+                let (first, place) = if flow < count / 2 {
+                    (0, flow)
+                } else {
+                    ((late * 1000.0) as u64, flow - count / 2)
+                };
+                first + place * apart + (flow * 7 + seed * 13) * (flow + 2) % 97
             };
             Setup {
                 path: path(rate, rtt, 50, seed),
