@@ -40,13 +40,16 @@ const LOOK: &str = "50ms";
 const NEAR: &str = "exec 1>&2; \"$LONGHAUL\" serve --quiet --no-remember --key \"$KEY\" \
     $LEVEL --root \"$SOURCE\" & sleep 1; date +%s%N >rival-start; if [ -n \"$RIVAL\" ]; then \
     iperf3 -c \"$LONGHAUL_FAR\" -C $RIVAL -t $TIME --json >rival; else sleep $TIME; fi; kill $!";
-/// Fetches, half of the flows later, and receives from the kernel's flow.
+/// Fetches, half of the flows later and one after the other, and receives from the kernel's flow.
 const FAR: &str = "iperf3 -s -1 >/dev/null & sleep 1; \
     fetch() { mkdir dst$1; (date +%s%N; \
     exec timeout $2 \"$LONGHAUL\" cp --transport udp --json --key \"$KEY\" \
     lh://$LONGHAUL_NEAR/file dst$1/) >flow$1 & }; \
     n=0; while [ $n -lt $EARLY ]; do fetch $n $TIME; n=$((n+1)); done; sleep $JOIN; \
-    while [ $n -lt $OURS ]; do fetch $n $((TIME-JOIN)); n=$((n+1)); done; wait";
+    while [ $n -lt $OURS ]; do fetch $n $((TIME-JOIN)); n=$((n+1)); sleep $APART; done; wait";
+/// Between two that come late, with each seed so many milliseconds more: from the second on each starts into what the
+/// one before has left.
+const APART_MS: u64 = 50;
 
 /// How much to measure.
 #[derive(clap::Args)]
@@ -257,6 +260,8 @@ impl Contest<'_> {
         emulate.current_dir(folder).env("KEY", bed.key());
         emulate.env("LONGHAUL", bed.binary()).env("SOURCE", bed.source());
         emulate.env("TIME", seconds.to_string()).env("JOIN", JOIN.to_string());
+        let apart = core::time::Duration::from_millis((seed - 1) % 5 * APART_MS);
+        emulate.env("APART", apart.as_secs_f64().to_string());
         emulate.env("OURS", self.ours.to_string()).env("EARLY", self.ours.div_ceil(2).to_string());
         emulate.env("RIVAL", self.rival.unwrap_or_default());
         emulate.env("LEVEL", if self.measure == Measure::Kept { "--background" } else { "" });
