@@ -117,7 +117,8 @@ struct Drain {
     rounds: u32,
     stuck: u32,
     queue: Duration,
-    /// The shortest queue since it began, or since somebody last surged.
+    /// The shortest queue since it began, or since somebody last surged, of the rounds that looked for more than the
+    /// path's length.
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,

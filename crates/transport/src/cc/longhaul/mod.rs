@@ -135,7 +135,6 @@ impl Longhaul {
                 let ended = startup.on_report(model, round)?;
                 model.growing = false;
                 model.forget_arrivals();
-                // Where trains told the capacity there is nothing to drain: it can wait a little.
                 Some(Mode::Calm(Calm::after(ended, yields, model)))
             }
             Mode::Calm(calm) => {
