@@ -106,6 +106,8 @@ pub(super) struct Calm {
     usual_queue: (f64, u32),
     /// The path's length as it was known at the ends of the last two rounds, the older first.
     lengths: Option<[Duration; 2]>,
+    /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
+    has_borne: bool,
 }
 
 /// The queue is far too long: the pace falls until it is gone. All flows of our kind see the
@@ -189,6 +191,7 @@ impl Calm {
             trains: !yields,
             usual_queue: (0.0, 0),
             lengths: None,
+            has_borne: false,
         }
     }
 
@@ -381,8 +384,9 @@ impl Calm {
             return false;
         }
         let alone = drain.share > link * ALONE;
-        let in_company = model.peace.most().is_some_and(|had| had < link * ALONE);
+        let in_company = model.peace.most().map_or(!self.has_borne, |had| had < link * ALONE);
         if in_company && !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
+            self.has_borne = true;
             // If somebody fills it after all, it is long again soon.
             self.give_up_drain(model);
             self.relapses = RELAPSES - 1;
@@ -558,8 +562,11 @@ mod tests {
         let (stays, falls) = ([begins, [0.9; 5]].concat(), [begins, [0.56; 5]].concat());
         assert!(contends(&stays));
         assert!(!contends(&falls));
-        // Who has not known others of our kind does not reckon with them.
-        assert!(rounds(12e6, None, false, &falls).1);
+        // Who has not known others of our kind reckons with them once.
+        assert!(!rounds(12e6, None, false, &falls).1);
+        let again = [falls.clone(), vec![0.8; 10], falls[2..].to_vec()].concat();
+        assert!(rounds(12e6, None, false, &again).1);
+        assert!(!contends(&again));
         // It is what it was before; or it comes back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
         assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
