@@ -6,8 +6,10 @@
 
 use core::time::Duration;
 
+use super::drain::{BLIND_ROUNDS, Drain, Progress};
 use super::model::{Model, Round};
 use super::startup::{Ended, shortest_train};
+use super::trial::{Trial, Tried};
 
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
@@ -26,9 +28,6 @@ const DIP: f64 = 0.95;
 const EXCESS_LOSS: f64 = 0.05;
 /// The same while the path's own share is not known.
 const MAX_EXCESS: f64 = 0.5;
-/// Fewer packets than these do not tell excess loss from chance: they are judged together with
-/// those of the next rounds.
-const ENOUGH: u64 = 24;
 /// Loss that stays, up to this share of it, while the rate falls to so much of what it was, is not made by
 /// the rate: it is the path's own.
 const STAYS: f64 = 0.7;
@@ -40,23 +39,11 @@ const QUIET_ROUNDS: u32 = 2;
 const PROBE_GAINS: [f64; 6] = [1.02, 1.05, 1.12, 1.25, 1.5, 2.0];
 /// So many reports in a row show a queue that a stall of this host or of the way back does not make.
 const LASTING: u32 = 8;
-/// The pace of a drain, as a share of what arrives, and of what arrived when it began.
-const DRAIN: f64 = 0.7;
-const LEAST_DRAIN: f64 = 0.5;
 /// Who drained alone takes back so much of what he had.
 const RESTORED: f64 = 0.95;
-/// Rounds until another pace shows: one to act, one to hear of it.
-const BLIND_ROUNDS: u32 = 2;
-/// When all drain, the queue shrinks in a round by 1 - [`DRAIN`] of it. Less than this share of
-/// a round, for [`STUCK_ROUNDS`], and somebody does not.
-const SHRINKS: f64 = 0.1;
-/// See [`SHRINKS`].
-const STUCK_ROUNDS: u32 = 3;
 /// A queue that shrinks no more has met somebody who fills it, if it is longer than this part of one that is drained. Others
 /// of our kind keep less: one of eight that drains alone sees half. (One of twelve still sees most of it.)
 const KEPT_BY_OTHERS: f64 = 0.65;
-/// A queue that grows so many times while it is drained is filled by somebody who starts.
-const SURGE: f64 = 1.25;
 /// A queue that is long again so few rounds after it fell, without having been gone, and so often
 /// in a row, is filled by somebody.
 const RELAPSE_ROUNDS: u32 = 8;
@@ -108,70 +95,6 @@ pub(super) struct Calm {
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
     has_borne: bool,
-}
-
-/// The queue is far too long: the pace falls until it is gone. All flows of our kind see the
-/// same and do the same, so that each of them sees the path without a queue then.
-#[derive(Debug)]
-struct Drain {
-    /// Our share when it began.
-    share: f64,
-    rounds: u32,
-    stuck: u32,
-    queue: Duration,
-    /// The shortest queue since it began, or since somebody last surged, of the rounds that looked for more than the
-    /// path's length.
-    least: Duration,
-    /// It began not for a long queue, but because what is taken for the path's length may be one.
-    looks: bool,
-}
-
-impl Drain {
-    fn new(model: &Model, looks: bool) -> Self {
-        let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks }
-    }
-}
-
-/// What rounds in a row, none of which was held back, have settled, and in which time.
-#[derive(Debug, Default)]
-struct Trial {
-    acked: u64,
-    lost: u64,
-    time: Duration,
-}
-
-impl Trial {
-    /// Goes on with a round; once they hold enough, tells what came of them, of which the `usual` share
-    /// should be lost.
-    fn end(&mut self, round: &Round, packet: u64, usual: f64) -> Option<Tried> {
-        if round.limited {
-            *self = Self::default();
-            return None;
-        }
-        self.acked += round.acked;
-        self.lost += round.lost;
-        self.time += round.ends.since(round.started);
-        let settled = self.acked + self.lost;
-        if settled < ENOUGH * packet {
-            return None;
-        }
-        let Self { acked, lost, time } = core::mem::take(self);
-        let deviation = (usual * (1.0 - usual) * packet as f64 / settled as f64).sqrt();
-        let loss = lost as f64 / settled as f64;
-        let arrived = acked as f64 * 8.0 / time.as_secs_f64().max(1e-3);
-        Some(Tried { arrived, loss, is_excess: loss > usual + 2.0 * deviation })
-    }
-}
-
-/// What came of a [`Trial`].
-#[derive(Debug)]
-struct Tried {
-    /// In bits a second.
-    arrived: f64,
-    loss: f64,
-    /// More was lost than is usual, and than chance explains.
-    is_excess: bool,
 }
 
 impl Calm {
@@ -230,7 +153,7 @@ impl Calm {
                 return true;
             }
         }
-        let ends = self.drain.as_ref().is_some_and(|drain| !drain.looks && !shortens);
+        let ends = self.drain.as_ref().is_some_and(|drain| drain.is_for_queue() && !shortens);
         if ends && queue < model.path.target() / 2 {
             (self.drain, self.drained) = (None, None);
         }
@@ -258,7 +181,7 @@ impl Calm {
         let Some(drain) = self.drain.take() else { return };
         self.drained = Some(self.rounds);
         if !self.yields && model.peace.most().is_some() {
-            model.share = model.share.max(drain.share * RESTORED);
+            model.share = model.share.max(drain.share() * RESTORED);
         }
     }
 
@@ -283,7 +206,7 @@ impl Calm {
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        self.is_stuck(model, queue, shortens)
+        self.meets_strangers(model, queue, shortens)
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -347,43 +270,32 @@ impl Calm {
         *usual += (queue - *usual) / f64::from((*rounds).min(USUAL_ROUNDS));
     }
 
-    fn is_stuck(&mut self, model: &mut Model, queue: Duration, shortens: bool) -> bool {
-        let link = model.link();
+    /// Goes on with a drain; true when it has met somebody who fills the queue.
+    fn meets_strangers(&mut self, model: &mut Model, queue: Duration, shortens: bool) -> bool {
         let most = self.most_queue(model);
         let Some(drain) = &mut self.drain else { return false };
         if shortens {
-            // How long the queue is is not known yet.
-            (drain.rounds, drain.stuck, drain.queue) = (0, 0, queue);
+            drain.on_shorter_path(queue);
             return false;
         }
-        drain.rounds += 1;
-        drain.looks &= queue <= most;
-        if drain.looks {
-            // What others keep is no longer than ours keep it. They have to hear of us first, and we of them.
-            if drain.rounds > 2 * BLIND_ROUNDS {
+        match drain.on_round(model.path.base, queue, most) {
+            Progress::GoesOn => false,
+            Progress::Looked => {
                 self.drain = None;
+                false
             }
-            return false;
+            Progress::Short => {
+                self.give_up_drain(model);
+                false
+            }
+            Progress::Stuck => !self.yields && self.is_filled(model, queue, most),
         }
-        if drain.rounds > BLIND_ROUNDS && queue < most / 2 {
-            self.give_up_drain(model);
-            return false;
-        }
-        let enough = model.path.base.mul_f64(SHRINKS).min(drain.queue / 4);
-        drain.least = drain.least.min(queue);
-        if queue > drain.least.mul_f64(SURGE) + model.path.base.mul_f64(SHRINKS) {
-            // Somebody has come, and his start fills the queue: what he sees now, he drains too.
-            (drain.rounds, drain.stuck, drain.least, drain.queue) = (0, 0, queue, queue);
-            return false;
-        }
-        if drain.rounds > BLIND_ROUNDS && queue + enough > drain.queue {
-            drain.stuck += 1;
-        }
-        drain.queue = queue;
-        if drain.stuck < STUCK_ROUNDS || self.yields {
-            return false;
-        }
-        let alone = drain.share > link * ALONE;
+    }
+
+    /// Whether it is somebody else who fills the queue that does not shrink while we drain it.
+    fn is_filled(&mut self, model: &mut Model, queue: Duration, most: Duration) -> bool {
+        let link = model.link();
+        let alone = self.drain.as_ref().is_some_and(|drain| drain.share() > link * ALONE);
         let in_company = model.peace.most().map_or(!self.has_borne, |had| had < link * ALONE);
         if in_company && !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
             self.has_borne = true;
@@ -438,12 +350,8 @@ impl Calm {
 
     /// The pace, in bits a second.
     pub(super) fn pace(&self, model: &Model) -> f64 {
-        if let Some(drain) = self.drain.as_ref().filter(|_| !self.yields) {
-            let least = (drain.share * LEAST_DRAIN).min(model.share * 0.9);
-            return (model.share * DRAIN).max(least);
-        }
-        if self.drain.is_some() {
-            return model.share * DRAIN;
+        if let Some(drain) = &self.drain {
+            return drain.pace(model.share, self.yields);
         }
         let target = model.path.kept().as_secs_f64();
         let rtt = model.path.base.as_secs_f64().max(0.001);

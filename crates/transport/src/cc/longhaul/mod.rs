@@ -14,12 +14,14 @@
 mod arrivals;
 mod calm;
 mod contend;
+mod drain;
 mod insist;
 mod model;
 mod own_loss;
 mod path;
 mod peace;
 mod startup;
+mod trial;
 mod truce;
 
 use core::time::Duration;

@@ -1,0 +1,103 @@
+//! The drain: the queue is far too long, and the pace falls until it is gone. All flows of our kind see the same and do
+//! the same, so that each of them sees the path without a queue then. Who does not is a stranger.
+
+use core::time::Duration;
+
+use super::model::Model;
+
+/// The pace, as a share of what arrives, and of what arrived when it began.
+const PACE: f64 = 0.7;
+const LEAST_PACE: f64 = 0.5;
+/// Rounds until another pace shows: one to act, one to hear of it.
+pub(super) const BLIND_ROUNDS: u32 = 2;
+/// When all drain, the queue shrinks in a round by 1 - [`PACE`] of it. Less than this share of
+/// a round, for [`STUCK_ROUNDS`], and somebody does not.
+const SHRINKS: f64 = 0.1;
+/// See [`SHRINKS`].
+const STUCK_ROUNDS: u32 = 3;
+/// A queue that grows so many times is filled by somebody who starts.
+const SURGE: f64 = 1.25;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Drain {
+    /// Our share when it began.
+    share: f64,
+    rounds: u32,
+    stuck: u32,
+    queue: Duration,
+    /// The shortest queue since it began, or since somebody last surged, of the rounds that looked for more than the
+    /// path's length.
+    least: Duration,
+    /// It began not for a long queue, but because what is taken for the path's length may be one.
+    looks: bool,
+}
+
+/// What a round has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The queue shrinks, or it is too early to say.
+    GoesOn,
+    /// There was no long queue behind what is taken for the path's length.
+    Looked,
+    /// The queue is short again, and not gone: others keep it so, and nobody fills it.
+    Short,
+    /// Somebody does not drain.
+    Stuck,
+}
+
+impl Drain {
+    /// Begins for a long queue, or to `look` for the path's length.
+    pub(super) fn new(model: &Model, looks: bool) -> Self {
+        let (share, queue) = (model.share, model.path.queue);
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks }
+    }
+
+    /// Our share when it began, in bits a second.
+    pub(super) const fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// Whether it is over once the queue is gone.
+    pub(super) const fn is_for_queue(&self) -> bool {
+        !self.looks
+    }
+
+    /// The path turns out to be shorter: how long the queue is is not known yet.
+    pub(super) const fn on_shorter_path(&mut self, queue: Duration) {
+        (self.rounds, self.stuck, self.queue) = (0, 0, queue);
+    }
+
+    /// A round ended with such a queue, of which `most` is not drained.
+    pub(super) fn on_round(&mut self, base: Duration, queue: Duration, most: Duration) -> Progress {
+        self.rounds += 1;
+        self.looks &= queue <= most;
+        if self.looks {
+            // What others keep is no longer than ours keep it. They have to hear of us first, and we of them.
+            let heard = self.rounds > 2 * BLIND_ROUNDS;
+            return if heard { Progress::Looked } else { Progress::GoesOn };
+        }
+        let has_acted = self.rounds > BLIND_ROUNDS;
+        if has_acted && queue < most / 2 {
+            return Progress::Short;
+        }
+        let little = base.mul_f64(SHRINKS);
+        self.least = self.least.min(queue);
+        if queue > self.least.mul_f64(SURGE) + little {
+            // Somebody has come, and his start fills the queue: what he sees now, he drains too.
+            (self.rounds, self.stuck, self.least, self.queue) = (0, 0, queue, queue);
+            return Progress::GoesOn;
+        }
+        if has_acted && queue + little.min(self.queue / 4) > self.queue {
+            self.stuck += 1;
+        }
+        self.queue = queue;
+        if self.stuck < STUCK_ROUNDS { Progress::GoesOn } else { Progress::Stuck }
+    }
+
+    /// In bits a second, of who has such a share by now. Who yields goes as low as it takes.
+    pub(super) fn pace(&self, share: f64, yields: bool) -> f64 {
+        let least = if yields { 0.0 } else { (self.share * LEAST_PACE).min(share * 0.9) };
+        (share * PACE).max(least)
+    }
+}
