@@ -55,6 +55,8 @@ const NEARLY_GONE: u32 = 3;
 const MOST_GIVEN: f64 = 0.2;
 /// Rounds over which the usual queue is taken.
 const USUAL_ROUNDS: u32 = 12;
+/// Rounds after a drain until the queue is as it usually is.
+const SETTLING_ROUNDS: u32 = 8;
 /// How far beyond what our own kind keeps a queue must be.
 const CLEARLY: f64 = 1.25;
 /// So many times its own target the background level does not bear.
@@ -89,6 +91,8 @@ pub(super) struct Calm {
     yields: bool,
     /// Trains may be sent: the queue has not been found too short for them.
     trains: bool,
+    /// Rounds since the last drain.
+    undrained: u32,
     /// The queue in seconds, smoothed over rounds without a drain, and how many of them there were.
     usual_queue: (f64, u32),
     /// The path's length as it was known at the ends of the last two rounds, the older first.
@@ -112,6 +116,7 @@ impl Calm {
             relapses: 0,
             yields,
             trains: !yields,
+            undrained: 0,
             usual_queue: (0.0, 0),
             lengths: None,
             has_borne: false,
@@ -259,10 +264,11 @@ impl Calm {
         }
     }
 
-    /// A round ended with so long a queue.
+    /// A round ended with so long a queue. What a drain has left comes back first: taken for what is usual, it would let all
+    /// take so much that the next drain follows.
     fn learn_usual(&mut self, queue: f64) {
-        let shortly = self.drained.is_some_and(|at| self.rounds <= at + BLIND_ROUNDS);
-        if self.drain.is_some() || shortly {
+        self.undrained = if self.drain.is_some() { 0 } else { self.undrained + 1 };
+        if self.undrained <= SETTLING_ROUNDS {
             return;
         }
         let (usual, rounds) = &mut self.usual_queue;

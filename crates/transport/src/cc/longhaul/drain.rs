@@ -40,7 +40,7 @@ pub(super) enum Progress {
     GoesOn,
     /// There was no long queue behind what is taken for the path's length.
     Looked,
-    /// The queue is short again, and not gone: others keep it so, and nobody fills it.
+    /// The queue is short again and shrinks slowly: others keep it so, and nobody fills it.
     Short,
     /// Somebody does not drain.
     Stuck,
@@ -78,10 +78,11 @@ impl Drain {
             return if heard { Progress::Looked } else { Progress::GoesOn };
         }
         let has_acted = self.rounds > BLIND_ROUNDS;
-        if has_acted && queue < most / 2 {
+        let little = base.mul_f64(SHRINKS);
+        // If all drain it is gone with the next round.
+        if has_acted && queue < most / 2 && queue + little > self.queue {
             return Progress::Short;
         }
-        let little = base.mul_f64(SHRINKS);
         self.least = self.least.min(queue);
         if queue > self.least.mul_f64(SURGE) + little {
             // Somebody has come, and his start fills the queue: what he sees now, he drains too.

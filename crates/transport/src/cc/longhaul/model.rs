@@ -14,8 +14,11 @@ use super::peace::Peace;
 const MIN_ROUND: Duration = Duration::from_millis(10);
 /// The most that arrived is remembered for this long to twice as long.
 const LINK_MEMORY: Duration = Duration::from_secs(15);
-/// Convergence of flows that share a path: within so long, each comes e times nearer to its share.
-const FAIR_TIME: f64 = 2.5;
+/// Convergence of flows that share a path: within so long, each would come e times nearer to its share if what it does were
+/// heard of at once.
+const FAIR_TIME: f64 = 1.5;
+/// The same for the part of it that makes a queue.
+const FAIR_QUEUE_TIME: f64 = 2.5;
 /// The queue, in seconds, that this costs at most for each flow.
 const FAIR_QUEUE: f64 = 0.003;
 /// The most by which what is balanced among flows may speed them up.
@@ -193,9 +196,8 @@ impl Model {
     /// times as much if the queue did not grow by it.
     pub(super) fn fair_gain(&self, queue_gain: f64) -> (f64, f64) {
         let rtt = self.path.base.as_secs_f64().max(1e-3);
-        let (wanted, bearable) = (rtt / FAIR_TIME, queue_gain * FAIR_QUEUE / rtt);
-        let gain = wanted.min(bearable);
-        (gain, (wanted / gain).min(MOST_HASTE))
+        let gain = (rtt / FAIR_QUEUE_TIME).min(queue_gain * FAIR_QUEUE / rtt);
+        (gain, (rtt / FAIR_TIME / gain).min(MOST_HASTE))
     }
 
     /// The longest queue that flows of our own kind keep between them.
