@@ -26,6 +26,8 @@ const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 66, 6,
 const MAX_STEPS: u32 = 10_000;
 /// When every world begins: late enough that times before it exist.
 const START: Instant = Instant::from_nanos(1_000_000_000);
+/// Separates the random numbers of faults from those of the path.
+const FAULTS: u64 = 0x1319_8a2e_0370_7344;
 
 /// What the network does beside the path's own loss and delay; probabilities of a datagram.
 #[derive(Clone, Copy, Debug, Default)]
@@ -192,7 +194,7 @@ impl<N: Node> World<N> {
             faults,
             overheard: VecDeque::new(),
             struck: Struck::default(),
-            random: Pcg64Mcg::seed_from_u64(path.seed),
+            random: Pcg64Mcg::seed_from_u64(path.seed ^ FAULTS),
             count: 0,
             out: Vec::new(),
         }

@@ -18,6 +18,8 @@ use crate::tcp::Source;
 /// When every run begins: late enough that times before it exist. Links count from the run's beginning, as
 /// their changes and traces do.
 pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
+/// Separates the random numbers of flows from those of links.
+const FLOWS: u64 = 0xa409_3822_299f_31d0;
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its
 /// processing.
 type Access = [Vec<usize>; 2];
@@ -117,8 +119,8 @@ impl Network {
     }
 
     fn ends(&self, config: &FlowConfig, index: usize) -> Box<dyn Flow> {
-        // Neighbouring seeds must not meet each other's flows.
-        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+        // In the high bits, so that neighbouring seeds do not meet each other's flows.
+        let seed = self.seed ^ FLOWS ^ (index as u64) << 48;
         ends(config, self.mtu, seed)
     }
 
