@@ -149,6 +149,17 @@ fn documents_come_on_connections_of_their_own() {
 }
 
 /// What arrived before the measured time is not counted in it.
+/// The last segment of a document bears the FIN and does not wait.
+#[test]
+fn nagle_holds_no_document_back() {
+    let path = "rtt = \"100ms\"\nboth = { rate = \"10mbit\" }\n";
+    let http = "source = \"http:mean=2kB,shape=2.5,think=400ms\"\n";
+    let [usual, quiet] = ["", "nagle = false"]
+        .map(|keys| run(path, &format!("{http}{keys}"), (0, 60)).flows[0].documents);
+    assert!(usual.count > 50, "{usual:?}");
+    assert_eq!(usual, quiet);
+}
+
 #[test]
 fn documents_of_before_the_measured_time_are_not_counted() {
     let path = "rtt = \"100ms\"\nboth = { rate = \"1gbit\" }";

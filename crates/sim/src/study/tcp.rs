@@ -70,6 +70,7 @@ impl TcpFlow {
         self.asked = Some(now);
         self.sender.open();
         self.sender.write(self.document);
+        self.sender.close();
     }
 
     /// Notes that a document has arrived whole.

@@ -69,7 +69,8 @@ pub struct Config {
     pub timestamps: bool,
     /// How long an acknowledgement may wait for a second segment; `None`: each is acknowledged.
     pub delayed_ack: Option<Duration>,
-    /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4).
+    /// A small segment waits until everything before it is acknowledged (RFC 1122, 4.2.3.4), unless it is the
+    /// last of all.
     pub nagle: bool,
     /// The window grows by the bytes that an acknowledgement covers, however many (Linux), but in the slow
     /// start behind a time-out by those that are news: what was not acknowledged selectively before, or a

@@ -61,6 +61,8 @@ pub struct Sender {
     most: u64,
     /// The end of what the application has written.
     written: u64,
+    /// Nothing more will be, so that the last segment bears the FIN.
+    closed: bool,
     /// The most that the receiver has advertised, and where what it has allowed ends.
     window: u64,
     edge: u64,
@@ -97,6 +99,7 @@ impl Sender {
             next: 0,
             most: 0,
             written: 0,
+            closed: false,
             window: 0,
             edge: 0,
             control: Control::new(config),
@@ -123,6 +126,11 @@ impl Sender {
     /// The application has written so many bytes more.
     pub fn write(&mut self, amount: u64) {
         self.written = self.written.saturating_add(amount);
+    }
+
+    /// The application writes nothing more.
+    pub fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Whether all that was written has been acknowledged.
@@ -286,10 +294,12 @@ impl Sender {
         if len == 0 || self.full {
             return None;
         }
-        // Silly windows are avoided, and small segments held back (RFC 1122, 4.2.3.4).
+        // Silly windows are avoided, and small segments held back (RFC 1122, 4.2.3.4), but for the one that
+        // bears the FIN: BSD and Linux let it go at once.
         let whole = len == self.config.mss.0 || len >= window.div_ceil(2);
         let last = self.next + len == self.written;
-        let quiet = !self.config.nagle || self.next == self.una || self.next < self.most;
+        let waits = self.config.nagle && !self.closed;
+        let quiet = !waits || self.next == self.una || self.next < self.most;
         (whole || last && quiet).then_some((self.next, len))
     }
 
@@ -337,7 +347,10 @@ impl Sender {
             }
             // The first two let a segment each go (RFC 3042).
             (Phase::Open, None) if acked == 0 => self.limited_transmit(),
-            (Phase::Recovery(_), None) if acked == 0 => self.inflation += self.config.mss.0,
+            // An older one says nothing of what has left the network.
+            (Phase::Recovery(_), None) if ack == self.una && acked == 0 => {
+                self.inflation += self.config.mss.0
+            }
             _ => {}
         }
     }

@@ -152,6 +152,23 @@ fn duplicates(rounds: &mut Rounds) {
 }
 
 #[test]
+fn an_acknowledgement_that_is_late_opens_no_window() {
+    for recovery in [Recovery::Reno, Recovery::NewReno] {
+        let mut rounds = Rounds::new(recovery);
+        rounds.sender.write(1000 * MSS);
+        rounds.round(|place| place == 3);
+        while rounds.sender.poll(rounds.now).is_some() {}
+        assert_eq!(rounds.sender.stats().recoveries, 1, "{recovery:?}");
+        let kind = Kind::Ack { ack: 2 * MSS, window: 20 * MSS, sack: SackBlocks::default() };
+        let late = Segment { kind, stamp: rounds.now, timestamps: false };
+        for _ in 0..20 {
+            rounds.sender.handle(rounds.now, &late);
+        }
+        assert_eq!(rounds.sender.poll(rounds.now), None, "{recovery:?}");
+    }
+}
+
+#[test]
 fn newreno_does_not_take_answers_to_its_own_repairs_for_losses() {
     let mut rounds = Rounds::new(Recovery::NewReno);
     rounds.sender.write(20 * MSS);
