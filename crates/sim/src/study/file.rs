@@ -3,7 +3,6 @@
 //! The path, its hosts and its changes are read by `path::Scenario`, as the emulator reads them;
 //! here only the `[[flow]]` and `[[link]]` tables are, of the same text.
 
-use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
@@ -212,7 +211,7 @@ impl FromStr for Delay {
 }
 
 impl Tcp {
-    fn config(&self, cc: Option<&str>) -> Result<Config, String> {
+    fn config(&self, cc: Option<&str>, mtu: Option<Bytes>) -> Result<Config, String> {
         let usual = Config::default();
         let congestion = cc.map(str::parse::<Congestion>).transpose().map_err(|e| e.to_string())?;
         let config = Config {
@@ -245,16 +244,24 @@ impl Tcp {
             _ if self.flight.is_some() && config.congestion != Congestion::Reno => {
                 Err("flight is for cc = \"reno\": CUBIC reduces its window".into())
             }
-            _ => Ok(config),
+            _ => self.fit(config, mtu),
         }
+    }
+
+    /// Segments of a size that nobody has stated are as large as the path takes.
+    fn fit(&self, config: Config, mtu: Option<Bytes>) -> Result<Config, String> {
+        let Some(mtu) = mtu.filter(|mtu| config.full_size() > *mtu) else { return Ok(config) };
+        let most = mtu + config.mss - config.full_size();
+        let why = || format!("an MTU of {mtu} has room for mss = {}", most.0);
+        self.mss.is_none().then_some(Config { mss: most, ..config }).ok_or_else(why)
     }
 }
 
 impl Table {
-    fn protocol(&self) -> Result<Protocol, String> {
+    fn protocol(&self, mtu: Option<Bytes>) -> Result<Protocol, String> {
         let cc = self.cc.as_deref();
         if self.transport == Carrier::Tcp {
-            return self.tcp.config(cc).map(Protocol::Tcp);
+            return self.tcp.config(cc, mtu).map(Protocol::Tcp);
         }
         if self.tcp != Tcp::default() {
             return Err("such keys are for transport = \"tcp\"".into());
@@ -273,9 +280,10 @@ impl Table {
         number: usize,
         before: usize,
         (near, far): (usize, usize),
+        mtu: Option<Bytes>,
         routers: &Routers,
     ) -> Result<Vec<FlowConfig>, String> {
-        let protocol = self.protocol()?;
+        let protocol = self.protocol(mtu)?;
         let between = routers.between(self.between.as_ref())?;
         let count = self.count as usize;
         if count == 0 || before + count > MAX_FLOWS {
@@ -332,23 +340,15 @@ impl Study {
             };
             wires.push(wire.map_err(|why| ScenarioError::at(source, Some(table.span()), why))?);
         }
+        let mtu = path.forward.mtu.into_iter().chain(path.back.mtu).min();
         let mut flows = Vec::new();
         for (number, table) in file.flow.iter().enumerate() {
-            let error = |why: &dyn fmt::Display| ScenarioError::at(source, Some(table.span()), why);
-            let more = table.get_ref().flows(number, flows.len(), hosts, &routers);
-            let more = more.map_err(|why| error(&why))?;
-            if let Some(Protocol::Tcp(config)) = more.first().map(|flow| flow.protocol)
-                && let Some(mtu) = path.forward.mtu.into_iter().chain(path.back.mtu).min()
-                && config.full_size() > mtu
-            {
-                let most = mtu + config.mss - config.full_size();
-                let why = format!("an MTU of {mtu} has room for mss = {}", most.0);
-                return Err(error(&why));
-            }
-            flows.extend(more);
+            let more = table.get_ref().flows(number, flows.len(), hosts, mtu, &routers);
+            let error = |why| ScenarioError::at(source, Some(table.span()), why);
+            flows.extend(more.map_err(error)?);
         }
         if flows.is_empty() {
-            let ours = Table::default().flows(0, 0, hosts, &routers);
+            let ours = Table::default().flows(0, 0, hosts, mtu, &routers);
             flows = ours.map_err(|why| ScenarioError::at(source, None, why))?;
         }
         let duration = duration.unwrap_or(DURATION);
@@ -452,6 +452,24 @@ mod tests {
             assert_eq!((reorder, reorder_by), (0.01, Duration::from_millis(10)));
             assert_eq!((duplicate, link.rate, link.queue), (0.001, plain.rate, plain.queue));
         }
+    }
+
+    #[test]
+    fn segments_are_as_large_as_the_path_takes() {
+        let mss = |mtu: u64, keys: &str| {
+            let path = format!("about = \"\"\nboth = {{ rate = \"1mbit\", mtu = {mtu} }}\n");
+            let study = format!("{path}[[flow]]\ntransport = \"tcp\"\n{keys}").parse::<Study>();
+            study.map(|study| match study.flows[0].protocol {
+                Protocol::Tcp(config) => config.mss.0,
+                Protocol::Longhaul(_) => panic!("it is TCP"),
+            })
+        };
+        for (mtu, most) in [(9000, 1448), (1500, 1448), (1280, 1228), (68, 16)] {
+            assert_eq!(mss(mtu, ""), Ok(most));
+        }
+        assert_eq!(mss(1280, "timestamps = false"), Ok(1240));
+        assert_eq!(mss(1280, "mss = 1228"), Ok(1228));
+        assert!(mss(1280, "mss = 1229").is_err());
     }
 
     #[test]
