@@ -176,6 +176,15 @@ impl LinkConfig {
         Ok(state)
     }
 
+    /// The first change whose RED would take its thresholds from a round-trip time of which `other`, the
+    /// opposite direction, changes its part.
+    pub(crate) fn asks_old_rtt(&self, other: &Self) -> Option<usize> {
+        let moves = |change: &Change| change.delay.is_some_and(|delay| delay != other.delay);
+        let moved = other.schedule.steps().iter().any(|(_, change)| moves(change));
+        let asks = self.schedule.steps().iter().position(|(_, change)| change.needs_rtt());
+        asks.filter(|_| moved)
+    }
+
     /// Whether the link as it is now is possible, whatever its schedule holds.
     pub(crate) fn check_state(&self, rtt: Duration) -> Result<(), PathError> {
         if self.rate == Rate::ZERO {
@@ -291,12 +300,9 @@ impl PathConfig {
         let rtt = self.rtt();
         let forward = make(&self.forward, rtt, self.seed)?;
         let back = make(&self.back, rtt, self.seed ^ BACK_SEED)?;
-        for (link, other) in [(&self.forward, &self.back), (&self.back, &self.forward)] {
-            let asks = link.schedule.steps().iter().any(|(_, change)| change.needs_rtt());
-            let moves = |change: &Change| change.delay.is_some_and(|delay| delay != other.delay);
-            if asks && other.schedule.steps().iter().any(|(_, change)| moves(change)) {
-                return Err(PathError::OldRtt);
-            }
+        let ways = [(&self.forward, &self.back), (&self.back, &self.forward)];
+        if ways.into_iter().any(|(link, other)| link.asks_old_rtt(other).is_some()) {
+            return Err(PathError::OldRtt);
         }
         Ok((forward, back))
     }

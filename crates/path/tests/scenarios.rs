@@ -142,6 +142,14 @@ fn faults_are_named_with_their_line() {
         ("[both]\nrate = \"1mbit\"\ndelay = 3", 5, "time"),
         ("[both]\nrate = \"1mbit\"\n[forward]\ndelay = \"2h\"", 5, "one-way delay"),
         ("[both]\nloss = 0.1", 3, "rate"),
+        ("[forward]\nrate = \"1mbit\"", 1, "back: a link needs a rate"),
+        // The other direction's part of the round-trip time is another then.
+        (
+            "both = { rate = \"1mbit\" }\n[[change]]\nat = \"2s\"\nforward = { queue = \"red\" }\n\
+             [[change]]\nat = \"4s\"\nrtt = \"9ms\"",
+            4,
+            "min and max",
+        ),
         ("[both]\nrate = \"1mbit\"\nhold = \"1s\"", 3, "[[change]]"),
         ("[both]\nrate = \"1mbit\"\nrate-trace-file = \"x\"", 3, "'x'"),
         ("[both]\nrate = \"1mbit\"\nloss = \"trace:012\"", 5, "0 (passed)"),

@@ -211,6 +211,22 @@ enum Direction {
 }
 
 impl Direction {
+    /// What its table is called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Back => "back",
+        }
+    }
+
+    /// Its link of a path, and the other.
+    fn of(self, path: &PathConfig) -> (&LinkConfig, &LinkConfig) {
+        match self {
+            Self::Forward => (&path.forward, &path.back),
+            Self::Back => (&path.back, &path.forward),
+        }
+    }
+
     /// This direction's part of a round-trip time.
     fn half(self, rtt: Duration) -> Duration {
         match self {
@@ -272,8 +288,8 @@ impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
         let (back, back_steps) = self.link(Direction::Back)?;
         let path = PathConfig { forward, back, seed: self.file.seed.unwrap_or(1) };
         let rtt = path.rtt();
-        self.check(&path.forward, rtt, Direction::Forward, &forward_steps)?;
-        self.check(&path.back, rtt, Direction::Back, &back_steps)?;
+        self.check(&path, Direction::Forward, &forward_steps)?;
+        self.check(&path, Direction::Back, &back_steps)?;
         let near = self.hosts(&self.file.near, rtt)?;
         let far = self.hosts(&self.file.far, rtt)?;
         let File { about, duration, link, .. } = self.file;
@@ -329,17 +345,25 @@ impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
     /// Checks the link and then what each change makes of it, so that the right line is named.
     fn check(
         &self,
-        link: &LinkConfig,
-        rtt: Duration,
+        path: &PathConfig,
         direction: Direction,
         steps: &[Place],
     ) -> Result<(), ScenarioError> {
+        let (link, other) = direction.of(path);
+        let rtt = path.rtt();
         let error = |place, error: PathError| ScenarioError::at(self.source, place, error);
         let mut state = link.clone();
-        state.check_state(rtt).map_err(|e| error(self.place(direction), e))?;
+        state.check_state(rtt).map_err(|e| {
+            // Where no table is its own, its place does not tell which it is.
+            let why = format_args!("{}: {e}", direction.name());
+            ScenarioError::at(self.source, self.place(direction), why)
+        })?;
         for ((_, change), place) in link.schedule.steps().iter().zip(steps) {
             let next = state.after(change, link.delay, rtt);
             state = next.map_err(|e| error(Some(place.clone()), e))?;
+        }
+        if let Some(step) = link.asks_old_rtt(other) {
+            return Err(error(steps.get(step).cloned(), PathError::OldRtt));
         }
         link.schedule.check().map_err(|e| error(steps.last().cloned(), e))
     }
