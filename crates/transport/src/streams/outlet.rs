@@ -60,10 +60,12 @@ impl Outlet {
         self.queued += len;
     }
 
-    /// So much was written and will not be sent.
-    pub(super) fn on_given_up(&mut self, id: u64, unsent: u64) {
+    /// So much was written to a stream of this priority and will not be sent.
+    pub(super) fn on_given_up(&mut self, id: u64, unsent: u64, entry: (&mut Places, Priority)) {
+        let (places, priority) = entry;
         self.queued -= unsent;
         self.blocked.remove(&id);
+        self.move_place(id, places, priority);
     }
 
     /// Puts the stream into the queues where it belongs now.
@@ -87,7 +89,7 @@ impl Outlet {
         }
     }
 
-    /// The stream's priority changes, or the class in which it takes its turn.
+    /// The stream's priority changes, or the class in which it takes its turn, or it takes none any more.
     pub(super) fn move_place(&mut self, id: u64, places: &mut Places, old: Priority) {
         if let Some(class) = places.turns.take() {
             self.turns.leave(id, Priority { class, ..old });

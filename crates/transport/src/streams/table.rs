@@ -197,12 +197,12 @@ impl Streams {
 
     /// Gives up sending; the offset to name in the reset, if one must be sent.
     pub(crate) fn reset(&mut self, id: u64) -> Option<u64> {
-        let send = &mut self.table.get_mut(&id)?.send;
+        let Stream { send, places, priority, .. } = self.table.get_mut(&id)?;
         let unsent = send.unsent();
         if !send.reset(&mut self.pool) {
             return None;
         }
-        self.outlet.on_given_up(id, unsent);
+        self.outlet.on_given_up(id, unsent, (places, *priority));
         Some(send.sent())
     }
 
@@ -486,5 +486,24 @@ impl Streams {
             streams: self.numbers.grant(more),
             credits,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_stream_that_was_given_up_waits_for_no_credit() {
+        let mut streams = Streams::new(Side::Initiator, Config::default().limits());
+        let mut events = VecDeque::new();
+        streams.on_parameters((1000, 1 << 20, 1), &mut events);
+        let id = streams.open().unwrap();
+        streams.write(id, &[0; 1500]);
+        assert_eq!(streams.take(|_, _| 1200, &mut events).unwrap().1.len, 1000);
+        assert!(streams.is_blocked());
+        assert_eq!(streams.reset(id), Some(1000));
+        assert!(!streams.is_blocked() && streams.queued() == 0);
     }
 }
