@@ -155,18 +155,10 @@ impl Connection {
         }
         self.stats.received.0 += 1;
         self.stats.received.1 += Bytes(size as u64);
-        self.hints = Hints::default();
-        // From elsewhere it may be a copy: the address has to answer a challenge first.
-        if !self.validated && received.from == self.address {
-            self.on_validated();
-        }
-        // Who has not proved where it is gains no time.
-        if self.validated {
-            self.last_received = now;
-        }
-        if self.feedback.is_newest(number) {
-            self.on_source(now, received.from, size);
-            self.answer_from(received.to);
+        // What is not remembered may be a replay, which says nothing of who is there, and where.
+        let is_remembered = self.feedback.has_room_for(number);
+        if is_remembered {
+            self.on_sign_of_life(now, number, (received.from, received.to, size));
         }
         if let Phase::Closing { .. } = self.phase {
             self.on_packet_while_closing(now, header.kind);
@@ -183,7 +175,7 @@ impl Connection {
             follows: header.follows,
             ce: received.ce,
         };
-        if self.feedback.has_room_for(number) {
+        if is_remembered {
             self.feedback.on_packet(number, &packet);
             self.stats.ce.0 += u64::from(received.ce);
         } else if !matches!(header.kind, Kind::Report | Kind::State | Kind::Close) {
@@ -196,6 +188,28 @@ impl Connection {
             self.violation(now, violation.name());
         }
         Ok(())
+    }
+
+    /// A packet arrived from the other end that had not come before.
+    fn on_sign_of_life(
+        &mut self,
+        now: Instant,
+        number: u64,
+        (from, to, size): (SocketAddr, Option<IpAddr>, usize),
+    ) {
+        self.hints = Hints::default();
+        // From elsewhere it may be a copy: the address has to answer a challenge first.
+        if !self.validated && from == self.address {
+            self.on_validated();
+        }
+        // Who has not proved where it is gains no time.
+        if self.validated {
+            self.last_received = now;
+        }
+        if self.feedback.is_newest(number) {
+            self.on_source(now, from, size);
+            self.answer_from(to);
+        }
     }
 
     /// Whoever sends still may not have heard of the end; each time that takes twice as long to believe.
