@@ -914,6 +914,22 @@ fn the_shorter_idle_time_counts_and_a_ping_in_time_keeps_the_connection() {
 }
 
 #[test]
+fn whoever_closes_is_answered_until_the_answer_arrives() {
+    let mut world = World::connected(Config::default());
+    let now = world.now;
+    world.hosts[0].connection().close(now, 0, "done");
+    let is_closed = |world: &mut World| world.hosts[0].connection().is_closed();
+    // The answers to it and to its first repeat are lost.
+    let closes = |world: &World| world.seen.iter().filter(|seen| seen.0 == at(1, 1000)).count();
+    let before = closes(&world);
+    world.run(ms(1000), |world| {
+        world.wire.retain(|_, (_, to, _)| *to != at(1, 1000));
+        closes(world) == before + 3
+    });
+    assert!(world.run(DELAY * 2, is_closed), "nobody answers");
+}
+
+#[test]
 fn anybody_may_ask_a_host_for_its_key() {
     let mut world = World::new(client(1, 2), server(2));
     let mut question = Vec::new();

@@ -124,7 +124,9 @@ enum Phase {
     Established,
     /// The end was decided here or there; lingers so that a lost close can be sent again.
     Closing {
-        close: Option<Close>,
+        close: Close,
+        /// The other end closed first.
+        answers: bool,
         next: Instant,
         until: Instant,
         /// What arrives is answered with a close from then on, and the time between that and the next.
@@ -430,17 +432,18 @@ impl Connection {
             trace.set_time(now);
             trace.note(Step::Closed(reason.clone()));
         }
+        let answers = matches!(reason, CloseReason::Remote(_));
         self.events.push_back(Event::Closed(reason));
         // Where nobody has proved to be, nothing goes but the reply.
-        self.phase = if self.seals.is_none() || !self.validated || close.is_none() {
-            Phase::Closed
-        } else {
-            self.close_due = true;
-            self.feedback.end();
-            let (wait, pause) = (self.close_wait(), self.echo_pause());
-            let (next, until) = (now + wait, now + wait * CLOSES);
-            Phase::Closing { close, next, until, echo: (now + pause, pause * 2) }
+        let Some(close) = close.filter(|_| self.seals.is_some() && self.validated) else {
+            self.phase = Phase::Closed;
+            return;
         };
+        self.close_due = true;
+        self.feedback.end();
+        let (wait, pause) = (self.close_wait(), self.echo_pause());
+        let (next, until) = (now + wait, now + wait * CLOSES);
+        self.phase = Phase::Closing { close, answers, next, until, echo: (now + pause, pause * 2) };
     }
 
     fn violation(&mut self, now: Instant, what: &'static str) {

@@ -214,11 +214,11 @@ impl Connection {
 
     /// Whoever sends still may not have heard of the end; each time that takes twice as long to believe.
     fn on_packet_while_closing(&mut self, now: Instant, kind: Kind) {
-        if kind == Kind::Close {
+        let Phase::Closing { answers, echo: (at, pause), .. } = &mut self.phase else { return };
+        // To who answers one, another says that the answer was lost.
+        if kind == Kind::Close && !*answers {
             self.phase = Phase::Closed;
-        } else if let Phase::Closing { echo: (at, pause), .. } = &mut self.phase
-            && now >= *at
-        {
+        } else if now >= *at {
             (*at, *pause) = (now + *pause, *pause * 2);
             self.close_due = true;
         }

@@ -97,7 +97,7 @@ impl Connection {
         let Phase::Closing { close, .. } = &self.phase else {
             return None;
         };
-        let close = close.clone()?;
+        let close = close.clone();
         // The last word: whoever waits to hear that all has arrived must not hear less of it.
         let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN - close.body_len();
         let last = self.feedback.last(now, self.log.lower(), room);
