@@ -930,6 +930,29 @@ fn whoever_closes_is_answered_until_the_answer_arrives() {
 }
 
 #[test]
+fn probes_of_one_tail_do_not_put_off_those_of_the_next() {
+    let mut world = World::connected(Config { max_streams: 64, ..Config::default() });
+    // The search for the largest datagram asks, too.
+    world.run(ms(5000), |_| false);
+    let connection = world.hosts[0].connection();
+    let id = connection.open().unwrap();
+    connection.write(id, &[1]);
+    while connection.open().is_ok() {}
+    world.run(ms(9000), |_| false);
+    assert!(world.hosts[0].stats().probes > 4, "who waits to open a stream asks ever less often");
+    world.hosts[0].connection().give_up_opening();
+    world.hosts[0].connection().reset(id, 7);
+    world.serve();
+    world.wire.clear();
+    world.hosts[1].stream = None;
+    let is_reset = |world: &mut World| {
+        let now = world.now;
+        world.hosts[1].connection().read(now, id, &mut [0]) == ReadOutcome::Reset(7)
+    };
+    assert!(world.run(DELAY * 10, is_reset), "the reset is missed late");
+}
+
+#[test]
 fn anybody_may_ask_a_host_for_its_key() {
     let mut world = World::new(client(1, 2), server(2));
     let mut question = Vec::new();

@@ -208,7 +208,7 @@ pub struct Connection {
     repeats: VecDeque<Repeat>,
     ping_due: bool,
     close_due: bool,
-    /// Probes since data was last sent.
+    /// Probes since data, a reset or a stop was last sent.
     backoff: u32,
     /// Time-outs of unacknowledged packets in a row, with nothing acknowledged between.
     expiries: u32,

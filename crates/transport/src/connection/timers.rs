@@ -171,13 +171,12 @@ impl Connection {
         (once * (1 << self.expiries.min(MAX_BACKOFF))).min(MAX_PROBE_WAIT.max(once))
     }
 
-    /// When the pace lets the next batch go; `None` when there is nothing to send or no window.
+    /// When the pace lets the next batch go; `None` when there is nothing to send or no window, for
+    /// which resets and stops do not wait.
     fn data_at(&self) -> Option<Instant> {
-        let ready = self.validated
-            && self.log.in_flight() < self.cc.window().0
-            && !self.log.is_full()
-            && (self.has_data() || !self.signals.is_empty());
-        ready.then(|| self.pacer.next())
+        let is_open = self.log.in_flight() < self.cc.window().0 && !self.log.is_full();
+        let ready = !self.signals.is_empty() || (is_open && self.has_data());
+        (self.validated && ready).then(|| self.pacer.next())
     }
 
     /// The sender's state goes out periodically while packets are in flight.

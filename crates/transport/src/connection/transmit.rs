@@ -198,6 +198,7 @@ impl Connection {
         {
             self.lone(now, out, signal, 0);
         }
+        self.backoff = 0;
         self.pacer.on_sent(now, Bytes(out.len() as u64), self.rate());
         HEADER_LEN + SIGNAL_LEN + TAG_LEN
     }
