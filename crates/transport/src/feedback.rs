@@ -180,7 +180,7 @@ impl Feedback {
             self.on_wanted(Arrival { number, at: packet.at, bytes: self.bytes });
         }
         self.prompt |= packet.prompt;
-        if packet.at >= self.capacity_since {
+        if self.knows_path(packet.at) {
             self.trains.on_packet(packet.at, number, packet.follows, packet.size as u64);
             self.pairs.on_packet(packet.at, number, packet.follows, packet.size as u64);
         }
@@ -349,6 +349,11 @@ impl Feedback {
         (self.trains, self.pairs, self.capacity) = (Trains::default(), Pairs::default(), None);
         let (round_trips, most) = OTHER_PATH;
         self.capacity_since = now + (self.rtt * round_trips).min(most);
+    }
+
+    /// Whether what is told now of the path's capacity is told of the path in use.
+    pub(crate) fn knows_path(&self, now: Instant) -> bool {
+        now >= self.capacity_since
     }
 
     /// The path's capacity by now: what the next report tells of it.

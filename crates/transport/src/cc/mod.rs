@@ -78,6 +78,8 @@ pub trait Controller: Send + core::fmt::Debug {
     fn on_sent(&mut self, _now: Instant, _amount: Bytes, _in_flight: Bytes) {}
     /// A report arrived.
     fn on_ack(&mut self, sample: &AckSample);
+    /// The path may be another one: what was told of its capacity says nothing any more.
+    fn forget_capacity(&mut self) {}
     /// Bytes that may be in flight.
     fn window(&self) -> Bytes;
     /// How fast they may go out.

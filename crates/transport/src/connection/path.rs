@@ -121,10 +121,17 @@ impl Connection {
     /// The other end asks whether we are where its packet found us: elsewhere than before, so what comes
     /// from there takes another way.
     pub(super) fn on_challenge(&mut self, now: Instant, from: SocketAddr, challenge: Challenge) {
-        self.feedback.forget_capacity(now);
+        self.forget_capacity(now);
+        self.cc.forget_capacity();
         if self.answers.len() < MAX_ANSWERS {
             self.answers.push_back((from, challenge));
         }
+    }
+
+    /// What trains and pairs have told says nothing any more, in both directions.
+    fn forget_capacity(&mut self, now: Instant) {
+        self.feedback.forget_capacity(now);
+        self.stats.capacity.0 = None;
     }
 
     pub(super) fn on_path_response(&mut self, now: Instant, from: SocketAddr, answer: Challenge) {
@@ -176,7 +183,7 @@ impl Connection {
         self.ecn = Ecn::Trying;
         self.losses = Losses::default();
         self.log.forget_order(now);
-        self.stats.capacity.0 = None;
+        self.forget_capacity(now);
         self.cc = self.config.congestion.controller(u64::from(self.local));
         self.rtt = Rtt::default();
         self.mtu = MtuSearch::new();

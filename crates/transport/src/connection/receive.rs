@@ -321,7 +321,8 @@ impl Connection {
             self.on_rtt_sample(now, sample);
         }
         let capacity = Some(Rate::from_bits_per_sec(report.capacity));
-        let capacity = capacity.filter(|&rate| rate > Rate::ZERO);
+        let is_told = |rate: &Rate| *rate > Rate::ZERO && self.feedback.knows_path(now);
+        let capacity = capacity.filter(is_told);
         self.stats.capacity.0 = capacity.or(self.stats.capacity.0);
         self.reported = (Bytes(report.bytes), Instant::from_nanos(report.largest_arrival));
         let said = AckSample { capacity, rtt: sample_rtt, marked, ..AckSample::default() };

@@ -8,21 +8,26 @@ use units::Rate;
 
 use crate::{mbit, ms};
 
-/// The near host moves from 1 Gbit/s to 20 Mbit/s between two transfers from the far one: `seen` there at
-/// the end of the first, and the most of it in the second.
-fn move_between(congestion: Algorithm, seen: impl Fn(&mut World) -> Rate) -> (Rate, Rate) {
+/// The near host moves from 1 Gbit/s to 20 Mbit/s between two transfers from the host `from`: what is `seen`
+/// at the end of the first, and the most of it in the second.
+fn move_between(
+    congestion: Algorithm,
+    from: usize,
+    seen: impl Fn(&mut World) -> Rate,
+) -> (Rate, Rate) {
     let path = PathConfig::new(mbit(1000), ms(40)).with_seed(1);
     let faults = Faults { moves: Some(ms(6000)), ..Faults::default() };
     let mut world = World::new(&path, faults, Config { congestion, ..Config::default() });
     assert!(world.run_until(ms(1000), |world| world.hosts[1].established));
-    let whole = |world: &World, id| world.hosts[0].incoming.get(&id).is_some_and(|got| got.1);
-    let first = world.hosts[1].send(pattern(1, 50_000_000));
+    let whole =
+        |world: &World, id| world.hosts[1 - from].incoming.get(&id).is_some_and(|got| got.1);
+    let first = world.hosts[from].send(pattern(1, 50_000_000));
     assert!(world.run_until(ms(5000) - world.elapsed(), |world| whole(world, first)));
     let before = seen(&mut world);
 
     world.run_until(ms(6000) - world.elapsed(), |_| false);
     world.change_path(&Change { rate: Some(mbit(20)), ..Change::default() });
-    let second = world.hosts[1].send(pattern(2, 10_000_000));
+    let second = world.hosts[from].send(pattern(2, 10_000_000));
     let mut most = mbit(0);
     while !world.run_until(ms(5), |world| whole(world, second)) {
         assert!(world.elapsed() < ms(40_000), "{congestion}: not whole");
@@ -37,12 +42,14 @@ fn move_between(congestion: Algorithm, seen: impl Fn(&mut World) -> Rate) -> (Ra
 fn the_capacity_of_the_old_path_is_not_taken_for_that_of_the_new() {
     let is_forgotten =
         |(before, most): (Rate, Rate)| before > mbit(700) && most > mbit(15) && most < mbit(100);
-    let rates = move_between(Algorithm::Longhaul, |world| world.stats(1).pacing_rate);
+    let rates = move_between(Algorithm::Longhaul, 1, |world| world.stats(1).pacing_rate);
     assert!(is_forgotten(rates), "{rates:?}");
     for congestion in [Algorithm::Longhaul, Algorithm::Udt] {
-        let told = |world: &mut World| world.stats(1).capacity.0.unwrap_or_default();
-        let rates = move_between(congestion, told);
-        assert!(is_forgotten(rates), "{congestion}: {rates:?}");
+        for from in [0, 1] {
+            let told = |world: &mut World| world.stats(from).capacity.0.unwrap_or_default();
+            let rates = move_between(congestion, from, told);
+            assert!(is_forgotten(rates), "{congestion} from {from}: {rates:?}");
+        }
     }
 }
 

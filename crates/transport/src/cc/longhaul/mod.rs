@@ -224,6 +224,10 @@ impl Controller for Longhaul {
         self.update();
     }
 
+    fn forget_capacity(&mut self) {
+        self.model.trains = None;
+    }
+
     fn window(&self) -> Bytes {
         self.window
     }
