@@ -6,6 +6,10 @@
 //! application; [`Endless`] always has more to send, and [`Bbr`] is a rival for it; [`Busy`] makes
 //! any of them late. Others build their own on a [`Socket`], or on a protocol of their own.
 //!
+//! A [`Study`] is what `longhaul simulate` runs: flows of the transport, and of TCP as [`tcp`] models it, over
+//! one path or more. On it stand the experiments of [`papers`], which also have an [`Exchange`], paper 5's model
+//! of a transport; [`swarm`] runs worlds by the thousand, with every fault, and says what must hold in them.
+//!
 //! Whatever is random comes from the path's seed, and what happens at one time happens in a
 //! fixed order: arrivals forward, arrivals back, datagrams that were held back, then the hosts by
 //! number. So the same seed gives the same run.

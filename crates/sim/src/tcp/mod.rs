@@ -5,8 +5,8 @@
 //! [`Recovery`], how fast to send a [`Congestion`]; all the rest of [`Config`] holds for any of
 //! them. What is to be sent comes from a [`Source`].
 //!
-//! The receiving application reads at once, so windows never close and need no probes. Numbers
-//! have 64 bits and do not wrap.
+//! The receiving application reads at once, unless [`Receiver::read_to`] tells how far it has come. Nobody
+//! probes a window that has closed: what opens it must not be lost. Numbers have 64 bits and do not wrap.
 mod config;
 mod congestion;
 mod cubic;
