@@ -5,9 +5,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::{Rng, SeedableRng};
+use rand_pcg::rand_core::SeedableRng;
 use units::Instant;
 
+use crate::random::uniform;
 use crate::{Arrived, Datagram, Node, World};
 
 /// Datagrams that wait for a host which is away.
@@ -58,8 +59,7 @@ impl<N> Busy<N> {
 
     /// An exponential time.
     fn time(&mut self, mean: Duration) -> Duration {
-        let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        mean.mul_f64(-(1.0 - uniform).ln())
+        mean.mul_f64(-uniform(&mut self.random).ln())
     }
 
     fn draw(&mut self) {

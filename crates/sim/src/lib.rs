@@ -36,6 +36,7 @@ mod exchange;
 mod host;
 mod node;
 pub mod papers;
+mod random;
 mod socket;
 mod study;
 pub mod swarm;

@@ -13,7 +13,7 @@ use units::{Bytes, Instant};
 use crate::{Arrived, Datagram, Host, Node};
 
 /// UDP and IPv4 headers.
-const HEADERS: u64 = 28;
+pub(crate) const HEADERS: u64 = 28;
 /// The largest packet of a path that does not tell it: Ethernet's.
 const MTU: Bytes = Bytes(1500);
 /// Datagrams that wait at a host which stands still.
@@ -24,8 +24,8 @@ pub const REMEMBERED: usize = 64;
 const STRANGER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 66, 6, 6)), 666);
 /// Steps at one time: more are a host that never does what it says is due.
 const MAX_STEPS: u32 = 10_000;
-/// When every world begins: late enough that times before it exist.
-const START: Instant = Instant::from_nanos(1_000_000_000);
+/// When every world and every study begins: late enough that times before it exist.
+pub(crate) const START: Instant = Instant::from_nanos(1_000_000_000);
 /// Separates the random numbers of faults from those of the path.
 const FAULTS: u64 = 0x1319_8a2e_0370_7344;
 

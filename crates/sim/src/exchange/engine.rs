@@ -4,12 +4,13 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::{Rng, SeedableRng};
+use rand_pcg::rand_core::SeedableRng;
 use units::Instant;
 
 use super::receiver::Receiver;
 use super::transmitter::{Report, Transmitter};
 use super::{Exchange, Exchanged, Method};
+use crate::random::uniform;
 
 /// The share of a run that is not counted.
 const WARM_UP: u32 = 10;
@@ -315,11 +316,6 @@ impl Exchange {
         let hop = service - (1.0 - service) * uniform(random).ln();
         delay.mul_f64((1.0 + more.floor()) / hops * hop)
     }
-}
-
-/// In (0, 1].
-fn uniform(random: &mut Pcg64Mcg) -> f64 {
-    1.0 - (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -339,18 +339,8 @@ fn alike(name: &str, count: usize, protocol: Protocol, source: Source) -> Vec<Fl
 
 /// Flows over a path between one host on each side, for so long.
 fn study(path: PathConfig, flows: Vec<FlowConfig>, duration: Duration) -> Study {
-    let hosts = || vec![HostGroup::default()];
-    Study {
-        about: String::new(),
-        path,
-        near: hosts(),
-        far: hosts(),
-        wires: Vec::new(),
-        flows,
-        duration,
-        measure_from: Duration::ZERO,
-        trace: None,
-    }
+    let side = vec![HostGroup::default()];
+    Study { flows, ..Study::of(path, side.clone(), side, duration) }
 }
 
 /// When all flows together have delivered so many bytes, from samples, in seconds; no number if they

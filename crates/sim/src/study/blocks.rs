@@ -13,9 +13,10 @@ use units::{Bytes, Instant};
 
 use super::Study;
 use super::flow::{End, Flow, Standing};
-use super::network::{Network, START};
+use super::network::Network;
 use super::transit::{Body, Outlet};
 use crate::tcp::{Config, Receiver, Sender};
+use crate::world::START;
 
 /// Bytes of a block: those of paper 3, for paper 1 does not tell.
 const BLOCK: usize = 8 << 10;
@@ -77,17 +78,9 @@ impl Blocks {
     /// When the path is impossible.
     pub fn run(&self, seed: u64) -> Carried {
         let hosts: u32 = self.near.iter().map(|group| group.count).sum();
-        let study = Study {
-            about: String::new(),
-            path: self.path.clone().with_seed(seed),
-            near: self.near.clone(),
-            far: vec![HostGroup::default()],
-            wires: Vec::new(),
-            flows: Vec::new(),
-            duration: self.duration,
-            measure_from: Duration::ZERO,
-            trace: None,
-        };
+        let path = self.path.clone().with_seed(seed);
+        let far = vec![HostGroup::default()];
+        let study = Study::of(path, self.near.clone(), far, self.duration);
         let mut network = Network::undivided(&study);
         let file = Arc::new(Mutex::new(File::new(self)));
         for number in 0..self.count {

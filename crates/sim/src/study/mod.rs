@@ -81,6 +81,26 @@ pub struct Study {
 }
 
 impl Study {
+    /// A path between these hosts for so long, all of it measured, without flows.
+    pub(crate) fn of(
+        path: PathConfig,
+        near: Vec<HostGroup>,
+        far: Vec<HostGroup>,
+        duration: Duration,
+    ) -> Self {
+        Self {
+            about: String::new(),
+            path,
+            near,
+            far,
+            wires: Vec::new(),
+            flows: Vec::new(),
+            duration,
+            measure_from: Duration::ZERO,
+            trace: None,
+        }
+    }
+
     /// What the hosts' devices take: the path's MTU, or that of Ethernet when it has none.
     fn mtu(&self) -> Bytes {
         let links = [&self.path.forward, &self.path.back];

@@ -14,10 +14,8 @@ use super::topology::{FAR, NEAR, Topology, Wire};
 use super::transit::{Parcel, Place, Transit};
 use super::udp::UdpFlow;
 use crate::tcp::Source;
+use crate::world::START;
 
-/// When every run begins: late enough that times before it exist. Links count from the run's beginning, as
-/// their changes and traces do.
-pub(super) const START: Instant = Instant::from_nanos(1_000_000_000);
 /// Separates the random numbers of flows from those of links.
 const FLOWS: u64 = 0xa409_3822_299f_31d0;
 /// The links of a host, to the path and from it: its own if it has one, and what stands for its

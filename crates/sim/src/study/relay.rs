@@ -14,10 +14,11 @@ use units::{Bytes, Instant};
 
 use super::Study;
 use super::flow::{End, Flow, Standing};
-use super::network::{Network, START};
+use super::network::Network;
 use super::topology::{FAR, NEAR};
 use super::transit::{Body, Outlet};
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
+use crate::world::START;
 
 /// How soon a gateway looks again for bytes, or for room.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -53,17 +54,8 @@ impl Relay {
         let hosts = HostGroup { count: self.count as u32, ..self.host };
         // A gateway stands at the path itself.
         let side = vec![hosts, HostGroup::default()];
-        let study = Study {
-            about: String::new(),
-            path: self.path.clone().with_seed(seed),
-            near: side.clone(),
-            far: side,
-            wires: Vec::new(),
-            flows: Vec::new(),
-            duration: self.before + self.counted,
-            measure_from: self.before,
-            trace: None,
-        };
+        let path = self.path.clone().with_seed(seed);
+        let study = Study::of(path, side.clone(), side, self.before + self.counted);
         let mut network = Network::new(&study);
         let last: Vec<usize> = (0..self.count).map(|host| self.join(&mut network, host)).collect();
         let read = |network: &Network| -> Vec<u64> {

@@ -78,17 +78,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(striped: &'a Striped) -> Self {
-        let study = Study {
-            about: String::new(),
-            path: striped.path.clone(),
-            near: vec![HostGroup::default()],
-            far: vec![HostGroup::default()],
-            wires: Vec::new(),
-            flows: Vec::new(),
-            duration: striped.duration,
-            measure_from: Duration::ZERO,
-            trace: None,
-        };
+        let side = vec![HostGroup::default()];
+        let study = Study::of(striped.path.clone(), side.clone(), side, striped.duration);
         let network = Network::new(&study);
         let controller = striped.policy.controller();
         let mut run =

@@ -9,9 +9,9 @@ use units::{Bytes, Instant};
 
 use super::agenda::Agenda;
 use super::flow::End;
-use super::network::START;
 use super::sites::Sites;
 use crate::tcp::Segment;
+use crate::world::{HEADERS, START};
 
 /// What a packet carries.
 pub(super) enum Body {
@@ -71,7 +71,7 @@ pub(super) struct Transit {
 /// Comes behind all links in the order of what happens at the same time.
 const RUN: usize = usize::MAX;
 
-/// The time of a link, which begins with the run.
+/// The time of a link, which begins with the run, as its changes and traces do.
 fn link_time(now: Instant) -> Instant {
     Instant::from_nanos(now.as_nanos() - START.as_nanos())
 }
@@ -369,9 +369,6 @@ impl Trimmed {
         buffer.resize(self.len, 0);
     }
 }
-
-/// UDP and IPv4 headers.
-pub(super) const HEADERS: u64 = 28;
 
 #[cfg(test)]
 mod tests {

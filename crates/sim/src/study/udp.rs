@@ -8,7 +8,8 @@ use units::{Bytes, Instant};
 
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Body, HEADERS, Outlet, Trimmed};
+use super::transit::{Body, Outlet, Trimmed};
+use crate::world::HEADERS;
 use crate::{Arrived, Datagram, Socket};
 
 /// What the application writes or reads in one go.

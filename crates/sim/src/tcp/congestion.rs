@@ -68,6 +68,7 @@ impl Control {
     }
 
     /// Where slow start ends.
+    #[cfg(test)]
     pub(super) fn threshold(&self) -> Option<u64> {
         self.threshold.is_finite().then_some(self.threshold as u64)
     }

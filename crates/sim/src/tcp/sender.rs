@@ -155,7 +155,8 @@ impl Sender {
     }
 
     /// The congestion window at which slow start ends, once it is known, in bytes.
-    pub fn threshold(&self) -> Option<u64> {
+    #[cfg(test)]
+    pub(super) fn threshold(&self) -> Option<u64> {
         self.control.threshold()
     }
 

@@ -4,8 +4,10 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::{Rng, SeedableRng};
+use rand_pcg::rand_core::SeedableRng;
 use units::{Bytes, Instant};
+
+use crate::random::uniform;
 
 /// What an application sends over its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,22 +55,17 @@ impl Reader {
         Self { law, random: Pcg64Mcg::seed_from_u64(seed) }
     }
 
-    /// In (0, 1].
-    fn uniform(&mut self) -> f64 {
-        1.0 - (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// Bytes of the next document.
     pub(crate) fn document(&mut self) -> u64 {
         let Http { mean, shape, .. } = self.law;
         let least = mean.0 as f64 * (shape - 1.0) / shape;
-        (least / self.uniform().powf(1.0 / shape)).clamp(1.0, LARGEST) as u64
+        (least / uniform(&mut self.random).powf(1.0 / shape)).clamp(1.0, LARGEST) as u64
     }
 
     /// When it is asked for.
     pub(crate) fn pause(&mut self, now: Instant) -> Instant {
         let mean = self.law.think.as_secs_f64();
-        now + Duration::from_secs_f64(-self.uniform().ln() * mean)
+        now + Duration::from_secs_f64(-uniform(&mut self.random).ln() * mean)
     }
 }
 
