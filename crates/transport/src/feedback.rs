@@ -208,7 +208,7 @@ impl Feedback {
         self.capacity
     }
 
-    /// The sender's state: what is settled needs no memory; its round-trip time sets the pace.
+    /// What is settled at the sender needs no memory.
     pub(crate) fn on_lower(&mut self, lower: u64) {
         // A number that was never received cannot be settled by a mistaken sender for ever.
         let lower = lower.min(self.largest + 1);
@@ -218,6 +218,7 @@ impl Feedback {
         }
     }
 
+    /// The sender's state; its round-trip time sets the pace.
     pub(crate) fn on_state(&mut self, state: &State) {
         self.on_lower(state.lower);
         self.wants_pairs = state.pairs;

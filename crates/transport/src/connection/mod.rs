@@ -9,8 +9,9 @@
 //! says when, and `path` sees to it when the other end moves. `application` is what uses the streams.
 //!
 //! ```text
-//! Opening --reply--> Established --close, lost, violation--> Closing --answered or late--> Closed
-//!    +------refused, no answer----------------------------------------------------------> Closed
+//! Opening --reply--> Established --close, violation--> Closing --answered or late--> Closed
+//!    |                    +--silent, vanished, gone---------------------------------> Closed
+//!    +--refused, no answer, unreachable, violation----------------------------------> Closed
 //! ```
 
 mod application;

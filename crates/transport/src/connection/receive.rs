@@ -57,6 +57,15 @@ enum Violation {
     KeptBack,
 }
 
+impl From<Untrue> for Violation {
+    fn from(untrue: Untrue) -> Self {
+        match untrue {
+            Untrue::NeverSent => Self::NeverSent,
+            Untrue::KeptBack => Self::KeptBack,
+        }
+    }
+}
+
 impl Violation {
     const fn name(&self) -> &'static str {
         match self {
@@ -297,12 +306,7 @@ impl Connection {
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(100));
         let old_enough = now - self.config.retransmit_after.unwrap_or_default();
         let mut settled = core::mem::take(&mut self.settled);
-        self.log.on_report(report, (rtt, old_enough), &mut settled).map_err(
-            |untrue| match untrue {
-                Untrue::NeverSent => Violation::NeverSent,
-                Untrue::KeptBack => Violation::KeptBack,
-            },
-        )?;
+        self.log.on_report(report, (rtt, old_enough), &mut settled)?;
         if !settled.acked.is_empty() || !settled.lost.is_empty() {
             self.unanswered_since = None;
         }

@@ -1,5 +1,6 @@
 //! When something is due. The transport has few clocks: the pace, the period of exchange, the
-//! tail probe, keep-alive and idle time-out.
+//! tail probe, keep-alive and idle time-out; the time-outs of positive acknowledgements; and those of
+//! the search for the datagram size, of challenges, and of hints that nobody is there.
 
 use core::time::Duration;
 

@@ -374,9 +374,8 @@ impl Connection {
         let follows = !out.is_empty();
         let Some(seals) = &mut self.seals else { return };
         let to = (&mut seals.sealer, self.remote, self.trace.as_deref_mut());
-        let streams = &self.streams;
+        let (streams, size) = (&self.streams, packed_len(&self.pieces));
         if let [(stream, piece)] = self.pieces[..] {
-            let size = packed_len(&self.pieces);
             let sent = Sent::new(now, size, Content::Piece { stream, piece });
             seal(&mut self.log, to, out, (Kind::Data, follows, Some(sent)), |out| {
                 Data::encode_prefix(out, stream, piece.offset);
@@ -384,7 +383,6 @@ impl Connection {
             });
             return;
         }
-        let size = packed_len(&self.pieces);
         let padding = Some(segment - size).filter(|&pad| pad <= WirePiece::MAX_PREFIX_LEN);
         let content = Content::Pieces(self.pieces.as_slice().into());
         let sent = Sent::new(now, size + padding.unwrap_or(0), content);

@@ -35,11 +35,6 @@ impl Pattern {
         }
     }
 
-    /// The one with this number on the wire.
-    pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Shared, Self::Static].into_iter().find(|pattern| *pattern as u8 == number)
-    }
-
     /// Bytes that the first message adds to its payload: an ephemeral key, a sealed static one
     /// with its tag, and a tag.
     pub const fn hello_overhead(self) -> usize {

@@ -122,8 +122,6 @@ pub enum Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// How much of a hello an answer repeats: the initiator's ephemeral key.
-    pub const ECHO_LEN: usize = 32;
     /// Hellos and questions are exactly so long: no answer is larger, and every path carries it.
     pub const HELLO_LEN: usize = 1200;
     /// What stands before a hello's Noise message.
@@ -153,13 +151,14 @@ impl<'a> Opening<'a> {
                 out.put_slice(noise);
             }
             Self::Refused { connection, refusal, digest } => {
+                let none = Versions { oldest: 0, newest: 0 };
                 let (detail, versions) = match refusal {
-                    Refusal::WrongKey => (1, Versions { oldest: 0, newest: 0 }),
+                    Refusal::WrongKey => (1, none),
                     Refusal::Version(versions) => (2, versions),
-                    Refusal::Busy => (3, Versions { oldest: 0, newest: 0 }),
-                    Refusal::NotAllowed => (4, Versions { oldest: 0, newest: 0 }),
-                    Refusal::Pattern => (5, Versions { oldest: 0, newest: 0 }),
-                    Refusal::Feedback => (6, Versions { oldest: 0, newest: 0 }),
+                    Refusal::Busy => (3, none),
+                    Refusal::NotAllowed => (4, none),
+                    Refusal::Pattern => (5, none),
+                    Refusal::Feedback => (6, none),
                 };
                 begin(REFUSED, versions.newest, versions.oldest, detail, connection);
                 out.put_slice(digest);

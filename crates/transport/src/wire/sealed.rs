@@ -146,7 +146,7 @@ impl<'a> Data<'a> {
     /// Reads a data packet's body.
     ///
     /// # Errors
-    /// [`WireError`], also when the payload would reach past 2^62 bytes.
+    /// [`WireError`], also when the offset is above 2^62.
     pub fn decode(mut body: &'a [u8]) -> Result<Self, WireError> {
         let (stream, offset) = Self::decode_prefix(&mut body)?;
         Ok(Self { stream, offset, payload: body })
@@ -193,7 +193,7 @@ impl<'a> Piece<'a> {
     /// Reads the next piece and moves `body` past it; `None` at the end.
     ///
     /// # Errors
-    /// [`WireError`], also when the payload would reach past 2^62 bytes.
+    /// [`WireError`], also when the offset is above 2^62.
     pub fn decode(body: &mut &'a [u8]) -> Result<Option<Self>, WireError> {
         let length = body.try_get_u16().unwrap_or(0);
         if length == 0 {
