@@ -28,15 +28,20 @@ fn two_links_of_unlike_length_make_one_and_hardly_anything_is_sent_in_vain() {
     }
 }
 
-/// Maps are ten reports long, so that parts of them are told in their order.
+/// Maps are ten reports long, so that parts of them are told in their order. What is drawn decides how soon the start
+/// ends, and how early the margin is learnt.
 #[test]
 fn what_is_lost_among_very_many_that_are_overtaken_is_found() {
-    for seed in 1..=5 {
+    let mut runs = [1, 2, 3, 4, 5].map(|seed| {
         let path = PathConfig::new(mbit(1000), ms(200)).with_loss(0.01).with_seed(seed);
         let (mut world, seconds) = moved(&path, 45, 60_000_000);
         let (struck, lost) = (world.struck(), world.stats(0).lost.0);
         // The latest losses may not have been told.
         let vain = lost.saturating_sub(struck.lost);
         assert!(seconds < 6.0 && vain < 1000, "{seed}: {seconds} s, {vain} in vain, {struck:?}");
-    }
+        (vain, seconds)
+    });
+    runs.sort_by_key(|&(vain, _)| vain);
+    let fastest = runs.iter().map(|&(_, seconds)| seconds).fold(f64::INFINITY, f64::min);
+    assert!(fastest < 2.6 && runs[2].0 < 500, "{runs:?}");
 }

@@ -47,7 +47,7 @@ pub(super) enum Progress {
 }
 
 impl Drain {
-    /// Begins for a long queue, or to `look` for the path's length.
+    /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
         Self { share, rounds: 0, stuck: 0, queue, least: queue, looks }
