@@ -34,7 +34,7 @@ use self::insist::Insist;
 use self::model::Model;
 use self::path::Path;
 use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
-use self::truce::{Shown, Truce};
+use self::truce::{Doubt, Shown, Truce};
 use super::{AckSample, Controller, Remembered};
 
 /// Until the first round trip.
@@ -79,6 +79,8 @@ pub struct Longhaul {
     model: Model,
     mode: Mode,
     truce: Truce,
+    /// Whether the calm after a truce is one.
+    doubt: Option<Doubt>,
     rate: Rate,
     window: Bytes,
 }
@@ -92,6 +94,7 @@ impl Longhaul {
             model: Model::new(level.path(INITIAL_RTT)),
             mode: Mode::Startup(Startup::new(level == Level::Background)),
             truce: Truce::new(Instant::ZERO),
+            doubt: None,
             rate: INITIAL_RATE,
             window: INITIAL_WINDOW,
         }
@@ -116,7 +119,12 @@ impl Longhaul {
             // From the report that begins one to the one that ends it.
             let is_on = was_on || self.truce.pace().is_some();
             match (shown, &mut self.mode) {
-                (Some(Shown::Alone), _) => return Some(Mode::Calm(Calm::new(false, yields))),
+                (Some(Shown::Alone), mode) => {
+                    let insisted = matches!(mode, Mode::Insist(_));
+                    let doubt = || Doubt::new(sample.now, model.share, model.link());
+                    self.doubt = insisted.then(doubt).flatten();
+                    return Some(Mode::Calm(Calm::new(false, yields)));
+                }
                 (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
                     return Some(look_again(insist, sample.now, model));
                 }
@@ -141,17 +149,21 @@ impl Longhaul {
             }
             Mode::Calm(calm) => {
                 let contended = calm.on_report(model, round);
+                // What an application holds back, nobody takes.
+                self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
+                if self.doubt.take_if(|doubt| doubt.is_justified(model.share)).is_some() {
+                    self.truce = Truce::new(sample.now);
+                    return Some(insist(sample.now, model));
+                }
                 contended.then(|| {
+                    self.doubt = None;
                     self.truce = Truce::new(sample.now);
                     self.contend(sample.now)
                 })
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
-                Finding::Heedless => {
-                    let rate = model.owed().max(model.share);
-                    Some(Mode::Insist(Insist::new(sample.now, rate)))
-                }
+                Finding::Heedless => Some(insist(sample.now, model)),
             },
             Mode::Insist(insist) => {
                 let gave_way = insist.on_report(sample.now, model, round);
@@ -186,6 +198,11 @@ impl Longhaul {
         self.rate = Rate::from_bits_per_sec(pace as u64).max(MIN_RATE);
         self.window = Bytes(window as u64).max(least);
     }
+}
+
+/// Among flows that do not heed loss.
+fn insist(now: Instant, model: &Model) -> Mode {
+    Mode::Insist(Insist::new(now, model.owed().max(model.share)))
 }
 
 /// Whether the others heed loss.
@@ -293,5 +310,41 @@ impl Controller for Longhaul {
             Mode::Calm(calm) => calm.train(&self.model),
             _ => 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: f64 = 100e6;
+
+    /// What a flow does that insisted, and that a truce found alone, when a part of what it had is left to it.
+    fn after_truce(had: f64, part: f64, millis: u64, limited: bool) -> &'static str {
+        let ended = Instant::from_nanos(40_000_000_000);
+        let mut flow = Longhaul::new(Level::Normal);
+        flow.mode = Mode::Calm(Calm::new(false, false));
+        flow.doubt = Doubt::new(ended, had * LINK, LINK);
+        for (part, millis, limited) in [(1.0, 1, limited), (part, millis, false)] {
+            flow.model.share = had * LINK * part;
+            let now = ended + Duration::from_millis(millis);
+            flow.on_ack(&AckSample { now, limited, ..AckSample::default() });
+        }
+        flow.state()
+    }
+
+    #[test]
+    fn a_truce_that_missed_others_costs_half_of_what_was_had_at_most() {
+        assert_eq!(after_truce(0.5, 0.48, 2000, false), "insist");
+        // Among several our own kind becomes equal.
+        assert_eq!(after_truce(0.3, 0.48, 2000, false), "calm");
+        assert_eq!(after_truce(0.5, 0.52, 2000, false), "calm");
+        // Others come later.
+        assert_eq!(after_truce(0.5, 0.48, 12_000, false), "calm");
+    }
+
+    #[test]
+    fn what_the_application_holds_back_nobody_took() {
+        assert_eq!(after_truce(0.5, 0.48, 2000, true), "calm");
     }
 }

@@ -32,6 +32,10 @@ const MOST: Duration = Duration::from_secs(6);
 const MOST_WATCHED: Duration = Duration::from_secs(10);
 /// Who drained takes back so much of what he had.
 const RESTORED: f64 = 0.95;
+/// So long what a truce has shown is doubted, and so little of what was had then is too little.
+const DOUBTED: (Duration, f64) = (Duration::from_secs(10), 0.5);
+/// Who had less than this part of the link has no doubt: among several, some lose half to others of our kind.
+const DOUBTS: f64 = 0.42;
 
 /// See the module.
 #[derive(Debug)]
@@ -116,6 +120,33 @@ impl Truce {
     /// The pace while one is on, in bits a second.
     pub(super) fn pace(&self) -> Option<f64> {
         self.held.as_ref().map(|held| held.share * if held.gone { WATCH } else { DRAIN })
+    }
+}
+
+/// Flows that do not heed loss do not fill the queue that a calm flow leaves to them: they take what it gives up to keep
+/// the queue short, until next to nothing is left. A truce that misses them, as they look for more in one round of eight
+/// and may not find it, costs all of that until the next one. So who insisted, and then loses half of what he had, was
+/// not alone.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// What we had, in bits a second.
+    had: f64,
+    until: Instant,
+}
+
+impl Doubt {
+    /// At the end of a truce, with so much of the link, in bits a second.
+    pub(super) fn new(now: Instant, had: f64, link: f64) -> Option<Self> {
+        (had > link * DOUBTS).then(|| Self { had, until: now + DOUBTED.0 })
+    }
+
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+
+    /// With so much left to us, in bits a second, we were not alone.
+    pub(super) fn is_justified(&self, share: f64) -> bool {
+        share < self.had * DOUBTED.1
     }
 }
 
