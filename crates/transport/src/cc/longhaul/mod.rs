@@ -9,7 +9,8 @@
 //!                                    ^-------queue drains, alone------+ ^----heeded, looks again---+
 //! ```
 //!
-//! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm.
+//! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm. Who
+//! insisted, and loses half of what he had soon after one, insists again.
 
 mod arrivals;
 mod calm;
@@ -79,7 +80,7 @@ pub struct Longhaul {
     model: Model,
     mode: Mode,
     truce: Truce,
-    /// Whether the calm after a truce is one.
+    /// That a truce was right to end what we insisted on.
     doubt: Option<Doubt>,
     rate: Rate,
     window: Bytes,
@@ -120,9 +121,9 @@ impl Longhaul {
             let is_on = was_on || self.truce.pace().is_some();
             match (shown, &mut self.mode) {
                 (Some(Shown::Alone), mode) => {
-                    let insisted = matches!(mode, Mode::Insist(_));
-                    let doubt = || Doubt::new(sample.now, model.share, model.link());
-                    self.doubt = insisted.then(doubt).flatten();
+                    if let Mode::Insist(_) = mode {
+                        self.doubt = Doubt::new(sample.now, model.share, model.link());
+                    }
                     return Some(Mode::Calm(Calm::new(false, yields)));
                 }
                 (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
@@ -150,9 +151,13 @@ impl Longhaul {
             Mode::Calm(calm) => {
                 let contended = calm.on_report(model, round);
                 // What an application holds back, nobody takes.
-                self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
-                if self.doubt.take_if(|doubt| doubt.is_justified(model.share)).is_some() {
+                let ended = |doubt: &mut Doubt| sample.limited || doubt.is_over(sample.now);
+                self.doubt.take_if(ended);
+                let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share));
+                if robbed && round.is_some() && !contended {
+                    self.doubt = None;
                     self.truce = Truce::new(sample.now);
+                    model.peace.interrupt();
                     return Some(insist(sample.now, model));
                 }
                 contended.then(|| {
@@ -243,6 +248,7 @@ impl Controller for Longhaul {
 
     fn forget_capacity(&mut self) {
         self.model.trains = None;
+        self.doubt = None;
     }
 
     fn window(&self) -> Bytes {
@@ -318,33 +324,66 @@ mod tests {
     use super::*;
 
     const LINK: f64 = 100e6;
+    const BASE: Duration = Duration::from_millis(50);
 
-    /// What a flow does that insisted, and that a truce found alone, when a part of what it had is left to it.
-    fn after_truce(had: f64, part: f64, millis: u64, limited: bool) -> &'static str {
-        let ended = Instant::from_nanos(40_000_000_000);
-        let mut flow = Longhaul::new(Level::Normal);
-        flow.mode = Mode::Calm(Calm::new(false, false));
-        flow.doubt = Doubt::new(ended, had * LINK, LINK);
-        for (part, millis, limited) in [(1.0, 1, limited), (part, millis, false)] {
-            flow.model.share = had * LINK * part;
-            let now = ended + Duration::from_millis(millis);
-            flow.on_ack(&AckSample { now, limited, ..AckSample::default() });
+    fn contends(flow: &Longhaul) -> Mode {
+        flow.contend(Instant::ZERO)
+    }
+
+    fn insists(flow: &Longhaul) -> Mode {
+        insist(Instant::ZERO, &flow.model)
+    }
+
+    /// Reports every 50 ms from one time to another.
+    fn report(flow: &mut Longhaul, times: (u64, u64), queue: impl Fn(u64) -> u64, limited: bool) {
+        for millis in (times.0..times.1).step_by(50) {
+            flow.on_ack(&AckSample {
+                now: Instant::from_nanos(millis * 1_000_000),
+                rtt: Some(BASE + Duration::from_millis(queue(millis))),
+                datagram: Bytes(1452),
+                capacity: Some(Rate::from_bits_per_sec(LINK as u64)),
+                limited,
+                ..AckSample::default()
+            });
         }
+    }
+
+    /// What a flow does that had a part of the link, and whom a truce found alone, with so much of that left to him at
+    /// so many milliseconds.
+    fn after_truce(
+        mode: fn(&Longhaul) -> Mode,
+        (had, left): (f64, f64),
+        at: u64,
+        limited: bool,
+    ) -> &'static str {
+        let mut flow = Longhaul::new(Level::Normal);
+        flow.model.path = Path::new(BASE, 1.0);
+        flow.model.share = had * LINK;
+        flow.mode = mode(&flow);
+        flow.truce = Truce::new(Instant::from_nanos(29_000_000_000));
+        let queue = |millis: u64| 40_u64.saturating_sub(millis.saturating_sub(30_000) / 5);
+        report(&mut flow, (29_000, 31_000), queue, false);
+        assert_eq!(flow.state(), "calm");
+        report(&mut flow, (31_000, at), |_| 2, limited);
+        flow.model.share = had * left * LINK;
+        report(&mut flow, (at, at + 150), |_| 2, false);
         flow.state()
     }
 
     #[test]
     fn a_truce_that_missed_others_costs_half_of_what_was_had_at_most() {
-        assert_eq!(after_truce(0.5, 0.48, 2000, false), "insist");
+        assert_eq!(after_truce(insists, (0.5, 0.45), 33_000, false), "insist");
+        assert_eq!(after_truce(insists, (0.5, 0.55), 33_000, false), "calm");
         // Among several our own kind becomes equal.
-        assert_eq!(after_truce(0.3, 0.48, 2000, false), "calm");
-        assert_eq!(after_truce(0.5, 0.52, 2000, false), "calm");
+        assert_eq!(after_truce(insists, (0.3, 0.45), 33_000, false), "calm");
+        // Who heeds loss fills the queue, and is met there.
+        assert_eq!(after_truce(contends, (0.5, 0.45), 33_000, false), "calm");
         // Others come later.
-        assert_eq!(after_truce(0.5, 0.48, 12_000, false), "calm");
+        assert_eq!(after_truce(insists, (0.5, 0.45), 42_000, false), "calm");
     }
 
     #[test]
     fn what_the_application_holds_back_nobody_took() {
-        assert_eq!(after_truce(0.5, 0.48, 2000, true), "calm");
+        assert_eq!(after_truce(insists, (0.5, 0.45), 33_000, true), "calm");
     }
 }

@@ -35,7 +35,7 @@ const RESTORED: f64 = 0.95;
 /// So long what a truce has shown is doubted, and so little of what was had then is too little.
 const DOUBTED: (Duration, f64) = (Duration::from_secs(10), 0.5);
 /// Who had less than this part of the link has no doubt: among several, some lose half to others of our kind.
-const DOUBTS: f64 = 0.42;
+const WORTH_DOUBT: f64 = 0.42;
 
 /// See the module.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub(super) struct Doubt {
 impl Doubt {
     /// At the end of a truce, with so much of the link, in bits a second.
     pub(super) fn new(now: Instant, had: f64, link: f64) -> Option<Self> {
-        (had > link * DOUBTS).then(|| Self { had, until: now + DOUBTED.0 })
+        (had > link * WORTH_DOUBT).then(|| Self { had, until: now + DOUBTED.0 })
     }
 
     pub(super) fn is_over(&self, now: Instant) -> bool {
