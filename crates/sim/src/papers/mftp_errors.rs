@@ -7,7 +7,7 @@ use super::{
     Judgement, Plot, Row, SEEDS, Seen, both, ms, preset, seconds, studies, study, tcp, with_rtt,
 };
 use crate::study::Study;
-use crate::tcp::{Config, Source};
+use crate::tcp::{Config, MinRto, Source};
 
 pub(super) const ROWS: &[Row] = &[Row {
     id: "mftp-fig8-10",
@@ -92,7 +92,7 @@ fn error_studies() -> Vec<Study> {
     let run = |(rtt, errors, count), config, time| {
         study(erring(rtt, errors), tcp("tcp", count, config, Source::Greedy), seconds(time))
     };
-    let sooner = Config { min_rto: ms(200), ..config };
+    let sooner = Config { min_rto: MinRto::Whole(ms(200)), ..config };
     let all = against_n(&RTTS).into_iter().map(|it| run(it, config, 200));
     let all = all.chain(two_curves().into_iter().map(|it| run(it, config, 600)));
     all.chain(against_n(&[200]).into_iter().map(|it| run(it, sooner, 200))).collect()

@@ -15,7 +15,7 @@ use units::{Bytes, Rate};
 
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::{FlowConfig, Protocol, Study};
-use crate::tcp::{Config, Congestion, Flight, Recovery, Source};
+use crate::tcp::{Config, Congestion, Flight, MinRto, Recovery, Source};
 
 /// The most flows of a study.
 pub const MAX_FLOWS: usize = 20_000;
@@ -229,7 +229,7 @@ impl Tcp {
             hystart: self.hystart.unwrap_or(usual.hystart),
             initial_window: self.initial_window.unwrap_or(usual.initial_window),
             initial_ssthresh: self.ssthresh,
-            min_rto: self.min_rto.unwrap_or(usual.min_rto),
+            min_rto: self.min_rto.map_or(usual.min_rto, MinRto::Whole),
         };
         match config {
             _ if !(1..=MAX_MSS).contains(&config.mss.0) => {

@@ -86,8 +86,17 @@ pub struct Config {
     pub initial_window: u32,
     /// Where slow start ends at first; `None`: at the first loss.
     pub initial_ssthresh: Option<Bytes>,
-    /// The least retransmission time-out: 1 s in RFC 6298, 200 ms in Linux.
-    pub min_rto: Duration,
+    /// The least retransmission time-out.
+    pub min_rto: MinRto,
+}
+
+/// What a retransmission time-out comes to at least, while nothing has struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinRto {
+    /// So much in all: 1 s in RFC 6298 (section 2.4).
+    Whole(Duration),
+    /// So much more than the smoothed round-trip time: 200 ms in Linux.
+    Beyond(Duration),
 }
 
 impl Default for Config {
@@ -107,7 +116,7 @@ impl Default for Config {
             hystart: true,
             initial_window: 10,
             initial_ssthresh: None,
-            min_rto: Duration::from_millis(200),
+            min_rto: MinRto::Beyond(Duration::from_millis(200)),
         }
     }
 }
@@ -127,7 +136,7 @@ impl Config {
             byte_counting: false,
             hystart: false,
             initial_window: 1,
-            min_rto: Duration::from_secs(1),
+            min_rto: MinRto::Whole(Duration::from_secs(1)),
             ..Self::default()
         }
     }

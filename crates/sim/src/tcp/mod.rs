@@ -20,7 +20,7 @@ pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Congestion, Flight, Recovery};
+pub use config::{Config, Congestion, Flight, MinRto, Recovery};
 pub use receiver::Receiver;
 pub use segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
 pub use sender::{Sender, SenderStats};

@@ -1,6 +1,8 @@
-//! The retransmission time-out (RFC 6298).
+//! The retransmission time-out (RFC 6298, and Linux's of it).
 
 use core::time::Duration;
+
+use super::config::MinRto;
 
 /// The first time-out, before any measurement (section 2.1).
 const FIRST: Duration = Duration::from_secs(1);
@@ -12,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Round-trip times and what follows from them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rto {
-    least: Duration,
+    least: MinRto,
     /// Before any measurement.
     first: Duration,
     /// Smoothed round-trip time and its variation.
@@ -24,7 +26,7 @@ pub(super) struct Rto {
 }
 
 impl Rto {
-    pub(super) fn new(least: Duration) -> Self {
+    pub(super) fn new(least: MinRto) -> Self {
         let mut rto = Self { least, first: FIRST, smoothed: None, backoff: 0, current: FIRST };
         rto.update();
         rto
@@ -68,13 +70,57 @@ impl Rto {
     }
 
     fn update(&mut self) {
-        let usual =
-            self.smoothed.map_or(self.first, |(smoothed, variation)| smoothed + variation * 4);
-        self.current = (usual.max(self.least) * (1 << self.backoff)).min(LONGEST);
+        let (smoothed, margin) = match self.smoothed {
+            // The first is one in all.
+            None => (Duration::ZERO, self.first),
+            Some((smoothed, variation)) => (smoothed, variation * 4),
+        };
+        let usual = match self.least {
+            MinRto::Whole(least) => (smoothed + margin).max(least),
+            MinRto::Beyond(least) => smoothed + margin.max(least),
+        };
+        self.current = (usual * (1 << self.backoff)).min(LONGEST);
     }
 }
 
 /// Nanoseconds of a round-trip time, which are far from 64 bits.
 fn nanos(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// After many equal round trips, whose variation is gone.
+    fn settled(least: MinRto, rtt: Duration) -> Duration {
+        let mut rto = Rto::new(least);
+        (0..200).for_each(|_| rto.sample(rtt));
+        rto.get()
+    }
+
+    #[test]
+    fn linux_waits_beyond_the_round_trip_and_rfc_6298_in_all() {
+        assert_eq!(settled(MinRto::Beyond(ms(200)), ms(600)), ms(800));
+        assert_eq!(settled(MinRto::Whole(ms(200)), ms(600)), ms(600));
+        assert_eq!(settled(MinRto::Whole(ms(1000)), ms(600)), ms(1000));
+        assert_eq!(settled(MinRto::Beyond(ms(200)), ms(10)), ms(210));
+    }
+
+    #[test]
+    fn it_doubles_until_it_is_a_minute() {
+        let mut rto = Rto::new(MinRto::Beyond(ms(200)));
+        assert_eq!(rto.get(), FIRST);
+        // Twice a first measurement would be beyond it, but that is less than the least.
+        rto.sample(ms(60));
+        assert_eq!(rto.get(), ms(260));
+        rto.back_off();
+        assert_eq!(rto.get(), ms(520));
+        (0..10).for_each(|_| rto.back_off());
+        assert_eq!(rto.get(), LONGEST);
+    }
 }
