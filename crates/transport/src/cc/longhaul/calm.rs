@@ -302,12 +302,18 @@ impl Calm {
     fn is_filled(&mut self, model: &mut Model, queue: Duration, most: Duration) -> bool {
         let link = model.link();
         let alone = self.drain.as_ref().is_some_and(|drain| drain.share() > link * ALONE);
-        let in_company = model.peace.most().map_or(!self.has_borne, |had| had < link * ALONE);
-        if in_company && !alone && queue < most.mul_f64(KEPT_BY_OTHERS) {
-            self.has_borne = true;
-            // If somebody fills it after all, it is long again soon.
+        let (in_company, kept) = match model.peace.most() {
+            Some(had) => (had < link * ALONE, KEPT_BY_OTHERS),
+            // While others come, they take all that a drain gives up.
+            None => (!self.has_borne, 1.0),
+        };
+        if in_company && !alone && queue < most.mul_f64(kept) {
             self.give_up_drain(model);
-            self.relapses = RELAPSES - 1;
+            // If somebody fills it after all, it is long again soon. So it is among those who come, whom another drain shows.
+            if model.peace.most().is_some() {
+                self.relapses = RELAPSES - 1;
+            }
+            self.has_borne = true;
             return false;
         }
         self.drain = None;
@@ -481,12 +487,24 @@ mod tests {
         let again = [falls.clone(), vec![0.8; 10], falls[2..].to_vec()].concat();
         assert!(rounds(12e6, None, false, &again).1);
         assert!(!contends(&again));
+        // The first time he bears all that is not long, and that it is long again while others come.
+        let comes = [stays.clone(), vec![1.02, 1.0, 0.3]].concat();
+        assert!(!rounds(12e6, None, false, &comes).1);
+        assert!(rounds(12e6, None, false, &[comes, stays.clone()].concat()).1);
         // It is what it was before; or it comes back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
         assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
         // Much later it is another stall.
         let later = [falls, vec![0.8; 10], vec![1.02, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8]];
         assert!(!contends(&later.concat()));
+    }
+
+    /// It has not shrunk for three rounds, and a start is seen in the round after the last of them.
+    #[test]
+    fn a_queue_that_grows_while_it_is_drained_is_waited_for() {
+        let parts = |last: f64| [vec![0.8, 0.8, 3.0, 3.0, 3.0, 2.9, last], vec![0.1; 5]];
+        assert!(contends(&parts(2.8).concat()));
+        assert!(!contends(&parts(3.2).concat()));
     }
 
     /// Its queue grows as strangers' do, for some rounds.

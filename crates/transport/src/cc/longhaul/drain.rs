@@ -92,8 +92,10 @@ impl Drain {
         if has_acted && queue + little.min(self.queue / 4) > self.queue {
             self.stuck += 1;
         }
+        // By the next round it is known whether somebody starts.
+        let grows = queue > self.queue + little / 2;
         self.queue = queue;
-        if self.stuck < STUCK_ROUNDS { Progress::GoesOn } else { Progress::Stuck }
+        if self.stuck < STUCK_ROUNDS || grows { Progress::GoesOn } else { Progress::Stuck }
     }
 
     /// In bits a second, of who has such a share by now. Who yields goes as low as it takes.
