@@ -135,6 +135,10 @@ impl Calm {
         calm
     }
 
+    pub(super) const fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
     /// A longer queue is drained.
     fn most_queue(&self, model: &Model) -> Duration {
         if self.yields {
@@ -302,18 +306,22 @@ impl Calm {
     fn is_filled(&mut self, model: &mut Model, queue: Duration, most: Duration) -> bool {
         let link = model.link();
         let alone = self.drain.as_ref().is_some_and(|drain| drain.share() > link * ALONE);
-        let (in_company, kept) = match model.peace.most() {
-            Some(had) => (had < link * ALONE, KEPT_BY_OTHERS),
+        let had = model.peace.most();
+        let kept = match had {
+            Some(had) if had < link * ALONE => KEPT_BY_OTHERS,
             // While others come, they take all that a drain gives up.
-            None => (!self.has_borne, 1.0),
+            None if !self.has_borne => 1.0,
+            _ => 0.0,
         };
-        if in_company && !alone && queue < most.mul_f64(kept) {
+        if !alone && queue < most.mul_f64(kept) {
             self.give_up_drain(model);
-            // If somebody fills it after all, it is long again soon. So it is among those who come, whom another drain shows.
-            if model.peace.most().is_some() {
+            if had.is_some() {
+                // If somebody fills it after all, it is long again soon.
                 self.relapses = RELAPSES - 1;
+            } else {
+                // While others come it is long again soon as well: the next drain shows who they are.
+                self.has_borne = true;
             }
-            self.has_borne = true;
             return false;
         }
         self.drain = None;
@@ -357,7 +365,7 @@ impl Calm {
 
     /// For people to read.
     pub(super) fn name(&self) -> &'static str {
-        if self.drain.is_some() { "drain" } else { "calm" }
+        if self.is_draining() { "drain" } else { "calm" }
     }
 
     /// The pace, in bits a second.
@@ -491,6 +499,7 @@ mod tests {
         let comes = [stays.clone(), vec![1.02, 1.0, 0.3]].concat();
         assert!(!rounds(12e6, None, false, &comes).1);
         assert!(rounds(12e6, None, false, &[comes, stays.clone()].concat()).1);
+        assert!(rounds(12e6, None, false, &[&begins[..], &[1.1; 5]].concat()).1);
         // It is what it was before; or it comes back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
         assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
@@ -502,9 +511,17 @@ mod tests {
     /// It has not shrunk for three rounds, and a start is seen in the round after the last of them.
     #[test]
     fn a_queue_that_grows_while_it_is_drained_is_waited_for() {
-        let parts = |last: f64| [vec![0.8, 0.8, 3.0, 3.0, 3.0, 2.9, last], vec![0.1; 5]];
-        assert!(contends(&parts(2.8).concat()));
-        assert!(!contends(&parts(3.2).concat()));
+        let seen = |last: &[f64]| {
+            let stays = [0.8, 0.8, 3.0, 3.0, 3.0, 2.9];
+            contends(&[&stays, last, &[0.1; 5]].concat())
+        };
+        assert!(seen(&[2.8]));
+        // It was a start, and all drain by now.
+        assert!(!seen(&[3.2, 2.2, 1.5]));
+        assert!(!seen(&[3.2, 6.0, 4.0, 2.5, 1.5]));
+        // For a round.
+        assert!(seen(&[3.2, 3.5]));
+        assert!(seen(&[3.2, 3.2]));
     }
 
     /// Its queue grows as strangers' do, for some rounds.

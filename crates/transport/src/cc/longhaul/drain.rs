@@ -89,13 +89,13 @@ impl Drain {
             (self.rounds, self.stuck, self.least, self.queue) = (0, 0, queue, queue);
             return Progress::GoesOn;
         }
-        if has_acted && queue + little.min(self.queue / 4) > self.queue {
-            self.stuck += 1;
-        }
-        // By the next round it is known whether somebody starts.
-        let grows = queue > self.queue + little / 2;
+        let stays = has_acted && queue + little.min(self.queue / 4) > self.queue;
+        self.stuck += u32::from(stays);
+        // One that grows now may be filled by somebody's start, which is clear by the next round.
+        let is_early = self.stuck == STUCK_ROUNDS && queue > self.queue + little / 2;
         self.queue = queue;
-        if self.stuck < STUCK_ROUNDS || grows { Progress::GoesOn } else { Progress::Stuck }
+        let is_stuck = stays && self.stuck >= STUCK_ROUNDS && !is_early;
+        if is_stuck { Progress::Stuck } else { Progress::GoesOn }
     }
 
     /// In bits a second, of who has such a share by now. Who yields goes as low as it takes.

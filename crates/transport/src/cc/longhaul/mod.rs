@@ -80,7 +80,7 @@ pub struct Longhaul {
     model: Model,
     mode: Mode,
     truce: Truce,
-    /// That a truce was right to end what we insisted on.
+    /// Whether a truce was right to end what we insisted on.
     doubt: Option<Doubt>,
     rate: Rate,
     window: Bytes,
@@ -154,7 +154,7 @@ impl Longhaul {
                 let ended = |doubt: &mut Doubt| sample.limited || doubt.is_over(sample.now);
                 self.doubt.take_if(ended);
                 let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share));
-                if robbed && round.is_some() && !contended {
+                if robbed && round.is_some() && !contended && !calm.is_draining() {
                     self.doubt = None;
                     self.truce = Truce::new(sample.now);
                     model.peace.interrupt();
