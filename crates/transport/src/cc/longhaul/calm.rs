@@ -129,7 +129,7 @@ impl Calm {
         let mut calm = Self::new(start == Ended::Told, yields);
         calm.trains &= start != Ended::Overrun;
         calm.lengths = Some([model.path.base; 2]);
-        if start == Ended::Full && !yields && model.share < model.link() * ALONE {
+        if start != Ended::Told && !yields && model.share < model.link() * ALONE {
             calm.drain = Some(Drain::new(model, true));
         }
         calm
@@ -545,6 +545,8 @@ mod tests {
         model.share = 90e6;
         assert_eq!(Calm::after(Ended::Full, false, &model).name(), "calm", "nobody else is there");
         model.share = 20e6;
+        // Who comes to a full queue sees none, and overruns it.
+        assert_eq!(Calm::after(Ended::Overrun, false, &model).name(), "drain");
         let mut calm = Calm::after(Ended::Full, false, &model);
         let mut now = Instant::ZERO;
         // The others' queue goes after four rounds, and he had taken 20 ms of it for the path.

@@ -14,7 +14,7 @@ pub(super) fn all() -> Vec<Case> {
         cases.extend([2, 4, 8].map(|count| ours(rate, rtt, (count, 0), None)));
     }
     cases.extend([2, 4, 8].map(|count| ours(100, 50, (count, 0), Some(BUSY))));
-    for apart in [100, 150, 250] {
+    for apart in [50, 100, 150, 200, 250] {
         cases.extend([None, Some(BUSY)].map(|absence| ours(100, 50, (8, apart), absence)));
     }
     cases.extend([(100, 50, 40), (100, 200, 30), (1000, 50, 100), (1000, 200, 300)].map(many));
