@@ -42,7 +42,8 @@ const LASTING: u32 = 8;
 /// Who drained alone takes back so much of what he had.
 const RESTORED: f64 = 0.95;
 /// A queue that shrinks no more has met somebody who fills it, if it is longer than this part of one that is drained. Others
-/// of our kind keep less: one of eight that drains alone sees half. (One of twelve still sees most of it.)
+/// of our kind keep less: one of eight that drains alone sees half. (One of twelve still sees most of it.) Who has not known
+/// peace takes all of it for theirs, once.
 const KEPT_BY_OTHERS: f64 = 0.65;
 /// A queue that is long again so few rounds after it fell, without having been gone, and so often
 /// in a row, is filled by somebody.

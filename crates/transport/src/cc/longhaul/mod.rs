@@ -150,21 +150,20 @@ impl Longhaul {
             }
             Mode::Calm(calm) => {
                 let contended = calm.on_report(model, round);
-                // What an application holds back, nobody takes.
-                let ended = |doubt: &mut Doubt| sample.limited || doubt.is_over(sample.now);
-                self.doubt.take_if(ended);
+                // What an application holds back, or we drain, nobody takes.
+                self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
                 let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share));
-                if robbed && round.is_some() && !contended && !calm.is_draining() {
-                    self.doubt = None;
-                    self.truce = Truce::new(sample.now);
-                    model.peace.interrupt();
-                    return Some(insist(sample.now, model));
+                let insists = robbed && round.is_some() && !calm.is_draining();
+                if !contended && !insists {
+                    return None;
                 }
-                contended.then(|| {
-                    self.doubt = None;
-                    self.truce = Truce::new(sample.now);
-                    self.contend(sample.now)
-                })
+                self.doubt = None;
+                self.truce = Truce::new(sample.now);
+                if contended {
+                    return Some(self.contend(sample.now));
+                }
+                model.peace.interrupt();
+                Some(insist(sample.now, model))
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
@@ -380,6 +379,15 @@ mod tests {
         assert_eq!(after_truce(contends, (0.5, 0.45), 33_000, false), "calm");
         // Others come later.
         assert_eq!(after_truce(insists, (0.5, 0.45), 42_000, false), "calm");
+    }
+
+    #[test]
+    fn another_path_is_another_rate() {
+        let mut flow = Longhaul::new(Level::Normal);
+        flow.doubt = Doubt::new(Instant::ZERO, 0.5 * LINK, LINK);
+        assert!(flow.doubt.is_some());
+        flow.forget_capacity();
+        assert!(flow.doubt.is_none());
     }
 
     #[test]

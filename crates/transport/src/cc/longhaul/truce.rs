@@ -125,8 +125,8 @@ impl Truce {
 
 /// Flows that do not heed loss do not fill the queue that a calm flow leaves to them: they take what it gives up to keep
 /// the queue short, until next to nothing is left. A truce that misses them, as they look for more in one round of eight
-/// and may not find it, costs all of that until the next one. So who insisted, and then loses half of what he had, was
-/// not alone.
+/// and may not find it, costs all of that until the next one. So who insisted with about half of the link, and then loses half of what he
+/// had, was not alone.
 #[derive(Debug)]
 pub(super) struct Doubt {
     /// What we had, in bits a second.
