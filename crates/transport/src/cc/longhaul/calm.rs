@@ -28,6 +28,8 @@ const DIP: f64 = 0.95;
 const EXCESS_LOSS: f64 = 0.05;
 /// The same while the path's own share is not known.
 const MAX_EXCESS: f64 = 0.5;
+/// A queue that loses so much more of a round than the path's own overflows.
+const OVERFLOW: f64 = 0.02;
 /// Loss that stays, up to this share of it, while the rate falls to so much of what it was, is not made by
 /// the rate: it is the path's own.
 const STAYS: f64 = 0.7;
@@ -216,7 +218,8 @@ impl Calm {
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        self.meets_strangers(model, queue, shortens)
+        let overflows = round.loss() > model.own_loss.ratio() * 1.5 + OVERFLOW;
+        self.meets_strangers(model, queue, shortens, overflows)
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -282,14 +285,20 @@ impl Calm {
     }
 
     /// Goes on with a drain; true when it has met somebody who fills the queue.
-    fn meets_strangers(&mut self, model: &mut Model, queue: Duration, shortens: bool) -> bool {
+    fn meets_strangers(
+        &mut self,
+        model: &mut Model,
+        queue: Duration,
+        shortens: bool,
+        overflows: bool,
+    ) -> bool {
         let most = self.most_queue(model);
         let Some(drain) = &mut self.drain else { return false };
         if shortens {
             drain.on_shorter_path(queue);
             return false;
         }
-        match drain.on_round(model.path.base, queue, most) {
+        match drain.on_round(model.path.base, (queue, most), overflows) {
             Progress::GoesOn => false,
             Progress::Looked => {
                 self.drain = None;
@@ -317,8 +326,9 @@ impl Calm {
         if !alone && queue < most.mul_f64(kept) {
             self.give_up_drain(model);
             if had.is_some() {
-                // If somebody fills it after all, it is long again soon.
-                self.relapses = RELAPSES - 1;
+                // It may be long again as the others have taken what we gave up. If somebody fills it after all, it is so
+                // twice.
+                self.relapses = self.relapses.max(RELAPSES - 2);
             } else {
                 // While others come it is long again soon as well: the next drain shows who they are.
                 self.has_borne = true;
@@ -501,9 +511,12 @@ mod tests {
         assert!(!rounds(12e6, None, false, &comes).1);
         assert!(rounds(12e6, None, false, &[comes, stays.clone()].concat()).1);
         assert!(rounds(12e6, None, false, &[&begins[..], &[1.1; 5]].concat()).1);
-        // It is what it was before; or it comes back, and somebody has filled it.
+        // It is what it was before, or longer once; or it comes back and back, and somebody has filled it.
         assert!(!contends(&[falls.clone(), vec![0.8; 20]].concat()));
-        assert!(contends(&[falls.clone(), vec![0.8, 0.9, 1.02]].concat()));
+        let returns = [falls.clone(), vec![0.8, 0.9, 1.02]].concat();
+        assert!(!contends(&[returns.clone(), vec![0.3; 5]].concat()));
+        let again = [1.0, 0.9, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8, 1.02];
+        assert!(contends(&[&returns[..], &again].concat()));
         // Much later it is another stall.
         let later = [falls, vec![0.8; 10], vec![1.02, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8]];
         assert!(!contends(&later.concat()));

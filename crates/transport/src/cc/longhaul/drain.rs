@@ -17,6 +17,9 @@ const SHRINKS: f64 = 0.1;
 const STUCK_ROUNDS: u32 = 3;
 /// A queue that grows so many times is filled by somebody who starts.
 const SURGE: f64 = 1.25;
+/// A queue that is full cannot grow: losses show who starts, in so many rounds. Who heeds them shortens it, and from the
+/// others one round more hides nothing.
+const OVERFLOWS: u32 = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Drain {
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
+    /// Rounds in which the queue overflowed though we drain it.
+    overflows: u32,
 }
 
 /// What a round has shown.
@@ -50,7 +55,7 @@ impl Drain {
     /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks }
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, overflows: 0 }
     }
 
     /// Our share when it began, in bits a second.
@@ -68,8 +73,13 @@ impl Drain {
         (self.rounds, self.stuck, self.queue) = (0, 0, queue);
     }
 
-    /// A round ended with such a queue, of which `most` is not drained.
-    pub(super) fn on_round(&mut self, base: Duration, queue: Duration, most: Duration) -> Progress {
+    /// A round ended with such a queue, of which `most` is not drained; whether it `overflows`.
+    pub(super) fn on_round(
+        &mut self,
+        base: Duration,
+        (queue, most): (Duration, Duration),
+        overflows: bool,
+    ) -> Progress {
         self.rounds += 1;
         self.looks &= queue <= most;
         if self.looks {
@@ -89,7 +99,9 @@ impl Drain {
             (self.rounds, self.stuck, self.least, self.queue) = (0, 0, queue, queue);
             return Progress::GoesOn;
         }
-        let stays = has_acted && queue + little.min(self.queue / 4) > self.queue;
+        self.overflows += u32::from(overflows);
+        let starts = overflows && self.overflows <= OVERFLOWS;
+        let stays = has_acted && !starts && queue + little.min(self.queue / 4) > self.queue;
         self.stuck += u32::from(stays);
         // One that grows now may be filled by somebody's start, which is clear by the next round.
         let is_early = self.stuck == STUCK_ROUNDS && queue > self.queue + little / 2;
@@ -102,5 +114,32 @@ impl Drain {
     pub(super) fn pace(&self, share: f64, yields: bool) -> f64 {
         let least = if yields { 0.0 } else { (self.share * LEAST_PACE).min(share * 0.9) };
         (share * PACE).max(least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::path::Path;
+    use super::*;
+
+    /// Rounds until somebody shows who keeps the queue full, of which so many at first overflow.
+    fn stuck_after(overflows: u32) -> u32 {
+        let (base, queue, most) = (50, 50, 16);
+        let [base, queue, most] = [base, queue, most].map(Duration::from_millis);
+        let mut model = Model::new(Path::new(base, 1.0));
+        model.path.queue = queue;
+        let mut drain = Drain::new(&model, false);
+        let stuck = |round: &u32| {
+            drain.on_round(base, (queue, most), *round <= overflows) == Progress::Stuck
+        };
+        (1..100).find(stuck).unwrap()
+    }
+
+    #[test]
+    fn whoever_overflows_a_full_queue_is_waited_for_but_not_for_ever() {
+        let quiet = stuck_after(0);
+        assert_eq!(quiet, BLIND_ROUNDS + STUCK_ROUNDS);
+        assert_eq!(stuck_after(OVERFLOWS), OVERFLOWS + STUCK_ROUNDS);
+        assert_eq!(stuck_after(100), stuck_after(OVERFLOWS));
     }
 }
