@@ -28,8 +28,13 @@ const DIP: f64 = 0.95;
 const EXCESS_LOSS: f64 = 0.05;
 /// The same while the path's own share is not known.
 const MAX_EXCESS: f64 = 0.5;
-/// A queue that loses so much more of a round than the path's own overflows.
-const OVERFLOW: f64 = 0.02;
+/// A round may lose so many times the path's own share by chance.
+const USUAL: f64 = 1.5;
+/// A queue is full that is longer than this part of the longest, and overflows when it loses so much more of a round than
+/// is usual.
+const FULL: f64 = 0.9;
+/// See [`FULL`].
+const OVERFLOW_LOSS: f64 = 0.02;
 /// Loss that stays, up to this share of it, while the rate falls to so much of what it was, is not made by
 /// the rate: it is the path's own.
 const STAYS: f64 = 0.7;
@@ -52,6 +57,8 @@ const KEPT_BY_OTHERS: f64 = 0.65;
 const RELAPSE_ROUNDS: u32 = 8;
 /// See [`RELAPSE_ROUNDS`].
 const RELAPSES: u32 = 3;
+/// So often if the queue did not shrink before it was short: once by what we gave up, which others have taken.
+const KEPT_RELAPSES: u32 = 2;
 /// This part of a queue that is drained is taken for none.
 const NEARLY_GONE: u32 = 3;
 /// The share of what we have that we give others at once, at most.
@@ -203,7 +210,7 @@ impl Calm {
         self.lengths = Some([self.lengths.map_or(base, |[_, last]| last), base]);
         self.rounds += 1;
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
-        let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * 1.5 + EXCESS_LOSS);
+        let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * USUAL + EXCESS_LOSS);
         let tried = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
             self.learn_own_loss(model, round);
@@ -218,8 +225,7 @@ impl Calm {
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        let overflows = round.loss() > model.own_loss.ratio() * 1.5 + OVERFLOW;
-        self.meets_strangers(model, queue, shortens, overflows)
+        self.meets_strangers(model, round, queue, shortens)
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -288,9 +294,9 @@ impl Calm {
     fn meets_strangers(
         &mut self,
         model: &mut Model,
+        round: &Round,
         queue: Duration,
         shortens: bool,
-        overflows: bool,
     ) -> bool {
         let most = self.most_queue(model);
         let Some(drain) = &mut self.drain else { return false };
@@ -298,7 +304,10 @@ impl Calm {
             drain.on_shorter_path(queue);
             return false;
         }
-        match drain.on_round(model.path.base, (queue, most), overflows) {
+        // Random loss does not come with a full queue.
+        let is_full = queue > model.path.longest_queue().mul_f64(FULL);
+        let overflows = is_full && round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
+        match drain.on_round(model.path.base, queue, most, overflows) {
             Progress::GoesOn => false,
             Progress::Looked => {
                 self.drain = None;
@@ -326,9 +335,8 @@ impl Calm {
         if !alone && queue < most.mul_f64(kept) {
             self.give_up_drain(model);
             if had.is_some() {
-                // It may be long again as the others have taken what we gave up. If somebody fills it after all, it is so
-                // twice.
-                self.relapses = self.relapses.max(RELAPSES - 2);
+                // If somebody fills it after all, it is long again soon, and once more.
+                self.relapses = self.relapses.max(RELAPSES - KEPT_RELAPSES);
             } else {
                 // While others come it is long again soon as well: the next drain shows who they are.
                 self.has_borne = true;
@@ -452,23 +460,49 @@ mod tests {
     /// Rounds with a share, of who had so much in peace, behind queues of these parts of the longest that is not
     /// drained: the model at last, and whether we contend then.
     fn rounds(share: f64, had: Option<f64>, limited: bool, parts: &[f64]) -> (Model, bool) {
+        let (model, contends) = lossy_rounds(share, had, limited, 0, parts);
+        (model, contends.is_some())
+    }
+
+    /// The same, each of which loses so many of 1000 bytes; and after how many we contend.
+    fn lossy_rounds(
+        share: f64,
+        had: Option<f64>,
+        limited: bool,
+        lost: u64,
+        parts: &[f64],
+    ) -> (Model, Option<usize>) {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.share, model.trains, model.queued) = (share, Some(100e6), 2);
         for had in had.iter().cycle().take(20) {
             model.peace.on_round(Duration::from_secs(1), *had, BASE);
         }
         let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
-        let contends = parts.iter().any(|part| {
+        let contends = parts.iter().position(|part| {
             let started = now;
             now += BASE;
             let queue = calm.most_queue(&model).mul_f64(*part);
             model.path.on_rtt(now, BASE + queue, Bytes(1452), 100e6);
-            let (acked, least_queue) = (75_000, Some(queue));
+            let (acked, lost, least_queue) = (75 * (1000 - lost), 75 * lost, Some(queue));
+            let ends = now;
             let round =
-                Round { started, ends: now, acked, limited, least_queue, ..Round::default() };
+                Round { started, ends, acked, lost, limited, least_queue, ..Round::default() };
             calm.on_report(&mut model, Some(&round))
         });
         (model, contends)
+    }
+
+    #[test]
+    fn a_full_queue_is_waited_for_while_it_overflows() {
+        let full = [&[0.8, 0.8][..], &[3.0; 20]].concat();
+        let after = |lost, parts: &[f64]| lossy_rounds(12e6, None, false, lost, parts).1;
+        let soonest = after(0, &full);
+        assert!(soonest.is_some());
+        assert_eq!(after(15, &full), soonest, "no more than by chance");
+        assert_eq!(after(30, &full), soonest.map(|at| at + 3));
+        // What is lost behind a queue that was longer is random.
+        let shorter = [&[0.8, 0.8, 3.4][..], &[3.0; 20]].concat();
+        assert_eq!(after(30, &shorter), after(0, &shorter));
     }
 
     /// The same, with an eighth of the link, now and in peace.

@@ -17,9 +17,9 @@ const SHRINKS: f64 = 0.1;
 const STUCK_ROUNDS: u32 = 3;
 /// A queue that grows so many times is filled by somebody who starts.
 const SURGE: f64 = 1.25;
-/// A queue that is full cannot grow: losses show who starts, in so many rounds. Who heeds them shortens it, and from the
-/// others one round more hides nothing.
-const OVERFLOWS: u32 = 4;
+/// A full queue cannot grow: its losses show that somebody starts. So many rounds of them are waited for in a drain, whoever
+/// else surges: who heeds no loss would make them for ever.
+const WAITED_ROUNDS: u32 = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Drain {
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
-    /// Rounds in which the queue overflowed though we drain it.
-    overflows: u32,
+    /// Rounds in which it was waited for who overflows the queue.
+    waited: u32,
 }
 
 /// What a round has shown.
@@ -55,7 +55,7 @@ impl Drain {
     /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, overflows: 0 }
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, waited: 0 }
     }
 
     /// Our share when it began, in bits a second.
@@ -73,11 +73,12 @@ impl Drain {
         (self.rounds, self.stuck, self.queue) = (0, 0, queue);
     }
 
-    /// A round ended with such a queue, of which `most` is not drained; whether it `overflows`.
+    /// A round ended with such a queue, of which `most` is not drained, and which may have overflown.
     pub(super) fn on_round(
         &mut self,
         base: Duration,
-        (queue, most): (Duration, Duration),
+        queue: Duration,
+        most: Duration,
         overflows: bool,
     ) -> Progress {
         self.rounds += 1;
@@ -99,9 +100,9 @@ impl Drain {
             (self.rounds, self.stuck, self.least, self.queue) = (0, 0, queue, queue);
             return Progress::GoesOn;
         }
-        self.overflows += u32::from(overflows);
-        let starts = overflows && self.overflows <= OVERFLOWS;
-        let stays = has_acted && !starts && queue + little.min(self.queue / 4) > self.queue;
+        let waits = has_acted && overflows && self.waited < WAITED_ROUNDS;
+        self.waited += u32::from(waits);
+        let stays = has_acted && !waits && queue + little.min(self.queue / 4) > self.queue;
         self.stuck += u32::from(stays);
         // One that grows now may be filled by somebody's start, which is clear by the next round.
         let is_early = self.stuck == STUCK_ROUNDS && queue > self.queue + little / 2;
@@ -122,24 +123,23 @@ mod tests {
     use super::super::path::Path;
     use super::*;
 
-    /// Rounds until somebody shows who keeps the queue full, of which so many at first overflow.
-    fn stuck_after(overflows: u32) -> u32 {
-        let (base, queue, most) = (50, 50, 16);
-        let [base, queue, most] = [base, queue, most].map(Duration::from_millis);
+    /// Rounds until somebody shows who keeps the queue full, which overflows in these.
+    fn stuck_after(overflows: impl Fn(u32) -> bool) -> u32 {
+        let [base, queue, most] = [50, 50, 16].map(Duration::from_millis);
         let mut model = Model::new(Path::new(base, 1.0));
         model.path.queue = queue;
         let mut drain = Drain::new(&model, false);
-        let stuck = |round: &u32| {
-            drain.on_round(base, (queue, most), *round <= overflows) == Progress::Stuck
-        };
-        (1..100).find(stuck).unwrap()
+        let mut is_stuck =
+            |round| drain.on_round(base, queue, most, overflows(round)) == Progress::Stuck;
+        (1..100).find(|round| is_stuck(*round)).unwrap()
     }
 
     #[test]
     fn whoever_overflows_a_full_queue_is_waited_for_but_not_for_ever() {
-        let quiet = stuck_after(0);
-        assert_eq!(quiet, BLIND_ROUNDS + STUCK_ROUNDS);
-        assert_eq!(stuck_after(OVERFLOWS), OVERFLOWS + STUCK_ROUNDS);
-        assert_eq!(stuck_after(100), stuck_after(OVERFLOWS));
+        let soonest = BLIND_ROUNDS + STUCK_ROUNDS;
+        assert_eq!(stuck_after(|_| false), soonest);
+        assert_eq!(stuck_after(|round| round <= BLIND_ROUNDS), soonest, "sent before we drained");
+        assert_eq!(stuck_after(|round| round == 4), soonest + 1);
+        assert_eq!(stuck_after(|_| true), soonest + WAITED_ROUNDS);
     }
 }
