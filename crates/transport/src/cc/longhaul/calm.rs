@@ -57,7 +57,7 @@ const KEPT_BY_OTHERS: f64 = 0.65;
 const RELAPSE_ROUNDS: u32 = 8;
 /// See [`RELAPSE_ROUNDS`].
 const RELAPSES: u32 = 3;
-/// So often if the queue did not shrink before it was short: once by what we gave up, which others have taken.
+/// So often after a drain that was given up to others who keep a queue: once it is long again by what they took of it.
 const KEPT_RELAPSES: u32 = 2;
 /// This part of a queue that is drained is taken for none.
 const NEARLY_GONE: u32 = 3;
@@ -304,7 +304,7 @@ impl Calm {
             drain.on_shorter_path(queue);
             return false;
         }
-        // Random loss does not come with a full queue.
+        // Behind a shorter queue it is random loss.
         let is_full = queue > model.path.longest_queue().mul_f64(FULL);
         let overflows = is_full && round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
         match drain.on_round(model.path.base, queue, most, overflows) {
@@ -415,6 +415,7 @@ impl Calm {
 mod tests {
     use units::{Bytes, Instant};
 
+    use super::super::drain::WAITED_ROUNDS;
     use super::super::path::Path;
     use super::*;
 
@@ -499,7 +500,7 @@ mod tests {
         let soonest = after(0, &full);
         assert!(soonest.is_some());
         assert_eq!(after(15, &full), soonest, "no more than by chance");
-        assert_eq!(after(30, &full), soonest.map(|at| at + 3));
+        assert_eq!(after(30, &full), soonest.map(|at| at + WAITED_ROUNDS as usize));
         // What is lost behind a queue that was longer is random.
         let shorter = [&[0.8, 0.8, 3.4][..], &[3.0; 20]].concat();
         assert_eq!(after(30, &shorter), after(0, &shorter));

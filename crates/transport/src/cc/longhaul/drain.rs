@@ -19,7 +19,7 @@ const STUCK_ROUNDS: u32 = 3;
 const SURGE: f64 = 1.25;
 /// A full queue cannot grow: its losses show that somebody starts. So many rounds of them are waited for in a drain, whoever
 /// else surges: who heeds no loss would make them for ever.
-const WAITED_ROUNDS: u32 = 3;
+pub(super) const WAITED_ROUNDS: u32 = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Drain {
         (self.rounds, self.stuck, self.queue) = (0, 0, queue);
     }
 
-    /// A round ended with such a queue, of which `most` is not drained, and which may have overflown.
+    /// A round ended with such a queue, of which `most` is not drained, and which overflows or not.
     pub(super) fn on_round(
         &mut self,
         base: Duration,
