@@ -72,10 +72,22 @@ pub fn run(args: &Args) -> Result<bool> {
     for cell in cells(args) {
         for peer in &peers {
             for seed in 1..=args.seeds_of(peer) {
-                if !records.has(peer, &cell, seed) {
-                    let row = cell.run(&bed, &tools, peer, seed)?;
-                    eprintln!("{row}");
-                    records.add(peer, row)?;
+                if records.has(peer, &cell, seed) {
+                    continue;
+                }
+                let mut ran = cell.run(&bed, &tools, peer, seed);
+                if let (Err(error), false) = (&ran, peer.is_ours()) {
+                    eprintln!("once more, for {error:#}");
+                    ran = cell.run(&bed, &tools, peer, seed);
+                }
+                match ran {
+                    Ok(row) => {
+                        eprintln!("{row}");
+                        records.add(peer, row)?;
+                    }
+                    Err(error) if peer.is_ours() => return Err(error),
+                    // The table tells that its runs are too few.
+                    Err(error) => eprintln!("left out: {error:#}"),
                 }
             }
         }
