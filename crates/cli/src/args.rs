@@ -5,6 +5,7 @@
 mod emulate;
 mod forward;
 mod gateway;
+mod ls;
 mod probe;
 mod sending;
 mod simulate;
@@ -25,6 +26,7 @@ use crate::cp::Schedule;
 pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
+pub use ls::Ls;
 pub use probe::Probe;
 pub use sending::Sending;
 pub use simulate::{Half, Reproduce, Simulate};
@@ -52,6 +54,7 @@ pub struct Cli {
 pub enum Command {
     Cp(Cp),
     Sync(Sync),
+    Ls(Box<Ls>),
     Serve(Serve),
     Probe(Probe),
     Keygen(Keygen),
@@ -191,7 +194,7 @@ Examples:
 The file hosts.toml in LONGHAUL_HOME holds what is to be said of a host each time:
   [lab]                                           # as in lh://lab/data and lab:data
   address = \"lab.example.org:7300\"               # where lh://lab/ leads to, for probe and forward too
-  options = [\"--transport=tcp\", \"--exclude=*.o\"] # of every cp and sync with it; what is typed wins
+  options = [\"--transport=tcp\", \"--exclude=*.o\"] # of every cp, sync and ls with it; what is typed wins
 
 Exit codes:
   0    done and verified

@@ -3,7 +3,7 @@
 //! ```toml
 //! [lab]                                  # as in lh://lab/data and lab:data
 //! address = "lab.example.org:7300"       # where lh://lab/ leads to, for probe and forward too
-//! options = ["--transport=tcp", "--rate-limit=100mbit"]   # of every cp and sync with it
+//! options = ["--transport=tcp", "--rate-limit=100mbit"]   # of every cp, sync and ls with it
 //! ```
 
 use std::collections::BTreeMap;
@@ -73,12 +73,13 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
     let (mut cli, typed) = read(&words).map_err(why)?;
     let (name, typed) = typed.subcommand().context("no command is given")?;
     let behind = 2.min(words.len());
-    let places = [".", "."].map(OsString::from);
+    let places = [".", "."].into_iter().take(locations(&mut cli.command).len()).map(OsString::from);
     let of_file = words[..behind].iter().cloned().chain(options.iter().map(OsString::from));
     let (_, of_file) = read(&Vec::from_iter(of_file.chain(places))).map_err(why)?;
     let (_, of_file) = of_file.subcommand().context("no command is given")?;
     let places = locations(&mut cli.command);
-    let is_of_servers = places.iter().all(|place| matches!(place, Location::Remote(_)));
+    let are_servers = places.iter().all(|place| matches!(place, Location::Remote(_)));
+    let is_of_servers = places.len() > 1 && are_servers;
     let idle = idle(&places);
     let kept = options_of(name, of_file, |cp, option| {
         let excludes = |one, other| {
@@ -96,7 +97,11 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
 
 /// Options that do not concern a copy between these places, the last of which is the destination.
 fn idle(places: &[&mut Location]) -> Vec<&'static str> {
-    let Some((destination, sources)) = places.split_last() else { return Vec::new() };
+    // A single place is asked for names alone.
+    let [sources @ .., destination] = places else { return Vec::new() };
+    if sources.is_empty() {
+        return OF_SENDERS.to_vec();
+    }
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     let from_server = sources.iter().all(|source| matches!(source, Location::Remote(_)));
     let is_between = !is_near(destination) && !sources.iter().any(|place| is_near(place));
@@ -137,6 +142,7 @@ fn locations(command: &mut Command) -> Vec<&mut Location> {
     match command {
         Command::Cp(cp) => cp.sources.iter_mut().chain([&mut cp.destination]).collect(),
         Command::Sync(sync) => vec![&mut sync.source, &mut sync.destination],
+        Command::Ls(ls) => vec![&mut ls.place],
         _ => Vec::new(),
     }
 }

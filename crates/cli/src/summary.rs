@@ -381,6 +381,17 @@ pub fn rehearsal(summary: &Summary) -> String {
     )
 }
 
+/// The closing line below names that were listed.
+pub fn listing(summary: &Summary) -> String {
+    let counts = summary.counts;
+    let links = match counts.symlinks {
+        0 => String::new(),
+        links => format!(" and {links} links"),
+    };
+    let (files, directories) = (counts.files, counts.directories);
+    format!("{files} files of {}, {directories} directories{links}", Bytes(counts.bytes))
+}
+
 /// The same for programs.
 pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
     let counts = summary.counts;

@@ -1,4 +1,4 @@
-//! `longhaul sync` and the patterns of `cp`, by the real binary.
+//! `longhaul sync`, `ls`, and the patterns of `cp`, by the real binary.
 
 mod support;
 
@@ -62,6 +62,38 @@ fn a_dry_run_and_a_comparison_tell_and_touch_nothing() {
 
     home.succeed(&["sync", "-c", "--delete", "tree", &there]);
     assert_eq!(fingerprint(&home.path("root/there")), fingerprint(&home.path("tree")));
+}
+
+#[test]
+fn what_is_there_is_listed() {
+    let home = Home::new();
+    let server = home.serve(&[]);
+    home.folder("root/tree/deep");
+    fs::write(home.path("root/tree/deep/file"), "twelve bytes").unwrap();
+    fs::write(home.path("root/tree/odd\nname"), "").unwrap();
+    std::os::unix::fs::symlink("nowhere", home.path("root/tree/link")).unwrap();
+    let tree = server.url("tree");
+    for carrier in [&[][..], &["--transport", "tcp", "--streams", "2"]] {
+        let listed = home.succeed(&[&["ls", &tree], carrier].concat());
+        let lines = text(&listed.stdout);
+        let names: Vec<&str> = lines.lines().filter_map(|line| line.get(30..)).collect();
+        assert_eq!(names, ["deep/", "link -> nowhere", "odd\u{fffd}name"], "{lines}");
+        let said = text(&listed.stderr);
+        assert!(said.contains("1 files of 0 B, 1 directories and 1 links"), "{said}");
+    }
+    let all = text(&home.succeed(&["ls", "-R", "--json", "--exclude=odd*", &tree]).stdout);
+    let all: Vec<serde_json::Value> =
+        all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let entries: Vec<_> = all.iter().filter(|one| one["event"] == "entry").collect();
+    let named: Vec<_> = entries.iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(named, ["deep", "deep/file", "link"]);
+    assert_eq!((&entries[1]["bytes"], &entries[1]["kind"]), (&12.into(), &"file".into()));
+    let one = text(&home.succeed(&["ls", "-q", &server.url("tree/deep/file")]).stdout);
+    assert!(one.trim_end().ends_with("12 B  file"), "{one}");
+    assert!(home.fail(1, &["ls", &server.url("none")]).contains("none"));
+    assert!(home.fail(2, &["ls", "tree"]).contains("another host"));
+    assert!(home.fail(2, &["ls", "ftp://h/x"]).contains("longhaul ftp"));
+    home.fail(2, &["ls", "--manifest", "x", &tree]);
 }
 
 #[test]

@@ -9,11 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::exchange::{Hello, pour, receive, send};
+use crate::exchange::{Hello, receive, send, show};
 use crate::filter::{Filter, check_length};
 use crate::journal::TransferId;
+use crate::listing::{self, Listed};
 use crate::manifest::Manifest;
 use crate::place::Place;
+use crate::pour;
 use crate::progress::Progress;
 use crate::relpath::{PATH_MAX, PathError, RawBytes, RelPath};
 use crate::server::{Root, is_there};
@@ -140,7 +142,24 @@ pub async fn get_stream<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let Terms { rate, packs, .. } = options.terms;
     let terms = Terms { rate, packs, ..Terms::default() };
     let preamble = request(&Message::Get { source: typed(remote)?, terms });
-    pour(stream, preamble, output.into(), progress.clone()).await
+    let progress = progress.clone();
+    let pour = move |pipe, replies| pour::run(pipe, replies, output.into(), progress);
+    show(stream, preamble, pour).await
+}
+
+/// Names what the far side's directory `remote` holds, with all that is below, or the file that it is, in the
+/// order of their names. Nothing moves. Of the options, the patterns count.
+pub async fn list<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: S,
+    remote: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> Result<(Vec<Listed>, Summary), TransferError> {
+    let patterns = told(&options.terms.patterns)?;
+    let terms = Terms { rehearses: true, patterns, ..Terms::default() };
+    let preamble = request(&Message::Get { source: typed(remote)?, terms });
+    let progress = progress.clone();
+    show(stream, preamble, move |pipe, replies| listing::run(pipe, &replies, &progress)).await
 }
 
 /// Patterns, if they fit into a request.

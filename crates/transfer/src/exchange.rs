@@ -1,6 +1,5 @@
 //! The two roles on a stream, whoever asked: one side sends, the other receives.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +13,7 @@ use crate::arriving::CHECKPOINT;
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::notes::Notes;
-use crate::pipe::{Occupancy, pipe};
-use crate::pour;
+use crate::pipe::{Emptier, Occupancy, pipe};
 use crate::progress::Progress;
 use crate::sink;
 use crate::source;
@@ -227,29 +225,32 @@ pub(crate) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Receives one file, whose bytes go on to `output` as they come.
-pub(crate) async fn pour<S: AsyncRead + AsyncWrite + Unpin>(
+/// Receives without a disk: `onlooker` is shown what comes, and answers.
+pub(crate) async fn show<S, T>(
     stream: S,
     preamble: Vec<u8>,
-    output: File,
-    progress: Progress,
-) -> Result<Summary, TransferError> {
+    onlooker: impl FnOnce(Emptier, mpsc::Sender<Message>) -> Result<T, TransferError> + Send + 'static,
+) -> Result<T, TransferError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: Send + 'static,
+{
     let (mut reading, mut writing) = tokio::io::split(stream);
     let (filler, emptier) = pipe();
     let (replies, outgoing) = mpsc::channel(REPLIES);
-    let worker = spawn_blocking(move || pour::run(emptier, replies, output, progress));
+    let worker = spawn_blocking(move || onlooker(emptier, replies));
     let filling = async {
         Hello::Expected.read(&mut reading).await?;
         Ok(filler.fill_from(&mut reading).await?)
     };
     let answering = async { Ok(write_replies(&mut writing, preamble, outgoing).await?) };
     let pumped: Result<_, TransferError> = async { tokio::try_join!(filling, answering) }.await;
-    let poured = finished(worker).await;
+    let shown = finished(worker).await;
     // So that closing our end does not cut off the last word.
     drain(&mut reading).await;
-    match (poured, pumped) {
+    match (shown, pumped) {
         (Err(TransferError::Cut), Err(error)) => Err(error),
-        (poured, _) => poured,
+        (shown, _) => shown,
     }
 }
 

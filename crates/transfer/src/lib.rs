@@ -60,9 +60,11 @@ mod folding;
 mod had;
 mod hash;
 mod journal;
+mod listing;
 mod manifest;
 mod meta;
 mod notes;
+mod onlooker;
 mod pack;
 mod pipe;
 mod place;
@@ -84,12 +86,13 @@ mod walk;
 pub mod wire;
 
 pub use budget::Budget;
-pub use client::{Options, get, get_stream, put, put_stream};
+pub use client::{Options, get, get_stream, list, put, put_stream};
 pub use error::TransferError;
 pub use filter::check_pattern;
 pub use journal::{
     MAGIC as JOURNAL_MAGIC, TransferId, example as journal_example, records as journal_records,
 };
+pub use listing::{Listed, ListedKind};
 pub use manifest::Manifest;
 pub use notes::{NOTES_MAX, Note, NoteKind, Notes, printable};
 pub use pipe::Occupancy;

@@ -1,4 +1,4 @@
-//! A receiving side that is no disk: one file's bytes go on as they come, to a pipe or a terminal.
+//! One file's bytes go on as they come, to a pipe or a terminal.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,13 +7,12 @@ use tokio::sync::mpsc;
 
 use crate::error::TransferError;
 use crate::hash::Hasher;
-use crate::notes::Notes;
-use crate::pack::Unpacker;
-use crate::pipe::{Emptier, Occupancy};
+use crate::onlooker::{Onlooker, look_on};
+use crate::pipe::Emptier;
 use crate::progress::Progress;
 use crate::reading::takes;
-use crate::summary::{Counts, Kept, Summary};
-use crate::wire::{Decoder, HOLE_MAX, Item, Message, WireError};
+use crate::summary::{Counts, Summary};
+use crate::wire::{HOLE_MAX, Message, WireError};
 
 /// So many bytes a pipe takes at once if it takes any, and most else does. A disk takes all.
 const PIECE: usize = 4 << 10;
@@ -21,10 +20,10 @@ const PIECE: usize = 4 << 10;
 /// Zeros are written in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Takes one file from the pipe and writes it to `output`; the last reply is `Done`, or `Fatal`.
+/// Takes one file from the pipe and writes it to `output`.
 /// Bytes that have gone on cannot be taken back: whether they were right, the result tells.
 pub(crate) fn run(
-    mut pipe: Emptier,
+    pipe: Emptier,
     replies: mpsc::Sender<Message>,
     output: File,
     progress: Progress,
@@ -32,25 +31,12 @@ pub(crate) fn run(
     let mut pourer = Pourer {
         output,
         replies: replies.clone(),
-        progress,
+        progress: progress.clone(),
         current: None,
         counts: Counts::default(),
-        notes: Notes::default(),
         written: 0,
     };
-    // A sender that is gone is noticed where the stream is written.
-    let _ = replies.blocking_send(Message::HadAll);
-    let poured = pourer.take(&mut pipe);
-    let (receiving, counts) = (pipe.occupancy(), pourer.counts);
-    let last = match &poured {
-        Ok(_) => Message::Done { counts, occupancy: receiving },
-        Err(TransferError::Near(reason)) => Message::fatal(reason),
-        Err(TransferError::Protocol(error)) => Message::fatal(&error.to_string()),
-        Err(_) => return Err(poured.expect_err("matched")),
-    };
-    let _ = replies.blocking_send(last);
-    let (sending, kept) = poured?;
-    Ok(Summary { counts, kept, notes: pourer.notes, sending, receiving, confirmed: None })
+    look_on(&mut pourer, pipe, &replies, &progress)
 }
 
 struct Pourer {
@@ -61,41 +47,12 @@ struct Pourer {
     /// The hash of the file that is coming, and how long it is to be.
     current: Option<(Hasher, Option<u64>)>,
     counts: Counts,
-    notes: Notes,
     written: u64,
 }
 
-impl Pourer {
-    fn take(&mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept), TransferError> {
-        let (mut decoder, unpacker) = (Decoder::default(), Unpacker::new());
-        let mut unpacker = unpacker.map_err(|error| TransferError::Near(error.to_string()))?;
-        while let Some(block) = pipe.next() {
-            let mut input = &block[..];
-            while let Some(item) = decoder.next(&mut input)? {
-                match item {
-                    Item::Data(data) => self.data(data)?,
-                    Item::Packed(packed) => {
-                        let plain = unpacker.unpack(&packed).ok_or(WireError::Damaged)?;
-                        self.data(plain)?;
-                    }
-                    Item::Message(Message::Finish { occupancy, kept })
-                        if self.current.is_none() =>
-                    {
-                        return Ok((occupancy, kept));
-                    }
-                    Item::Message(message) => self.message(message)?,
-                }
-            }
-            pipe.recycle(block);
-        }
-        Err(TransferError::Cut)
-    }
-
+impl Onlooker for Pourer {
     fn message(&mut self, message: Message) -> Result<(), TransferError> {
         match (message, &self.current) {
-            (Message::Totals { files, bytes, .. }, _) => self.progress.set_totals(files, bytes),
-            (Message::Note(note), _) => self.notes.push(note),
-            (Message::Fatal { reason }, _) => return Err(TransferError::Far(reason)),
             (Message::File { size, .. }, None) if self.counts.files == 0 => {
                 self.current = Some((Hasher::default(), size));
             }
@@ -148,5 +105,12 @@ impl Pourer {
             self.output.write_all(piece).map_err(near)?;
         }
         Ok(())
+    }
+    fn is_within_a_file(&self) -> bool {
+        self.current.is_some()
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
     }
 }

@@ -17,7 +17,7 @@ use super::change::{self, Doubt};
 use super::link::{self, Link, Peer};
 use super::paced::Paced;
 use super::plan::{Far, Request};
-use super::{Job, show};
+use super::{Job, ls, show};
 use crate::keys::{self, Introduction};
 use crate::paths::Paths;
 use crate::progress;
@@ -361,6 +361,7 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
         manifest: job.manifest.clone(),
         below: job.requests[index].below(),
     };
+    let mut listed = Vec::new();
     let moving = async {
         match &job.requests[index] {
             Request::Put { sources, destination } | Request::Push { sources, destination, .. } => {
@@ -377,11 +378,20 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send>(
                 let output = std::io::stdout().as_fd().try_clone_to_owned()?;
                 transfer::get_stream(stream, source, output, &options, progress).await
             }
+            Request::List { source } => {
+                let found = transfer::list(stream, source, &options, progress).await;
+                found.map(|(found, summary)| {
+                    listed = found;
+                    summary
+                })
+            }
         }
     };
     let shown = progress::show(job.options.output, &job.meter, figures, |event| job.emit(event));
-    tokio::select! {
-        moved = moving => Ok(moved?),
+    let summary = tokio::select! {
+        moved = moving => moved?,
         never = shown => never,
-    }
+    };
+    ls::tell(job, &listed);
+    Ok(summary)
 }

@@ -1,4 +1,4 @@
-//! `longhaul cp` and `sync`: files and trees to another host or from it. `plan` reads what was asked for, `link`
+//! `longhaul cp`, `sync` and `ls`: files and trees to another host or from it, or their names alone. `plan` reads what was asked for, `link`
 //! finds a way to the far side and `change` another in the middle, `carry` moves the data over it, `paced` no
 //! faster than it may and at the times of `schedule`, `show` says how it went. What goes from one far side to
 //! another, `between` leaves to them where ssh leads to one, and `servers` where both are servers, of which one
@@ -9,6 +9,7 @@ mod carry;
 mod change;
 mod follow;
 mod link;
+mod ls;
 mod paced;
 mod plan;
 mod push;
@@ -41,6 +42,7 @@ use show::Verdict;
 
 pub use change::PATIENCE;
 pub use link::is_absence;
+pub use ls::ls;
 pub use paced::Paced;
 pub use push::{Push, push};
 pub use schedule::Schedule;
@@ -261,11 +263,11 @@ fn check_options(options: &Way, far: &Far, requests: &[Request]) -> Result<(), S
         (options.logs.qlog.is_some() && not_udp, "--qlog goes with --transport udp"),
         (
             options.schedule.is_some() && requests.iter().any(Request::is_once),
-            "--schedule goes with files, and not with standard input or output, which cannot wait",
+            "--schedule goes with files, and not with standard input or output, which cannot wait, nor with ls",
         ),
         (
             options.manifest.is_some() && requests.iter().any(Request::is_once),
-            "--manifest goes with files, and not with standard input or output",
+            "--manifest goes with files, and not with standard input or output, nor with ls",
         ),
         (
             options.output.json && is_output,

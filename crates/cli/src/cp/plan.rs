@@ -32,6 +32,10 @@ pub enum Request {
     ToOutput {
         source: PathBuf,
     },
+    /// The names of what a directory holds.
+    List {
+        source: PathBuf,
+    },
 }
 
 impl Request {
@@ -47,9 +51,9 @@ impl Request {
         }
     }
 
-    /// Whether what went over a connection that is lost cannot go again.
+    /// Whether what went over a connection that is lost cannot go again, or need not.
     pub fn is_once(&self) -> bool {
-        matches!(self, Self::FromInput { .. } | Self::ToOutput { .. })
+        matches!(self, Self::FromInput { .. } | Self::ToOutput { .. } | Self::List { .. })
     }
 
     /// The same for the same command: by this the receiver knows what it has of it.
@@ -67,7 +71,7 @@ impl Request {
                 [root].into_iter().chain(sources).chain([destination]).map(there).collect()
             }
             Self::Get { source, destination } => vec![there(source), here(destination)],
-            Self::FromInput { .. } | Self::ToOutput { .. } => return None,
+            Self::FromInput { .. } | Self::ToOutput { .. } | Self::List { .. } => return None,
         };
         let way = format!("{} {compares} {far:?}", self.sends()).into_bytes();
         let paths = paths.into_iter().map(OsString::into_encoded_bytes);
@@ -84,7 +88,7 @@ pub enum Far {
 }
 
 /// The far side that an argument names, and the path there.
-fn far(location: &Location) -> Result<Option<(Far, PathBuf)>, String> {
+pub fn far(location: &Location) -> Result<Option<(Far, PathBuf)>, String> {
     match location {
         Location::Local(_) => Ok(None),
         Location::Remote(Remote { server, path }) => {
@@ -166,7 +170,10 @@ pub fn check(requests: &[Request], manifest: Option<&Path>) -> anyhow::Result<()
                     parent.display()
                 );
             }
-            Request::Push { .. } | Request::FromInput { .. } | Request::ToOutput { .. } => {}
+            Request::Push { .. }
+            | Request::FromInput { .. }
+            | Request::ToOutput { .. }
+            | Request::List { .. } => {}
         }
     }
     Ok(())

@@ -92,6 +92,8 @@ pub enum Verdict {
     DryRun,
     /// Both were compared byte by byte.
     Compared,
+    /// Names were told, and nothing else was asked.
+    Listed,
 }
 
 /// The closing words.
@@ -137,6 +139,7 @@ pub fn closing(
     match verdict {
         Verdict::Done => summary::sentence(summary, elapsed, figures),
         Verdict::DryRun | Verdict::Compared => summary::rehearsal(summary),
+        Verdict::Listed => summary::listing(summary),
     }
 }
 
