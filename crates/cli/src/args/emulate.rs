@@ -50,10 +50,11 @@ pub struct Emulate {
     /// The same on the far side
     #[arg(long, value_name = "WORDS", conflicts_with = "scenario")]
     pub far_hosts: Vec<HostGroup>,
-    /// The MTU of the hosts' devices, 9216 for jumbo frames
-    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+    /// The MTU of the hosts' devices, 9216 for jumbo frames [default: what the path lets pass in both
+    /// directions, but 1500 at least, and where it has no limit]
+    #[arg(long, value_name = "BYTES",
           value_parser = clap::value_parser!(u32).range(MIN_MTU as i64..=MAX_MTU as i64))]
-    pub mtu: u32,
+    pub mtu: Option<u32>,
     /// The kernel's TCP congestion control on all hosts
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub cc: String,
@@ -165,7 +166,8 @@ Examples:
   longhaul emulate --queue fq-codel --rate 20mbit --stats -- sh
   longhaul emulate --near-hosts delay=5ms --near-hosts delay=50ms --run near2:'ping 10.77.0.2'
   longhaul emulate --pcap-far far.pcapng --trace queue.csv -- ping -c 3 10.77.0.2
-  longhaul emulate --far 'longhaul serve --root /dev/shm/in' -- longhaul cp data lh://10.77.0.2/
+  longhaul keygen --shared k && mkdir in                         # a key for both sides, and a folder
+  longhaul emulate --far 'longhaul serve --root in --key k' -- sh -c 'sleep 1; longhaul cp --key k data lh://10.77.0.2/'
 
 Needs root, or user namespaces and /dev/net/tun. A report of what the path did goes to standard
 error, and a verdict: whether this machine kept up, so that the run shows the path and not the machine.

@@ -58,14 +58,16 @@ Examples:
   longhaul simulate my.toml --seeds 10 --from 20s
   longhaul simulate my.toml --set queue=50ms --set queue=red-i --set rtt=20ms --set rtt=200ms
   longhaul simulate my.toml --trace flows.csv --report my.html
-  longhaul emulate --scenario my.toml -- iperf3 -c 10.77.0.2     # the same path, with real programs";
+  longhaul emulate --scenario my.toml --far 'iperf3 -s' -- \\
+      sh -c 'sleep 1; iperf3 -c $LONGHAUL_FAR'                     # the same path, with real programs";
 
 /// Run the papers' experiments and judge them
 ///
 /// In the simulator, and across labs of `longhaul emulate` with the real programs: this one, iperf3,
 /// curl, nginx and vsftpd. Each row has a criterion, runs with several seeds, and passes on the
-/// median. Without ID all rows are run. Ends with exit code 1 when a row is not reproduced, breaks, or
-/// cannot be run here, which is told with the reason: --only simulated leaves out what needs labs.
+/// median. Without ID all rows are run. Ends with exit code 1 when a row is not reproduced, breaks,
+/// cannot be run here, or is UNFAITHFUL, for this machine could not keep up with the path, which is told with
+/// the reason: --only simulated leaves out what needs labs.
 #[derive(Args)]
 #[command(after_help = REPRODUCE_HELP)]
 pub struct Reproduce {
@@ -106,8 +108,8 @@ pub enum Half {
 }
 
 const REPRODUCE_HELP: &str = "\
-Rows across the emulator need root, or user namespaces and /dev/net/tun, and those of paper 2 the
-programs (apt-get install iproute2 nftables iperf3 curl nginx vsftpd).
+Rows across the emulator need root, or user namespaces and /dev/net/tun, and iproute2; those of paper 2
+the programs besides (apt-get install iproute2 nftables iperf3 curl nginx vsftpd).
 
 Examples:
   longhaul reproduce --quick --report papers        # a look at everything: papers/index.html

@@ -9,7 +9,7 @@ mod stats;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use emulator::{Lab, LabError, LabOptions, Limits};
+use emulator::{Lab, LabError, LabOptions, Limits, MAX_MTU};
 use path::{HostGroup, PRESETS, PathConfig, Scenario};
 
 use crate::args::{Emulate, EmulateAction};
@@ -81,9 +81,18 @@ fn set_up(options: &Emulate) -> anyhow::Result<(PathConfig, LabOptions)> {
         None => (options.path.config(), or_one(&options.near_hosts), or_one(&options.far_hosts)),
     };
     let congestion_control = options.cc.clone();
-    let hosts =
-        LabOptions { congestion_control, mtu: options.mtu, near, far, ..LabOptions::default() };
+    let mtu = options.mtu.unwrap_or_else(|| devices(&path));
+    let hosts = LabOptions { congestion_control, mtu, near, far, ..LabOptions::default() };
     Ok((path, hosts))
+}
+
+/// The MTU of devices that fit the path, so that it carries here what it carries in the simulator. Of a path
+/// for less than Ethernet's the hosts have to find that out.
+fn devices(path: &PathConfig) -> u32 {
+    let links = [&path.forward, &path.back];
+    let least = links.into_iter().filter_map(|link| link.mtu).min();
+    let usual = LabOptions::default().mtu;
+    least.map_or(usual, |mtu| mtu.0.clamp(usual.into(), MAX_MTU.into()) as u32)
 }
 
 /// The control socket. Nobody has asked for it who has given no name.
@@ -141,5 +150,24 @@ fn explain(error: LabError) -> anyhow::Error {
         )
     } else {
         error.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn devices_are_as_large_as_the_path_allows() {
+        let of = |forward: u64, back: u64| {
+            let mut path = PathConfig::new("1gbit".parse().unwrap(), Duration::ZERO);
+            let mtu = |bytes: u64| (bytes > 0).then_some(units::Bytes(bytes));
+            (path.forward.mtu, path.back.mtu) = (mtu(forward), mtu(back));
+            devices(&path)
+        };
+        assert_eq!([of(0, 0), of(9000, 0), of(9000, 4000)], [1500, 9000, 4000]);
+        assert_eq!([of(1400, 1400), of(1 << 20, 1 << 20)], [1500, MAX_MTU]);
     }
 }
