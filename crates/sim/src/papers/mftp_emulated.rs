@@ -156,7 +156,9 @@ fn judge_assigned(seen: &Seen<Crossed>) -> Judgement {
 fn automatic() -> Vec<Crossing> {
     let run = |target: u64| {
         striped(RTTS[0], 1, WINDOW, (4, 60)).changed(|fetch| {
-            fetch.cp = format!("--transport tcp --streams equation --target-rate {target}mbit");
+            fetch.cp = format!(
+                "--transport tcp --streams equation --rtt-from icmp --target-rate {target}mbit"
+            );
             fetch.twice = Some(Rate::from_bits_per_sec(target * 1_000_000));
         })
     };

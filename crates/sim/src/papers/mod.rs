@@ -12,6 +12,7 @@ mod mftp_blocks;
 mod mftp_emulated;
 mod mftp_errors;
 mod state;
+mod state_times;
 mod transport_emulated;
 mod udtg;
 mod xftp;
@@ -66,6 +67,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
         xftp_emulated::ROWS,
         udtg::ROWS,
         state::ROWS,
+        state_times::ROWS,
         transport_emulated::ROWS,
     ];
     papers.into_iter().flatten()

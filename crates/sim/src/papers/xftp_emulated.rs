@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "xftp-fig4",
         experiment: "connections added below alpha and halved above beta, with at most 4 to 16 of them",
         paper: "keeps rising with their number; utilisation better than 90%",
-        criterion: "no fall beyond 8; >= 90% of 192,000 byte/s x payload per packet there",
+        criterion: "no fall of more than 2% beyond 8; >= 90% of 192,000 byte/s x payload per packet there",
         assumptions: &[
             KERNEL,
             FALL,

@@ -420,8 +420,9 @@ mod tests {
         let near = hosts.near[0];
         assert_eq!((near.count, near.delay), (2, Some(Duration::from_millis(1))));
         let steps = changes.path.forward.schedule.steps();
-        assert_eq!((steps.len(), &steps[0].1.loss), (2, &loss(5.0)));
-        assert_eq!(steps[1].1.blackout, Some(Duration::from_secs(2)));
+        let losses = [&steps[0].1.loss, &steps[1].1.loss];
+        assert_eq!((steps.len(), losses), (3, [&loss(5.0), &loss(0.2)]));
+        assert_eq!(steps[2].1.blackout, Some(Duration::from_secs(2)));
         assert_eq!(changes.path.back.schedule.steps().len(), 1);
     }
 

@@ -1,0 +1,201 @@
+//! Paper 5's times: the time-out after which a packet is sent again, and the period of exchange.
+
+use super::state::{
+    ERRORS, LAW, LAWS, MACHINES, NETWORK, Other, RATE, TIMERS, both, drawn, laws, listed, others,
+    pair,
+};
+use super::{Judgement, Plot, Row, SEEDS, Seen, Spreads, exchanges, ms, seconds};
+use crate::exchange::{Exchange, Exchanged, Method};
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "state-fig6-9",
+        experiment: "throughput against the retransmission time-out at 5, 10, 15 and 20 ms",
+        paper: "periodic exchange has a wide plateau, positive acknowledgement a single point; alike at 20 ms",
+        criterion: "the plateau, within 5% of the best, at least 3 times wider at 5, 10 and 15 ms",
+        assumptions: &[
+            NETWORK,
+            LAW,
+            MACHINES,
+            TIMERS,
+            "a window of 1024, 80 us of processing, state every 5 ms; 8 s",
+        ],
+        seeds: SEEDS,
+        work: exchanges(timeouts, judge_timeouts),
+    },
+    Row {
+        id: "state-interval",
+        experiment: "throughput against the period of exchange, the time-out held",
+        paper: "varied, result not told",
+        criterion: "the curve shown, with the range within 5% of the best named",
+        assumptions: &[
+            NETWORK,
+            LAW,
+            MACHINES,
+            "5 ms, a window of 1024, 80 us of processing, time-out 30 ms; 10 s",
+        ],
+        seeds: SEEDS,
+        work: exchanges(intervals, judge_intervals),
+    },
+];
+
+/// In milliseconds.
+const DELAYS: [u64; 4] = [5, 10, 15, 20];
+const TIMEOUTS: [u64; 20] =
+    [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 90, 100, 120, 140];
+const INTERVALS: [u64; 8] = [1, 2, 3, 5, 8, 10, 15, 30];
+
+/// All periods, then in other networks.
+fn intervals() -> Vec<Exchange> {
+    let all = INTERVALS
+        .map(|period| Exchange { method: Method::Periodic(ms(period)), ..Exchange::default() });
+    all.into_iter().chain(others().flat_map(|(_, other)| all.map(other))).collect()
+}
+
+/// Delay by delay, with both methods; then at 10 ms with timers that start at the sending, and with
+/// fewer errors; then with each other law at all delays but the longest, of which nothing is asked.
+fn timeouts() -> Vec<Exchange> {
+    let at = |delay: u64, (_, other): Other| {
+        both(TIMEOUTS.map(|timeout| {
+            let (delay, timeout) = (ms(delay), ms(timeout));
+            other(Exchange { delay, timeout, duration: seconds(8), ..Exchange::default() })
+        }))
+    };
+    let usual: Other = ("", |run| run);
+    let sent = at(10, usual).into_iter().skip(TIMEOUTS.len());
+    let sent = sent.map(|run| Exchange { timed_when_sent: true, ..run });
+    let fewer = ERRORS.into_iter().flat_map(|other| at(10, other));
+    let laws = LAWS.into_iter().flat_map(|law| DELAYS[..3].iter().flat_map(move |&d| at(d, law)));
+    DELAYS.into_iter().flat_map(|d| at(d, usual)).chain(sent).chain(fewer).chain(laws).collect()
+}
+
+/// The widest range without a gap in which all is within 5% of the best: its ends.
+fn plateau(x: &[f64], y: &[f64]) -> (f64, f64) {
+    let best = y.iter().copied().fold(0.0, f64::max);
+    let mut widest: Option<(f64, f64)> = None;
+    let mut begin = None;
+    for (&x, &y) in x.iter().zip(y) {
+        begin = if y >= 0.95 * best { begin.or(Some(x)) } else { None };
+        if let Some(begin) = begin
+            && widest.is_none_or(|(from, to)| x - begin > to - from)
+        {
+            widest = Some((begin, x));
+        }
+    }
+    widest.unwrap_or_default()
+}
+
+/// How wide a plateau is.
+fn width((from, to): (f64, f64)) -> f64 {
+    to - from
+}
+
+fn judge_timeouts(seen: &Seen<Exchanged>) -> Judgement {
+    let mut judgement = Judgement::new();
+    let x = TIMEOUTS.map(|timeout| timeout as f64);
+    judgement.tell(format!("time-outs: {} ms", listed(&x, 0)));
+    let of =
+        |rates: &[Spreads; 2]| [0, 1].map(|method: usize| plateau(&x, &rates[method].medians()));
+    let told = |[periodic, acked]: [(f64, f64); 2]| {
+        format!(
+            "within 5 % of the best: {} to {} ms periodic, {} to {} ms positive-ack",
+            periodic.0, periodic.1, acked.0, acked.1
+        )
+    };
+    // A single point is no plateau, however narrow the other's is.
+    let wider = |[periodic, acked]: [(f64, f64); 2]| {
+        width(periodic) > 0.0 && width(periodic) >= 3.0 * width(acked)
+    };
+    let behind = 2 * DELAYS.len() * TIMEOUTS.len();
+    let elsewhere = |law: usize, delay: usize| {
+        let before = 1 + 2 * ERRORS.len() + 2 * (3 * law + delay);
+        of(&pair(seen, behind + before * TIMEOUTS.len(), TIMEOUTS.len(), Exchanged::throughput))
+    };
+    for (at, delay) in DELAYS.into_iter().enumerate() {
+        let first = 2 * at * TIMEOUTS.len();
+        let rates = pair(seen, first, TIMEOUTS.len(), Exchanged::throughput);
+        judgement.tell(format!("{delay} ms, periodic: {:.0} packets/s", rates[0]));
+        judgement.tell(format!("{delay} ms, positive-ack: {:.0} packets/s", rates[1]));
+        let [periodic, acked] = of(&rates);
+        let line = format!("{delay} ms, {}", told([periodic, acked]));
+        judgement.ask(delay == 20 || wider([periodic, acked]), line).because(|| {
+            let holding = LAWS.iter().enumerate().filter(|(law, _)| wider(elsewhere(*law, at)));
+            let holding: Vec<&str> = holding.map(|(_, (name, _))| *name).collect();
+            format!(
+                "At {delay} ms the plateau of periodic exchange is {} ms wide, that of positive acknowledgement \
+                 {}. Below the plateau packets are sent again that are only late, above it a lost packet stops \
+                 the window of 1024 packets, {:.0} ms of what comes: both edges draw together as the delay \
+                 grows, with either method. {}",
+                width(periodic),
+                width(acked),
+                1024.0 * 0.08,
+                laws(&holding)
+            )
+        });
+        let title = format!("Paper 5, figure {}: {delay} ms", 6 + at);
+        judgement.plot(drawn(&title, ("time-out, ms", RATE), &x, &rates));
+    }
+    let sent = seen.spreads(behind..behind + TIMEOUTS.len(), Exchanged::throughput);
+    let (from, to) = plateau(&x, &sent.medians());
+    judgement
+        .tell(format!("10 ms, positive-ack with timers from the sending on: {from} to {to} ms"));
+    for (at, (name, _)) in ERRORS.into_iter().enumerate() {
+        let first = behind + (1 + 2 * at) * TIMEOUTS.len();
+        let rates = pair(seen, first, TIMEOUTS.len(), Exchanged::throughput);
+        judgement.tell(format!("10 ms, {name}, {}", told(of(&rates))));
+    }
+    for (law, (name, _)) in LAWS.into_iter().enumerate() {
+        for (at, delay) in DELAYS[..3].iter().enumerate() {
+            judgement.tell(format!("{delay} ms, {name}, {}", told(elsewhere(law, at))));
+        }
+    }
+    judgement
+}
+
+fn judge_intervals(seen: &Seen<Exchanged>) -> Judgement {
+    let mut judgement = Judgement::new();
+    let x = INTERVALS.map(|interval| interval as f64);
+    let rates = seen.spreads(0..INTERVALS.len(), Exchanged::throughput);
+    judgement.tell(format!("{} ms: {rates:.0} packets/s", listed(&x, 0)));
+    let (from, to) = plateau(&x, &rates.medians());
+    judgement.tell(format!("within 5 % of the best: {from} to {to} ms"));
+    for (at, (name, _)) in others().enumerate() {
+        let first = (1 + at) * INTERVALS.len();
+        let rates = seen.spreads(first..first + INTERVALS.len(), Exchanged::throughput);
+        let (from, to) = plateau(&x, &rates.medians());
+        judgement.tell(format!("{name}, within 5 % of the best: {from} to {to} ms"));
+    }
+    let plot = Plot::new("Paper 5: the period of exchange", "period, ms", RATE);
+    judgement.plot(plot.curve("periodic exchange", x.into_iter().zip(rates.0)));
+    judgement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::tests::exchanged;
+    use super::*;
+
+    #[test]
+    fn no_plateau_is_no_wider_than_another() {
+        let judged = |periodic: &[usize]| {
+            let count = timeouts().len();
+            let mut runs: Vec<_> = (0..count).map(|_| exchanged(5e3, 9.0)).collect();
+            for delay in 0..DELAYS.len() {
+                let first = 2 * delay * TIMEOUTS.len();
+                periodic.iter().for_each(|at| runs[first + at] = exchanged(9e3, 9.0));
+                runs[first + TIMEOUTS.len() + 3] = exchanged(9e3, 9.0);
+            }
+            judge_timeouts(&Seen::new(runs, count))
+        };
+        assert!(judged(&[3, 4, 5]).passed);
+        let narrow = judged(&[3]);
+        assert!(narrow.reasons[0].contains("0 ms wide"), "{narrow:?}");
+    }
+
+    #[test]
+    fn a_plateau_has_no_gap() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(plateau(&x, &[9.9, 1.0, 9.6, 10.0, 9.5, 9.0]), (3.0, 5.0));
+        assert_eq!(plateau(&x, &[1.0, 1.0, 1.0, 10.0, 1.0, 1.0]), (4.0, 4.0));
+    }
+}
