@@ -214,6 +214,11 @@ fn paths_are_those_of_the_user_there() {
         far.succeed(&["cp", "file", there]);
         assert!(far.home.path(path).is_file(), "{there}");
     }
+    for carrier in ["auto", "ssh"] {
+        let listed = text(&far.succeed(&["ls", "--transport", carrier, "far:sub"]).stdout);
+        let names = listed.lines().filter_map(|line| line.get(30..));
+        assert_eq!(names.collect::<Vec<_>>(), ["file", "name"], "{listed}");
+    }
     // Several things to get, one after another over the same ssh.
     for wanted in ["auto", "ssh"] {
         let came = far.home.folder(wanted);
