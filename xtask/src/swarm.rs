@@ -150,3 +150,25 @@ fn failures(mut swarm: Command, most: u64) -> Result<Vec<(u64, String)>> {
     failures.sort();
     Ok(failures)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that does not would be found out of date only when the mutants are run.
+    #[test]
+    fn every_mutant_applies_to_the_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let patches = std::fs::read_dir(root.join(MUTANTS)).expect("the mutants");
+        let mut count = 0;
+        for patch in patches.map(|entry| entry.expect("a patch").path()) {
+            let check = ["apply", "--check"];
+            let output = Command::new("git").current_dir(root).args(check).arg(&patch).output();
+            let output = output.expect("git");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: {said}", patch.display());
+            count += 1;
+        }
+        assert!(count >= 10, "{count} mutants");
+    }
+}
