@@ -100,7 +100,7 @@ fn idle(places: &[&mut Location]) -> Vec<&'static str> {
     // A single place is asked for names alone.
     let [sources @ .., destination] = places else { return Vec::new() };
     if sources.is_empty() {
-        return OF_SENDERS.to_vec();
+        return OF_SENDERS.into_iter().chain(["schedule", "manifest"]).collect();
     }
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     let from_server = sources.iter().all(|source| matches!(source, Location::Remote(_)));
@@ -272,6 +272,8 @@ mod tests {
             "a typed one stays"
         );
         assert!(kept("longhaul cp slow:a b:", &["--bootstrap"]).is_empty());
+        let once = ["--schedule=22:00-06:00", "--manifest=sums", "--background", "--quiet"];
+        assert_eq!(kept("longhaul ls lh://slow/", &once), ["--quiet"]);
         let own = ["--streams=4", "--exclude=x"];
         assert_eq!(kept("longhaul sync lh://slow/a lh://b/a", &own), ["--exclude=x"]);
     }
