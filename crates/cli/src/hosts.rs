@@ -35,6 +35,8 @@ struct Host {
 
 /// Options of this file that say nothing where a server sends, which has its own.
 const OF_SENDERS: [&str; 2] = ["cc", "background"];
+/// What concerns none but copies.
+const OF_COPIES: [&str; 2] = ["schedule", "manifest"];
 
 /// Reads the command line, with what the file says of the hosts that it names. Options of the command
 /// line come after those of the file, and win. Gives what was read in clap's own form too.
@@ -100,7 +102,7 @@ fn idle(places: &[&mut Location]) -> Vec<&'static str> {
     // A single place is asked for names alone.
     let [sources @ .., destination] = places else { return Vec::new() };
     if sources.is_empty() {
-        return OF_SENDERS.into_iter().chain(["schedule", "manifest"]).collect();
+        return OF_SENDERS.into_iter().chain(OF_COPIES).collect();
     }
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     let from_server = sources.iter().all(|source| matches!(source, Location::Remote(_)));

@@ -81,7 +81,8 @@ pub(super) const ROWS: &[Row] = &[
             HOSTS,
             "12 connections; the round-trip times are what UDP echoes would find, ten a second, each second the mean: \
              the path's, and all that waits before it; the least is what the senders measured; \
-             a queue of 0.7 s, drop-tail (the last figures: 0.55 and 0.8 s, and the second that the paper's footnote 7 tells of)",
+             a queue of 0.7 s, drop-tail (the last figures: 0.55 and 0.8 s, and the second that the paper's footnote 7 \
+             tells of)",
         ],
         seeds: SEEDS,
         work: studies(

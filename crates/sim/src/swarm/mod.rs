@@ -45,7 +45,7 @@ const LINGER: Duration = Duration::from_secs(30);
 const STATE_ALLOWANCE: u64 = 16 << 10;
 /// The reorder margin begins with RTT/8 within 1 and 25 ms (docs/spec/transport.md, "Reorder margin").
 const MARGIN: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
-/// So many deviations from what is expected may be chance (the deviation of a count is its root).
+/// So many standard deviations from what is expected may be chance; that of a count is its root.
 const CHANCE: u64 = 3;
 /// Marked packets that may come behind the last report.
 const LAST_WORDS: u64 = 16;
