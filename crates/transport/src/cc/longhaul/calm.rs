@@ -30,6 +30,8 @@ const EXCESS_LOSS: f64 = 0.05;
 const MAX_EXCESS: f64 = 0.5;
 /// A round may lose so many times the path's own share by chance.
 const USUAL: f64 = 1.5;
+/// The most that is usual among many, whose overflow looks like the path's own loss.
+const MANY_USUAL: f64 = 0.1;
 /// A queue is full that is longer than this part of the longest, and overflows when it loses so much more of a round than
 /// is usual.
 const FULL: f64 = 0.9;
@@ -211,6 +213,7 @@ impl Calm {
         self.rounds += 1;
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * USUAL + EXCESS_LOSS);
+        let usual = if model.crowd.is_known() { usual.min(MANY_USUAL) } else { usual };
         let tried = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
             self.learn_own_loss(model, round);
@@ -249,6 +252,9 @@ impl Calm {
     /// Whether the loss has stayed while the rate fell.
     fn is_lost_anyway(&mut self, model: &Model, tried: &Tried) -> bool {
         let first = (self.rounds, model.share, tried.loss);
+        if model.crowd.is_known() {
+            return false;
+        }
         let (round, share, loss) = *self.overrun.get_or_insert(first);
         // Before that, what is reported was sent at the old rate.
         let has_acted = self.rounds > round + BLIND_ROUNDS;

@@ -64,6 +64,8 @@ pub(super) struct Contend {
     starved: Below,
     /// From a look until the next truce less than this is little as well, in bits a second.
     fallen: f64,
+    /// Among many of our own kind any loss is congestion, nobody is heedless, and truces end it.
+    many: bool,
 }
 
 /// Since when less than so much has been left to us.
@@ -118,12 +120,22 @@ impl Contend {
             squeezed: Below::default(),
             starved: Below::default(),
             fallen: 0.0,
+            many: false,
         }
+    }
+
+    /// Among many of our own kind: with what we have.
+    pub(super) fn among_many(now: Instant, window: f64) -> Self {
+        Self { many: true, first: false, ..Self::new(now, window) }
     }
 
     /// Among flows that did not heed loss before, beside whom we had so much, in bits a second.
     pub(super) fn again(now: Instant, window: f64, had: f64) -> Self {
         Self { fallen: had * FALLEN, ..Self::new(now, window) }
+    }
+
+    pub(super) const fn is_among_many(&self) -> bool {
+        self.many
     }
 
     pub(super) fn on_report(
@@ -139,7 +151,7 @@ impl Contend {
         let squeezed = self.squeezed.on_report(little, (time, rounds), model, sample);
         let (part, time, rounds) = STARVED;
         let starved = self.starved.on_report(owed * part, (time, rounds), model, sample);
-        if squeezed && self.soon >= TOO_OFTEN || starved {
+        if !self.many && (squeezed && self.soon >= TOO_OFTEN || starved) {
             return Some(Finding::Heedless);
         }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
@@ -186,7 +198,7 @@ impl Contend {
     fn heed(&mut self, model: &Model, sample: &AckSample) {
         let long = is_long(model);
         let newest = sample.lost_sent.map_or(Instant::ZERO, |(_, newest)| newest);
-        let lost = long && newest > self.reduced_at;
+        let lost = (long || self.many) && newest > self.reduced_at;
         let marked = sample.marked > 0 && sample.now > self.reduced_at + model.path.rtt();
         if lost || marked {
             self.reduce(model, sample.now);
@@ -211,7 +223,7 @@ impl Contend {
         let back = (0.75 * before).cbrt().min(0.57 * before * rtt);
         self.next_loss = now + Duration::from_secs_f64(back / TOO_SOON);
         let until = now + model.path.rtt() * 2 + WATCH;
-        self.watch = Some(Watch { until, least: None });
+        self.watch = (!self.many).then_some(Watch { until, least: None });
     }
 
     /// True when a watch ended and the queue stayed short and did not grow.
@@ -354,6 +366,21 @@ mod tests {
         let sample = AckSample { now: reports.now, ..AckSample::default() };
         reports.contend.on_truce(&reports.model, &sample);
         assert_eq!(reports.reports(400, 0.22, 6), None);
+    }
+
+    #[test]
+    fn among_many_any_loss_is_heeded_and_nobody_is_heedless() {
+        let mut reports = Reports::new();
+        reports.contend = Contend::among_many(reports.now, 200.0);
+        // Nor does any watch end it.
+        assert_eq!(reports.reports(400, 0.02, 6), None);
+        assert!(reports.contend.window < 20.0, "{}", reports.contend.window);
+        // Behind what looks like no queue at all.
+        let mut reports = Reports::new();
+        reports.contend = Contend::among_many(reports.now, 200.0);
+        reports.model.path.base += BASE;
+        reports.report(0.02, true);
+        assert!(reports.contend.window < 150.0, "{}", reports.contend.window);
     }
 
     /// Who had an eighth of the link in peace is not squeezed by having that.

@@ -9,12 +9,15 @@
 //!                                    ^-------queue drains, alone------+ ^----heeded, looks again---+
 //! ```
 //!
+//! Many of us that overflow the link together (`crowd`) contend without claims, until a truce shows them the path.
+//!
 //! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm. Who
 //! insisted, and loses half of what he had soon after one, insists again.
 
 mod arrivals;
 mod calm;
 mod contend;
+mod crowd;
 mod drain;
 mod insist;
 mod model;
@@ -25,6 +28,7 @@ mod startup;
 mod trial;
 mod truce;
 
+use core::ops::ControlFlow;
 use core::time::Duration;
 
 use units::{Bytes, Instant, Rate};
@@ -32,7 +36,8 @@ use units::{Bytes, Instant, Rate};
 use self::calm::Calm;
 use self::contend::{Contend, Finding};
 use self::insist::Insist;
-use self::model::Model;
+use self::model::{Model, Round};
+use self::own_loss::OwnLoss;
 use self::path::Path;
 use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
 use self::truce::{Doubt, Shown, Truce};
@@ -103,44 +108,103 @@ impl Longhaul {
 
     fn contend(&self, now: Instant) -> Mode {
         let model = &self.model;
+        if model.crowd.is_known() {
+            return among_many(now, model, model.share);
+        }
         let rate = model.half().max(model.share);
         let window = rate / 8.0 * model.path.rtt().as_secs_f64() / model.packet.0 as f64;
         Mode::Contend(Contend::new(now, window))
     }
 
+    /// A round ended; true when many of us overflow the link. Who is calm, and loses much, joins their truces.
+    fn meets_many(&mut self, now: Instant, round: &Round) -> bool {
+        let yields = self.level == Level::Background;
+        if matches!(self.mode, Mode::Startup(_)) || self.truce.pace().is_some() || yields {
+            return false;
+        }
+        let Model { crowd, trains, .. } = &self.model;
+        let (suspected, link) = (crowd.is_suspected(), trains.map(|_| self.model.link()));
+        let meets = self.model.crowd.on_round(now, round, link);
+        let joins = self.model.crowd.is_suspected() && !suspected;
+        if meets || joins && matches!(self.mode, Mode::Calm(_)) {
+            (self.truce, self.doubt) = (Truce::among_many(now), None);
+        }
+        meets
+    }
+
+    /// Goes on with a truce, if it is one's part to keep them: what follows from it, if anything does or one is on.
+    fn keep_truce(
+        &mut self,
+        sample: &AckSample,
+        round: Option<&Round>,
+    ) -> ControlFlow<Option<Mode>> {
+        let yields = self.level == Level::Background;
+        let model = &mut self.model;
+        let is_kept = match self.mode {
+            Mode::Startup(_) => false,
+            Mode::Calm(_) => model.crowd.is_suspected(),
+            Mode::Contend(_) | Mode::Insist(_) => true,
+        };
+        if !is_kept {
+            return ControlFlow::Continue(());
+        }
+        let was_on = self.truce.pace().is_some();
+        let shown = self.truce.on_report(sample.now, model, round);
+        match shown {
+            Some(Shown::Alone) => {
+                model.crowd.on_peace(sample.now, self.truce.loss());
+                if self.truce.is_among_many() {
+                    model.own_loss.is_at_most(self.truce.loss());
+                }
+            }
+            Some(Shown::Others { .. }) => model.crowd.on_strangers(),
+            None => {}
+        }
+        // From the report that begins one to the one that ends it.
+        let is_on = was_on || self.truce.pace().is_some();
+        ControlFlow::Break(match (shown, &mut self.mode) {
+            _ if !is_on => return ControlFlow::Continue(()),
+            (_, Mode::Startup(_) | Mode::Calm(_)) => None,
+            (Some(Shown::Alone), mode) => {
+                if let Mode::Insist(_) = mode {
+                    self.doubt = Doubt::new(sample.now, model.share, model.link());
+                }
+                Some(Mode::Calm(Calm::new(false, yields)))
+            }
+            (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
+                Some(look_again(insist, sample.now, model))
+            }
+            (Some(_), Mode::Contend(contend))
+                if contend.is_among_many() && !model.crowd.is_known() =>
+            {
+                self.truce = Truce::new(sample.now);
+                let window = contend.window(model) / model.packet.0 as f64;
+                Some(Mode::Contend(Contend::new(sample.now, window)))
+            }
+            (_, Mode::Contend(contend)) => {
+                contend.on_truce(model, sample);
+                None
+            }
+            (_, Mode::Insist(insist)) => {
+                insist.on_truce(sample.now);
+                None
+            }
+        })
+    }
+
     /// The mode that follows, if another does.
     fn next_mode(&mut self, sample: &AckSample) -> Option<Mode> {
         let yields = self.level == Level::Background;
-        let model = &mut self.model;
-        let round = model.on_ack(sample);
+        let round = self.model.on_ack(sample);
         let round = round.as_ref();
-        if let Mode::Contend(_) | Mode::Insist(_) = self.mode {
-            let was_on = self.truce.pace().is_some();
-            let shown = self.truce.on_report(sample.now, model, round);
-            // From the report that begins one to the one that ends it.
-            let is_on = was_on || self.truce.pace().is_some();
-            match (shown, &mut self.mode) {
-                (Some(Shown::Alone), mode) => {
-                    if let Mode::Insist(_) = mode {
-                        self.doubt = Doubt::new(sample.now, model.share, model.link());
-                    }
-                    return Some(Mode::Calm(Calm::new(false, yields)));
-                }
-                (Some(Shown::Others { look: true }), Mode::Insist(insist)) => {
-                    return Some(look_again(insist, sample.now, model));
-                }
-                (_, Mode::Contend(contend)) if is_on => {
-                    contend.on_truce(model, sample);
-                    return None;
-                }
-                (_, Mode::Insist(insist)) if is_on => {
-                    insist.on_truce(sample.now);
-                    return None;
-                }
-                _ if is_on => return None,
-                _ => {}
-            }
+        if round.is_some_and(|round| self.meets_many(sample.now, round)) {
+            self.model.own_loss = OwnLoss::default();
+            return Some(among_many(sample.now, &self.model, self.model.crowd.arrived()));
         }
+        if let ControlFlow::Break(next) = self.keep_truce(sample, round) {
+            return next;
+        }
+        let model = &mut self.model;
         match &mut self.mode {
             Mode::Startup(startup) => {
                 let ended = startup.on_report(model, round)?;
@@ -153,12 +217,15 @@ impl Longhaul {
                 // What an application holds back, or we drain, nobody takes.
                 self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
                 let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share));
-                let insists = robbed && round.is_some() && !calm.is_draining();
+                let insists =
+                    robbed && !model.crowd.is_known() && round.is_some() && !calm.is_draining();
                 if !contended && !insists {
                     return None;
                 }
                 self.doubt = None;
-                self.truce = Truce::new(sample.now);
+                let many = model.crowd.is_known();
+                let truce = if many { Truce::among_many } else { Truce::new };
+                self.truce = truce(sample.now);
                 if contended {
                     return Some(self.contend(sample.now));
                 }
@@ -167,6 +234,8 @@ impl Longhaul {
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
+                // Each of many would find the others heedless.
+                Finding::Heedless if model.crowd.is_likely() => None,
                 Finding::Heedless => Some(insist(sample.now, model)),
             },
             Mode::Insist(insist) => {
@@ -197,11 +266,18 @@ impl Longhaul {
         };
         // Another mode would never end it.
         let contends = matches!(self.mode, Mode::Contend(_) | Mode::Insist(_));
-        debug_assert!(contends || self.truce.pace().is_none(), "a truce among the calm");
+        let keeps_truce = contends || model.crowd.is_suspected();
+        debug_assert!(keeps_truce || self.truce.pace().is_none(), "it would never end");
         let pace = self.truce.pace().unwrap_or(pace);
         self.rate = Rate::from_bits_per_sec(pace as u64).max(MIN_RATE);
         self.window = Bytes(window as u64).max(least);
     }
+}
+
+/// Among many of our own kind, with so much, in bits a second.
+fn among_many(now: Instant, model: &Model, has: f64) -> Mode {
+    let window = has / 8.0 * model.path.rtt().as_secs_f64() / model.packet.0 as f64;
+    Mode::Contend(Contend::among_many(now, window))
 }
 
 /// Among flows that do not heed loss.
@@ -280,8 +356,8 @@ impl Controller for Longhaul {
     fn describe(&self) -> String {
         let mode = match &self.mode {
             Mode::Startup(_) => "startup",
-            Mode::Calm(calm) => calm.name(),
             _ if self.truce.pace().is_some() => "truce",
+            Mode::Calm(calm) => calm.name(),
             Mode::Contend(_) => "contend",
             Mode::Insist(_) => "insist",
         };

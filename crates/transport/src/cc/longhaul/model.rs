@@ -6,6 +6,7 @@ use units::{Bytes, Instant};
 
 use super::super::AckSample;
 use super::arrivals::Arrivals;
+use super::crowd::Crowd;
 use super::own_loss::OwnLoss;
 use super::path::Path;
 use super::peace::Peace;
@@ -27,6 +28,8 @@ const MOST_HASTE: f64 = 6.0;
 const HALF: f64 = 0.5;
 /// So much more than what one had before is chance.
 const CHANCE: f64 = 1.1;
+/// No more of the path's own loss than this is made up for among many: most of it is their overflow.
+const MANY_OWN: f64 = 0.05;
 /// Flows that may share a path before their queue looks like somebody else's.
 const FLOWS: f64 = 12.0;
 
@@ -58,6 +61,7 @@ pub(super) struct Model {
     pub(super) share: f64,
     pub(super) own_loss: OwnLoss,
     pub(super) peace: Peace,
+    pub(super) crowd: Crowd,
     /// What trains told of the bottleneck's rate, in bits a second.
     pub(super) trains: Option<f64>,
     /// Size of a packet.
@@ -85,6 +89,7 @@ impl Model {
             share: 0.0,
             own_loss: OwnLoss::default(),
             peace: Peace::default(),
+            crowd: Crowd::default(),
             trains: None,
             packet: Bytes(1200),
             arrivals: Arrivals::default(),
@@ -109,6 +114,7 @@ impl Model {
             *least = Some(least.map_or(queue, |least| least.min(queue)));
             self.round.most_queue = self.round.most_queue.max(queue);
         }
+        self.crowd.on_time(sample.now);
         self.packet = sample.datagram;
         self.round.acked += sample.acked.0;
         self.round.lost += sample.lost.0;
@@ -189,7 +195,8 @@ impl Model {
 
     /// What must be sent so that `rate` arrives.
     pub(super) fn compensated(&self, rate: f64) -> f64 {
-        rate / (1.0 - self.own_loss.ratio())
+        let most = if self.crowd.is_known() { MANY_OWN } else { 1.0 };
+        rate / (1.0 - self.own_loss.ratio().min(most))
     }
 
     /// The part of the link that others have which a flow tries to win in a round trip, and so many

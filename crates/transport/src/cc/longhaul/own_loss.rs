@@ -35,6 +35,13 @@ impl OwnLoss {
         self.ratios = VecDeque::from([ratio]);
     }
 
+    /// The path lost no more than this while its queue was gone.
+    pub(super) fn is_at_most(&mut self, ratio: f64) {
+        if self.ratio() > ratio {
+            self.is(ratio);
+        }
+    }
+
     /// The path's own loss ratio, once it was measured.
     pub(super) fn known(&self) -> Option<f64> {
         self.ratios.iter().copied().reduce(f64::min).map(|ratio| ratio.min(MOST))

@@ -1,6 +1,7 @@
 //! Flows of our own kind that learned to fill the queue from somebody else would go on when he has left: each
 //! sees the queue that the others keep. So at whole multiples of [`PERIOD`] on the clock, which hosts share
-//! nearly, all of them drain it together. It goes if nobody else fills it.
+//! nearly, all of them drain it together. It goes if nobody else fills it. Many of our own kind (see [`super::crowd`]) do so
+//! more often, from one time to another.
 
 use core::time::Duration;
 
@@ -10,6 +11,11 @@ use super::model::{Model, Round};
 
 /// The time between truces.
 const PERIOD: Duration = Duration::from_secs(30);
+/// The same among many, and how long theirs last at least: they see the path as long as anything up to its full queue.
+const MANY_PERIOD: Duration = Duration::from_secs(5);
+const MANY_LAST: Duration = Duration::from_secs(2);
+/// The same in round trips.
+const MANY_ROUNDS: u32 = 15;
 /// After every so many, by the clock, who insists looks whether the others heed loss.
 const LOOK: u64 = 2;
 /// The paces, as shares of what we had: until the queue is gone, and while it is watched whether it stays so.
@@ -40,8 +46,11 @@ const WORTH_DOUBT: f64 = 0.42;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Truce {
+    many: bool,
     next: Instant,
     held: Option<Held>,
+    /// What the last one lost once the queue had gone.
+    loss: f64,
 }
 
 /// One that is on.
@@ -58,6 +67,8 @@ struct Held {
     gone: bool,
     /// Rounds in a row in which it was back since then.
     back: u32,
+    /// Bytes that have arrived and that were lost since then.
+    settled: (u64, u64),
 }
 
 /// What a truce has shown.
@@ -75,7 +86,12 @@ pub(super) enum Shown {
 impl Truce {
     /// The next one is at the next whole multiple of the period.
     pub(super) fn new(now: Instant) -> Self {
-        Self { next: after(now), held: None }
+        Self { many: false, next: after(now, PERIOD), held: None, loss: 0.0 }
+    }
+
+    /// The same among many of our own kind.
+    pub(super) fn among_many(now: Instant) -> Self {
+        Self { many: true, next: after(now, MANY_PERIOD), ..Self::new(now) }
     }
 
     /// To be told of every report while the queue is contended for.
@@ -85,36 +101,65 @@ impl Truce {
         model: &mut Model,
         round: Option<&Round>,
     ) -> Option<Shown> {
-        let Model { path, share, .. } = model;
+        let Model { path, share, crowd, .. } = model;
         let Some(held) = &mut self.held else {
             if now >= self.next {
                 // Who had nothing to say at the time would drain alone.
                 let is_late = now.since(self.next) > LEAST + path.rtt();
-                self.next = after(now);
+                let begins = self.next;
+                self.next = after(now, if self.many { MANY_PERIOD } else { PERIOD });
                 let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
-                let until = now + wait.clamp(LEAST, MOST);
+                let until = if self.many {
+                    // What nobody's queue shows may be more than what arrives.
+                    *share = share.min(crowd.arrived());
+                    begins + (path.base * MANY_ROUNDS).max(MANY_LAST)
+                } else {
+                    now + wait.clamp(LEAST, MOST)
+                };
                 // What the watch leaves empty takes so much of the queue away.
                 let shows = path.base.mul_f64(1.0 - WATCH) + path.target();
                 let tells = path.queue > shows.min(path.longest_queue() / 2);
-                let held = Held { share: *share, until, tells, gone: false, back: 0 };
+                let held =
+                    Held { share: *share, until, tells, gone: false, back: 0, settled: (0, 0) };
                 self.held = (!is_late).then_some(held);
             }
             return None;
         };
         if !held.gone && now < held.until && path.queue < path.target() / 2 {
             held.gone = true;
-            held.until = now + (path.base * WATCHED).clamp(LEAST, MOST_WATCHED);
+            if !self.many {
+                held.until = now + (path.base * WATCHED).clamp(LEAST, MOST_WATCHED);
+            }
         }
-        let queue = round?.least_queue?;
+        let round = round?;
+        if held.gone {
+            held.settled.0 += round.acked;
+            held.settled.1 += round.lost;
+        }
+        let queue = round.least_queue?;
         held.back = if held.gone && queue >= path.target() { held.back + 1 } else { 0 };
-        if held.back < BACK && (now < held.until || held.back > 0) {
+        let ends = now >= held.until;
+        let is_over = if self.many { ends } else { held.back >= BACK || ends && held.back == 0 };
+        if !is_over {
             return None;
         }
-        let alone = held.tells && held.gone && held.back == 0;
+        // Those among many who saw the queue go too late are not strangers.
+        let alone = held.gone && (self.many || held.tells && held.back == 0);
+        let (acked, lost) = held.settled;
+        self.loss = lost as f64 / (acked + lost).max(1) as f64;
         *share = share.max(held.share * RESTORED);
         self.held = None;
         let look = period(now).is_multiple_of(LOOK);
         Some(if alone { Shown::Alone } else { Shown::Others { look } })
+    }
+
+    pub(super) const fn is_among_many(&self) -> bool {
+        self.many
+    }
+
+    /// The share of what was sent that the last one lost once the queue had gone.
+    pub(super) const fn loss(&self) -> f64 {
+        self.loss
     }
 
     /// The pace while one is on, in bits a second.
@@ -156,8 +201,8 @@ fn period(now: Instant) -> u64 {
 }
 
 /// The beginning of the next one.
-fn after(now: Instant) -> Instant {
-    Instant::ZERO + PERIOD * (period(now) + 1) as u32
+fn after(now: Instant, period: Duration) -> Instant {
+    Instant::ZERO + period * (now.as_nanos() / period.as_nanos() as u64 + 1) as u32
 }
 
 #[cfg(test)]
@@ -248,6 +293,23 @@ mod tests {
         let queue = |millis| if millis < 30_100 || millis == 30_300 { 40 } else { 0 };
         let (_, shown) = watch(&mut truce, (1000, 40_000), queue).expect("it ends");
         assert_eq!(shown, Shown::Alone);
+    }
+
+    /// Those who saw the queue go late, or saw another of them fill it again, are not taken for strangers, and all come back
+    /// together. If it never went, somebody else is there.
+    #[test]
+    fn among_many_it_ends_for_all_at_one_time() {
+        let went =
+            |gone: u64| move |millis| if (gone..gone + 100).contains(&millis) { 0 } else { 40 };
+        for gone in [5200, 6000, 6600] {
+            let mut truce = Truce::among_many(at(1000));
+            let (when, shown) = watch(&mut truce, (1000, 9000), went(gone)).expect("it ends");
+            assert_eq!((when, shown), (7000, Shown::Alone));
+        }
+        let mut truce = Truce::among_many(at(1000));
+        let (when, shown) = watch(&mut truce, (1000, 9000), |_| 40).expect("it ends");
+        assert!(when == 7000 && shown != Shown::Alone, "{when}, {shown:?}");
+        assert_eq!(truce.pace(), None);
     }
 
     #[test]

@@ -1,0 +1,243 @@
+//! Whether many of us overflow the link together: for seconds much is lost, and little of the link is ours.
+//!
+//! Who came when it did takes the full queue for a part of the path, and what it drops for the path's own loss. Nothing that
+//! he does alone shows him that he is wrong: only when all drain at one time, in a [`super::truce`], it does.
+
+use core::time::Duration;
+
+use units::Instant;
+
+use super::model::Round;
+
+/// Loss is judged over so long, and so many rounds, and bytes.
+const SPAN: (Duration, u32, u64) = (Duration::from_secs(1), 4, 87_000);
+/// It has to be heavy for so many of these: starts, and claims of who comes back, end by themselves.
+const TIMES: u32 = 3;
+/// A few flows of any kind do not lose so much for so long; and with more of the link than this, one may be alone with a path
+/// that does.
+const HEAVY: (f64, f64) = (0.25, 0.25);
+/// The same for who is calm: behind a short queue no stranger makes it.
+const CALM_HEAVY: (f64, f64) = (0.12, 0.6);
+/// What truces find the path to lose by itself is exceeded by chance up to so many times.
+const CHANCE: f64 = 1.5;
+/// So many truces in a row have to find it, since others may have missed one; and so long it is believed.
+const CONFIRMED: u32 = 3;
+const BELIEVED: Duration = Duration::from_secs(30);
+/// That many are here is known for so long since one had less than this part of the link, unless so many truces in a row
+/// show strangers.
+const KNOWN: (Duration, f64) = (Duration::from_secs(60), 0.125);
+const STRANGERS: u32 = 6;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    /// Until when it is known that many are here.
+    known: Option<Instant>,
+    /// More is lost than who is calm bears: a truce is to tell why.
+    suspected: bool,
+    /// What the path loses by itself, and until when that is believed.
+    path: Option<(f64, Instant)>,
+    /// Truces in a row that found as much lost, and that showed strangers.
+    stays: u32,
+    strangers: u32,
+    span: Span,
+    /// Spans in a row with heavy loss, and with more than who is calm bears.
+    heavy: u32,
+    calm_heavy: u32,
+    /// What arrived in the last span, in bits a second.
+    arrived: f64,
+}
+
+/// Sums over some rounds.
+#[derive(Debug, Default)]
+struct Span {
+    acked: u64,
+    lost: u64,
+    rounds: u32,
+    time: Duration,
+}
+
+impl Crowd {
+    /// A round ended while no truce was on; `link` is the bottleneck's rate in bits a second, if it is known. True when many
+    /// are here.
+    pub(super) fn on_round(&mut self, now: Instant, round: &Round, link: Option<f64>) -> bool {
+        if round.limited {
+            self.span = Span::default();
+            return false;
+        }
+        let span = &mut self.span;
+        span.acked += round.acked;
+        span.lost += round.lost;
+        span.rounds += 1;
+        span.time += round.ends.since(round.started);
+        let settled = span.acked + span.lost;
+        if span.time < SPAN.0 || span.rounds < SPAN.1 || settled < SPAN.2 {
+            return false;
+        }
+        let loss = span.lost as f64 / settled as f64;
+        let arrived = span.acked as f64 * 8.0 / span.time.as_secs_f64();
+        self.span = Span::default();
+        self.arrived = arrived;
+        let paths =
+            self.path.filter(|(_, until)| now < *until).map_or(0.0, |(loss, _)| loss * CHANCE);
+        let has_less = |part: f64| link.is_none_or(|link| arrived < link * part);
+        let exceeds = |(heavy, little)| loss > paths + heavy && has_less(little);
+        let in_a_row = |times: u32, limits| if exceeds(limits) { times + 1 } else { 0 };
+        self.heavy = in_a_row(self.heavy, HEAVY);
+        self.calm_heavy = in_a_row(self.calm_heavy, CALM_HEAVY);
+        if self.is_known() && has_less(KNOWN.1) {
+            self.known = Some(now + KNOWN.0);
+        }
+        self.suspected |= self.calm_heavy >= TIMES;
+        if self.heavy < TIMES {
+            return false;
+        }
+        (self.known, self.strangers) = (Some(now + KNOWN.0), 0);
+        true
+    }
+
+    /// Time goes on.
+    pub(super) fn on_time(&mut self, now: Instant) {
+        self.known.take_if(|until| now >= *until);
+    }
+
+    /// A truce has shown that nobody but our kind is here, and lost so much when the queue had gone.
+    pub(super) fn on_peace(&mut self, now: Instant, loss: f64) {
+        (self.span, self.strangers) = (Span::default(), 0);
+        self.stays = if loss > CALM_HEAVY.0 { self.stays + 1 } else { 0 };
+        if self.suspected && self.stays == 0 {
+            self.known = Some(now + KNOWN.0);
+        }
+        self.suspected = (1..CONFIRMED).contains(&self.stays);
+        if !self.suspected {
+            (self.path, self.stays) = (Some((loss, now + BELIEVED)), 0);
+        }
+    }
+
+    /// A truce has shown strangers.
+    pub(super) fn on_strangers(&mut self) {
+        self.span = Span::default();
+        self.strangers += 1;
+        if self.strangers >= STRANGERS {
+            self.known = None;
+        }
+    }
+
+    /// Whether many are known to be here.
+    pub(super) const fn is_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Whether it may be that many are here.
+    pub(super) const fn is_likely(&self) -> bool {
+        self.heavy > 0
+    }
+
+    /// Whether a truce is to tell why so much is lost.
+    pub(super) const fn is_suspected(&self) -> bool {
+        self.suspected
+    }
+
+    /// What arrived lately, in bits a second.
+    pub(super) const fn arrived(&self) -> f64 {
+        self.arrived
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: f64 = 100e6;
+
+    /// A crowd, and the time.
+    #[derive(Default)]
+    struct Seen {
+        crowd: Crowd,
+        now: Instant,
+    }
+
+    impl Seen {
+        /// So many rounds of 250 ms, in which this part of the link arrives and this part of what is sent does not; after how
+        /// many seconds many are here.
+        fn rounds(&mut self, seconds: u64, share: f64, loss: f64) -> Option<u64> {
+            (0..seconds * 4).find_map(|number| {
+                let started = self.now;
+                self.now += Duration::from_millis(250);
+                let acked = (share * LINK / 32.0) as u64;
+                let lost = (acked as f64 * loss / (1.0 - loss)) as u64;
+                let round = Round { started, ends: self.now, acked, lost, ..Round::default() };
+                self.crowd.on_time(self.now);
+                self.crowd.on_round(self.now, &round, Some(LINK)).then_some(number / 4 + 1)
+            })
+        }
+    }
+
+    #[test]
+    fn many_are_here_when_little_is_left_and_much_is_lost_for_long() {
+        let after = |share, loss| Seen::default().rounds(10, share, loss);
+        assert_eq!(after(0.05, 0.3), Some(3));
+        assert_eq!(after(0.05, 0.2), None, "as beside a flow that heeds no loss");
+        assert_eq!(after(0.3, 0.6), None, "one may be alone with a path that loses so much");
+        let mut seen = Seen::default();
+        for _ in 0..5 {
+            assert_eq!(seen.rounds(2, 0.05, 0.5), None, "a start");
+            assert_eq!(seen.rounds(1, 0.05, 0.0), None);
+        }
+        assert!(!seen.crowd.is_known() && !seen.crowd.is_suspected());
+    }
+
+    #[test]
+    fn it_is_known_for_as_long_as_little_is_left() {
+        let mut seen = Seen::default();
+        assert!(seen.rounds(3, 0.05, 0.3).is_some());
+        assert_eq!(seen.rounds(200, 0.05, 0.0), None);
+        assert!(seen.crowd.is_known());
+        seen.rounds(59, 0.2, 0.0);
+        assert!(seen.crowd.is_known());
+        seen.rounds(2, 0.2, 0.0);
+        assert!(!seen.crowd.is_known());
+    }
+
+    #[test]
+    fn strangers_end_it_if_truces_go_on_to_show_them() {
+        let mut seen = Seen::default();
+        assert!(seen.rounds(3, 0.05, 0.3).is_some());
+        for _ in 1..STRANGERS {
+            seen.crowd.on_strangers();
+        }
+        seen.crowd.on_peace(seen.now, 0.0);
+        for _ in 1..STRANGERS {
+            seen.crowd.on_strangers();
+        }
+        assert!(seen.crowd.is_known());
+        seen.crowd.on_strangers();
+        assert!(!seen.crowd.is_known());
+    }
+
+    #[test]
+    fn a_truce_tells_whether_it_is_overflow_or_the_path() {
+        // It ends with the truce: that was overflow.
+        let mut seen = Seen::default();
+        seen.rounds(3, 0.2, 0.15);
+        assert!(seen.crowd.is_suspected() && !seen.crowd.is_known());
+        seen.crowd.on_peace(seen.now, 0.01);
+        assert!(!seen.crowd.is_suspected() && seen.crowd.is_known());
+        // It stays, again and again: that is the path.
+        let mut seen = Seen::default();
+        seen.rounds(3, 0.2, 0.15);
+        for _ in 0..CONFIRMED {
+            assert!(seen.crowd.is_suspected());
+            seen.crowd.on_peace(seen.now, 0.15);
+        }
+        seen.rounds(29, 0.2, 0.15);
+        assert!(!seen.crowd.is_suspected() && !seen.crowd.is_known());
+        // It is asked anew some time later.
+        seen.rounds(10, 0.2, 0.15);
+        assert!(seen.crowd.is_suspected());
+        // Who has most of the link has no need to ask.
+        let mut seen = Seen::default();
+        seen.rounds(10, 0.7, 0.3);
+        assert!(!seen.crowd.is_suspected());
+    }
+}
