@@ -20,7 +20,8 @@ const HEAVY: (f64, f64) = (0.25, 0.25);
 const CALM_HEAVY: (f64, f64) = (0.12, 0.6);
 /// What truces find the path to lose by itself is exceeded by chance up to so many times.
 const CHANCE: f64 = 1.5;
-/// So many truces in a row have to find it, since others may have missed one; and so long it is believed.
+/// So many truces in a row have to find it, since others may have missed one; and so long who is calm believes it without
+/// asking again.
 const CONFIRMED: u32 = 3;
 const BELIEVED: Duration = Duration::from_secs(30);
 /// That many are here is known for so long since one had less than this part of the link, unless so many truces in a row
@@ -58,9 +59,14 @@ struct Span {
 }
 
 impl Crowd {
-    /// A round ended while no truce was on; `link` is the bottleneck's rate in bits a second, if it is known. True when many
-    /// are here.
-    pub(super) fn on_round(&mut self, now: Instant, round: &Round, link: Option<f64>) -> bool {
+    /// A round ended while no truce was on; `link` is the bottleneck's rate in bits a second, which trains have `told`, or
+    /// which may be more. True when many are here.
+    pub(super) fn on_round(
+        &mut self,
+        now: Instant,
+        round: &Round,
+        (link, told): (f64, bool),
+    ) -> bool {
         if round.limited {
             self.span = Span::default();
             return false;
@@ -78,13 +84,15 @@ impl Crowd {
         let arrived = span.acked as f64 * 8.0 / span.time.as_secs_f64();
         self.span = Span::default();
         self.arrived = arrived;
-        let paths =
-            self.path.filter(|(_, until)| now < *until).map_or(0.0, |(loss, _)| loss * CHANCE);
-        let has_less = |part: f64| link.is_none_or(|link| arrived < link * part);
-        let exceeds = |(heavy, little)| loss > paths + heavy && has_less(little);
-        let in_a_row = |times: u32, limits| if exceeds(limits) { times + 1 } else { 0 };
-        self.heavy = in_a_row(self.heavy, HEAVY);
-        self.calm_heavy = in_a_row(self.calm_heavy, CALM_HEAVY);
+        let (paths, until) = self.path.unwrap_or_default();
+        let believed = if now < until { paths } else { 0.0 };
+        let has_less = |part: f64| arrived < link * part;
+        let exceeds = |paths: f64, heavy: f64| loss > paths * CHANCE + heavy;
+        let in_a_row = |times: u32, again| if again { times + 1 } else { 0 };
+        let heavy = exceeds(paths, HEAVY.0) && has_less(HEAVY.1) && told;
+        self.heavy = in_a_row(self.heavy, heavy);
+        let calm_heavy = exceeds(believed, CALM_HEAVY.0) && (has_less(CALM_HEAVY.1) || !told);
+        self.calm_heavy = in_a_row(self.calm_heavy, calm_heavy);
         if self.is_known() && has_less(KNOWN.1) {
             self.known = Some(now + KNOWN.0);
         }
@@ -101,17 +109,24 @@ impl Crowd {
         self.known.take_if(|until| now >= *until);
     }
 
-    /// A truce has shown that nobody but our kind is here, and lost so much when the queue had gone.
-    pub(super) fn on_peace(&mut self, now: Instant, loss: f64) {
+    /// A truce has shown that nobody but our kind is here, and lost so much when the queue had gone. True when that is the
+    /// path's own.
+    pub(super) fn on_peace(&mut self, now: Instant, loss: f64) -> bool {
         (self.span, self.strangers) = (Span::default(), 0);
         self.stays = if loss > CALM_HEAVY.0 { self.stays + 1 } else { 0 };
         if self.suspected && self.stays == 0 {
             self.known = Some(now + KNOWN.0);
         }
         self.suspected = (1..CONFIRMED).contains(&self.stays);
-        if !self.suspected {
-            (self.path, self.stays) = (Some((loss, now + BELIEVED)), 0);
+        if self.suspected {
+            return false;
         }
+        let confirmed = self.stays > 0;
+        if confirmed {
+            self.known = None;
+        }
+        (self.path, self.stays) = (Some((loss, now + BELIEVED)), 0);
+        confirmed
     }
 
     /// A truce has shown strangers.
@@ -168,7 +183,7 @@ mod tests {
                 let lost = (acked as f64 * loss / (1.0 - loss)) as u64;
                 let round = Round { started, ends: self.now, acked, lost, ..Round::default() };
                 self.crowd.on_time(self.now);
-                self.crowd.on_round(self.now, &round, Some(LINK)).then_some(number / 4 + 1)
+                self.crowd.on_round(self.now, &round, (LINK, true)).then_some(number / 4 + 1)
             })
         }
     }
@@ -199,6 +214,18 @@ mod tests {
         assert!(!seen.crowd.is_known());
     }
 
+    /// Among five on a path that loses a third.
+    #[test]
+    fn what_truces_have_told_of_the_path_is_not_taken_for_many_again() {
+        let mut seen = Seen::default();
+        assert!(seen.rounds(3, 0.2, 0.33).is_some());
+        for _ in 0..CONFIRMED {
+            seen.crowd.on_peace(seen.now, 0.33);
+        }
+        assert!(!seen.crowd.is_known());
+        assert_eq!(seen.rounds(100, 0.2, 0.33), None);
+    }
+
     #[test]
     fn strangers_end_it_if_truces_go_on_to_show_them() {
         let mut seen = Seen::default();
@@ -226,9 +253,9 @@ mod tests {
         // It stays, again and again: that is the path.
         let mut seen = Seen::default();
         seen.rounds(3, 0.2, 0.15);
-        for _ in 0..CONFIRMED {
+        for count in 1..=CONFIRMED {
             assert!(seen.crowd.is_suspected());
-            seen.crowd.on_peace(seen.now, 0.15);
+            assert_eq!(seen.crowd.on_peace(seen.now, 0.15), count == CONFIRMED);
         }
         seen.rounds(29, 0.2, 0.15);
         assert!(!seen.crowd.is_suspected() && !seen.crowd.is_known());

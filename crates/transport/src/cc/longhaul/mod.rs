@@ -35,6 +35,7 @@ use units::{Bytes, Instant, Rate};
 
 use self::calm::Calm;
 use self::contend::{Contend, Finding};
+use self::crowd::Crowd;
 use self::insist::Insist;
 use self::model::{Model, Round};
 use self::own_loss::OwnLoss;
@@ -122,8 +123,8 @@ impl Longhaul {
         if matches!(self.mode, Mode::Startup(_)) || self.truce.pace().is_some() || yields {
             return false;
         }
-        let Model { crowd, trains, .. } = &self.model;
-        let (suspected, link) = (crowd.is_suspected(), trains.map(|_| self.model.link()));
+        let link = (self.model.link(), self.model.trains.is_some());
+        let suspected = self.model.crowd.is_suspected();
         let meets = self.model.crowd.on_round(now, round, link);
         let joins = self.model.crowd.is_suspected() && !suspected;
         if meets || joins && matches!(self.mode, Mode::Calm(_)) {
@@ -152,9 +153,11 @@ impl Longhaul {
         let shown = self.truce.on_report(sample.now, model, round);
         match shown {
             Some(Shown::Alone) => {
-                model.crowd.on_peace(sample.now, self.truce.loss());
-                if self.truce.is_among_many() {
-                    model.own_loss.is_at_most(self.truce.loss());
+                let loss = self.truce.loss();
+                if model.crowd.on_peace(sample.now, loss) {
+                    model.own_loss.is(loss);
+                } else if self.truce.is_among_many() {
+                    model.own_loss.is_at_most(loss);
                 }
             }
             Some(Shown::Others { .. }) => model.crowd.on_strangers(),
@@ -323,6 +326,8 @@ impl Controller for Longhaul {
 
     fn forget_capacity(&mut self) {
         self.model.trains = None;
+        self.model.crowd = Crowd::default();
+        self.truce.stop();
         self.doubt = None;
     }
 

@@ -153,6 +153,11 @@ impl Truce {
         Some(if alone { Shown::Alone } else { Shown::Others { look } })
     }
 
+    /// On another path it tells nothing.
+    pub(super) fn stop(&mut self) {
+        self.held = None;
+    }
+
     pub(super) const fn is_among_many(&self) -> bool {
         self.many
     }

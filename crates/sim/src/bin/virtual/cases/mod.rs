@@ -52,6 +52,7 @@ pub const PARTS: &[&str] = &[
     "jumbo",
     "ours",
     "many",
+    "lossy",
     "cubic",
     "bbr",
     "among",

@@ -18,6 +18,9 @@ pub(super) fn all() -> Vec<Case> {
         cases.extend([None, Some(BUSY)].map(|absence| ours(100, 50, (8, apart), absence)));
     }
     cases.extend([(50, 40), (50, 50), (100, 50), (200, 30)].map(many));
+    for loss in [0.1, 0.15, 0.3] {
+        cases.extend([1, 2, 8].map(|count| lossy(count, loss)));
+    }
     cases.extend([25, 50, 100].map(|queue| after_cubic(queue, Duration::ZERO)));
     cases.push(after_cubic(50, Duration::from_millis(700)));
     let rivals = [("cubic", Kind::Ours(Algorithm::Cubic)), ("bbr", Kind::Bbr)];
@@ -132,6 +135,35 @@ fn many((rtt, count): (u64, u64)) -> Case {
                 seen.drop_share(0.0, 30.0) * 100.0,
                 seen.drop_share(30.0, 60.0) * 100.0,
                 seen.queue(0.5, FROM, END) * 1e3,
+            ]
+        }),
+    }
+}
+
+/// So many flows of ours on a path that loses much by itself, which is not to be taken for their overflow.
+fn lossy(count: u64, loss: f64) -> Case {
+    const FROM: f64 = 10.0;
+    const END: f64 = 60.0;
+    // What truces cost that are to tell it.
+    let (used, fair) = if loss < 0.2 { (0.95, 0.9) } else { (0.9, 0.6) };
+    Case {
+        part: "lossy",
+        name: format!("{count} on 100 Mbit/s, {}% lost", loss * 100.0),
+        figures: vec![at_least("used", used), at_least("Jain", fair), shown("drops %")],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, 50, 50, seed).with_loss(loss),
+            flows: (0..count)
+                .map(|flow| Flow { asks: true, ..Flow::new(OURS, flow * 200 + seed * 13) })
+                .collect(),
+            absence: None,
+            time: seconds(END),
+        }),
+        judge: Box::new(move |seen| {
+            let rates = seen.rates(FROM, END);
+            vec![
+                rates.iter().sum::<f64>() / (98.7e6 * (1.0 - loss)),
+                jain(&rates),
+                seen.drop_share(FROM, END) * 100.0,
             ]
         }),
     }
