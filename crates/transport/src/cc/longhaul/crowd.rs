@@ -20,10 +20,11 @@ const HEAVY: (f64, f64) = (0.25, 0.25);
 const CALM_HEAVY: (f64, f64) = (0.12, 0.6);
 /// What truces find the path to lose by itself is exceeded by chance up to so many times.
 const CHANCE: f64 = 1.5;
-/// So many truces in a row have to find it, since others may have missed one; and so long who is calm believes it without
-/// asking again.
-const CONFIRMED: u32 = 3;
-const BELIEVED: Duration = Duration::from_secs(30);
+/// More than this part of the loss that a truce is to explain is left: it was not the overflow of who kept it. So many in a row have to
+/// find that, since others may have missed one.
+const STAYS: (f64, u32) = (0.5, 3);
+/// Until who is calm asks again.
+const AGAIN: Duration = Duration::from_secs(30);
 /// That many are here is known for so long since one had less than this part of the link, unless so many truces in a row
 /// show strangers.
 const KNOWN: (Duration, f64) = (Duration::from_secs(60), 0.125);
@@ -34,10 +35,12 @@ const STRANGERS: u32 = 6;
 pub(super) struct Crowd {
     /// Until when it is known that many are here.
     known: Option<Instant>,
-    /// More is lost than who is calm bears: a truce is to tell why.
-    suspected: bool,
-    /// What the path loses by itself, and until when that is believed.
-    path: Option<(f64, Instant)>,
+    /// The loss that a truce is to explain.
+    suspected: Option<f64>,
+    /// What the path loses by itself, as truces have told.
+    path: f64,
+    /// Who is calm does not ask before.
+    not_before: Instant,
     /// Truces in a row that found as much lost, and that showed strangers.
     stays: u32,
     strangers: u32,
@@ -46,7 +49,7 @@ pub(super) struct Crowd {
     heavy: u32,
     calm_heavy: u32,
     /// What arrived in the last span, in bits a second.
-    arrived: f64,
+    arrived: Option<f64>,
 }
 
 /// Sums over some rounds.
@@ -59,12 +62,13 @@ struct Span {
 }
 
 impl Crowd {
-    /// A round ended while no truce was on; `link` is the bottleneck's rate in bits a second, which trains have `told`, or
-    /// which may be more. True when many are here.
+    /// A round ended while no truce was on, of who is `calm` or not; `link` is the bottleneck's rate in bits a second, which trains
+    /// have `told`, or which may be more. True when many are here.
     pub(super) fn on_round(
         &mut self,
         now: Instant,
         round: &Round,
+        calm: bool,
         (link, told): (f64, bool),
     ) -> bool {
         if round.limited {
@@ -83,25 +87,24 @@ impl Crowd {
         let loss = span.lost as f64 / settled as f64;
         let arrived = span.acked as f64 * 8.0 / span.time.as_secs_f64();
         self.span = Span::default();
-        self.arrived = arrived;
-        let (paths, until) = self.path.unwrap_or_default();
-        let believed = if now < until { paths } else { 0.0 };
+        self.arrived = Some(arrived);
         let has_less = |part: f64| arrived < link * part;
-        let exceeds = |paths: f64, heavy: f64| loss > paths * CHANCE + heavy;
-        let in_a_row = |times: u32, again| if again { times + 1 } else { 0 };
-        let heavy = exceeds(paths, HEAVY.0) && has_less(HEAVY.1) && told;
-        self.heavy = in_a_row(self.heavy, heavy);
-        let calm_heavy = exceeds(believed, CALM_HEAVY.0) && (has_less(CALM_HEAVY.1) || !told);
-        self.calm_heavy = in_a_row(self.calm_heavy, calm_heavy);
         if self.is_known() && has_less(KNOWN.1) {
             self.known = Some(now + KNOWN.0);
         }
-        self.suspected |= self.calm_heavy >= TIMES;
-        if self.heavy < TIMES {
-            return false;
+        let in_a_row = |times: u32, again| if again { times + 1 } else { 0 };
+        let heavy = loss > self.path * CHANCE + HEAVY.0 && has_less(HEAVY.1) && told;
+        self.heavy = in_a_row(self.heavy, heavy);
+        let asks = calm && loss > CALM_HEAVY.0 && (has_less(CALM_HEAVY.1) || !told);
+        self.calm_heavy = in_a_row(self.calm_heavy, asks && now >= self.not_before);
+        let meets = self.heavy >= TIMES;
+        if meets {
+            (self.known, self.strangers, self.heavy) = (Some(now + KNOWN.0), 0, 0);
         }
-        (self.known, self.strangers) = (Some(now + KNOWN.0), 0);
-        true
+        if meets || self.calm_heavy >= TIMES {
+            self.suspected = self.suspected.or(Some(loss));
+        }
+        meets
     }
 
     /// Time goes on.
@@ -109,32 +112,31 @@ impl Crowd {
         self.known.take_if(|until| now >= *until);
     }
 
-    /// A truce has shown that nobody but our kind is here, and lost so much when the queue had gone. True when that is the
+    /// A truce of many has shown that nobody but our kind is here, and lost so much without a queue. True when that is the
     /// path's own.
     pub(super) fn on_peace(&mut self, now: Instant, loss: f64) -> bool {
         (self.span, self.strangers) = (Span::default(), 0);
-        self.stays = if loss > CALM_HEAVY.0 { self.stays + 1 } else { 0 };
-        if self.suspected && self.stays == 0 {
+        let Some(suspected) = self.suspected else { return false };
+        self.stays = if loss > suspected * STAYS.0 { self.stays + 1 } else { 0 };
+        if self.stays == 0 {
             self.known = Some(now + KNOWN.0);
-        }
-        self.suspected = (1..CONFIRMED).contains(&self.stays);
-        if self.suspected {
+        } else if self.stays < STAYS.1 {
             return false;
+        } else {
+            (self.known, self.not_before) = (None, now + AGAIN);
         }
-        let confirmed = self.stays > 0;
-        if confirmed {
-            self.known = None;
-        }
-        (self.path, self.stays) = (Some((loss, now + BELIEVED)), 0);
-        confirmed
+        let is_paths = self.stays > 0;
+        (self.path, self.suspected, self.stays) = (loss, None, 0);
+        is_paths
     }
 
-    /// A truce has shown strangers.
-    pub(super) fn on_strangers(&mut self) {
+    /// A truce of many has shown strangers.
+    pub(super) fn on_strangers(&mut self, now: Instant) {
         self.span = Span::default();
         self.strangers += 1;
         if self.strangers >= STRANGERS {
-            self.known = None;
+            (self.known, self.suspected, self.stays, self.strangers) = (None, None, 0, 0);
+            self.not_before = now + AGAIN;
         }
     }
 
@@ -150,11 +152,11 @@ impl Crowd {
 
     /// Whether a truce is to tell why so much is lost.
     pub(super) const fn is_suspected(&self) -> bool {
-        self.suspected
+        self.suspected.is_some()
     }
 
     /// What arrived lately, in bits a second.
-    pub(super) const fn arrived(&self) -> f64 {
+    pub(super) const fn arrived(&self) -> Option<f64> {
         self.arrived
     }
 }
@@ -183,7 +185,7 @@ mod tests {
                 let lost = (acked as f64 * loss / (1.0 - loss)) as u64;
                 let round = Round { started, ends: self.now, acked, lost, ..Round::default() };
                 self.crowd.on_time(self.now);
-                self.crowd.on_round(self.now, &round, (LINK, true)).then_some(number / 4 + 1)
+                self.crowd.on_round(self.now, &round, true, (LINK, true)).then_some(number / 4 + 1)
             })
         }
     }
@@ -219,7 +221,7 @@ mod tests {
     fn what_truces_have_told_of_the_path_is_not_taken_for_many_again() {
         let mut seen = Seen::default();
         assert!(seen.rounds(3, 0.2, 0.33).is_some());
-        for _ in 0..CONFIRMED {
+        for _ in 0..STAYS.1 {
             seen.crowd.on_peace(seen.now, 0.33);
         }
         assert!(!seen.crowd.is_known());
@@ -231,14 +233,14 @@ mod tests {
         let mut seen = Seen::default();
         assert!(seen.rounds(3, 0.05, 0.3).is_some());
         for _ in 1..STRANGERS {
-            seen.crowd.on_strangers();
+            seen.crowd.on_strangers(seen.now);
         }
         seen.crowd.on_peace(seen.now, 0.0);
         for _ in 1..STRANGERS {
-            seen.crowd.on_strangers();
+            seen.crowd.on_strangers(seen.now);
         }
         assert!(seen.crowd.is_known());
-        seen.crowd.on_strangers();
+        seen.crowd.on_strangers(seen.now);
         assert!(!seen.crowd.is_known());
     }
 
@@ -248,14 +250,14 @@ mod tests {
         let mut seen = Seen::default();
         seen.rounds(3, 0.2, 0.15);
         assert!(seen.crowd.is_suspected() && !seen.crowd.is_known());
-        seen.crowd.on_peace(seen.now, 0.01);
+        assert!(!seen.crowd.on_peace(seen.now, 0.01));
         assert!(!seen.crowd.is_suspected() && seen.crowd.is_known());
         // It stays, again and again: that is the path.
         let mut seen = Seen::default();
         seen.rounds(3, 0.2, 0.15);
-        for count in 1..=CONFIRMED {
+        for count in 1..=STAYS.1 {
             assert!(seen.crowd.is_suspected());
-            assert_eq!(seen.crowd.on_peace(seen.now, 0.15), count == CONFIRMED);
+            assert_eq!(seen.crowd.on_peace(seen.now, 0.15), count == STAYS.1);
         }
         seen.rounds(29, 0.2, 0.15);
         assert!(!seen.crowd.is_suspected() && !seen.crowd.is_known());

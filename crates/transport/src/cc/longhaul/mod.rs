@@ -124,11 +124,11 @@ impl Longhaul {
             return false;
         }
         let link = (self.model.link(), self.model.trains.is_some());
-        let suspected = self.model.crowd.is_suspected();
-        let meets = self.model.crowd.on_round(now, round, link);
-        let joins = self.model.crowd.is_suspected() && !suspected;
-        if meets || joins && matches!(self.mode, Mode::Calm(_)) {
-            (self.truce, self.doubt) = (Truce::among_many(now), None);
+        let calm = matches!(self.mode, Mode::Calm(_));
+        let meets = self.model.crowd.on_round(now, round, calm, link);
+        let joins = calm && self.model.crowd.is_suspected();
+        if (meets || joins) && !self.truce.is_among_many() {
+            (self.truce, self.doubt) = (Truce::among_many(now, self.model.path.base), None);
         }
         meets
     }
@@ -151,16 +151,16 @@ impl Longhaul {
         }
         let was_on = self.truce.pace().is_some();
         let shown = self.truce.on_report(sample.now, model, round);
-        match shown {
+        match shown.filter(|_| self.truce.is_among_many()) {
             Some(Shown::Alone) => {
                 let loss = self.truce.loss();
                 if model.crowd.on_peace(sample.now, loss) {
                     model.own_loss.is(loss);
-                } else if self.truce.is_among_many() {
+                } else {
                     model.own_loss.is_at_most(loss);
                 }
             }
-            Some(Shown::Others { .. }) => model.crowd.on_strangers(),
+            Some(Shown::Others { .. }) => model.crowd.on_strangers(sample.now),
             None => {}
         }
         // From the report that begins one to the one that ends it.
@@ -202,7 +202,8 @@ impl Longhaul {
         let round = round.as_ref();
         if round.is_some_and(|round| self.meets_many(sample.now, round)) {
             self.model.own_loss = OwnLoss::default();
-            return Some(among_many(sample.now, &self.model, self.model.crowd.arrived()));
+            let has = self.model.crowd.arrived().unwrap_or(self.model.share);
+            return Some(among_many(sample.now, &self.model, has));
         }
         if let ControlFlow::Break(next) = self.keep_truce(sample, round) {
             return next;
@@ -226,9 +227,11 @@ impl Longhaul {
                     return None;
                 }
                 self.doubt = None;
-                let many = model.crowd.is_known();
-                let truce = if many { Truce::among_many } else { Truce::new };
-                self.truce = truce(sample.now);
+                self.truce = if model.crowd.is_known() {
+                    Truce::among_many(sample.now, model.path.base)
+                } else {
+                    Truce::new(sample.now)
+                };
                 if contended {
                     return Some(self.contend(sample.now));
                 }

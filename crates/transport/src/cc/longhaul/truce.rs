@@ -11,10 +11,8 @@ use super::model::{Model, Round};
 
 /// The time between truces.
 const PERIOD: Duration = Duration::from_secs(30);
-/// The same among many, and how long theirs last at least: they see the path as long as anything up to its full queue.
-const MANY_PERIOD: Duration = Duration::from_secs(5);
-const MANY_LAST: Duration = Duration::from_secs(2);
-/// The same in round trips.
+/// Truces of many last for so many round trips at least, and two seconds. They see the path as long as anything up to its full queue:
+/// the next power of two, in seconds, is the same for most of them. The time between two is two and a half times that.
 const MANY_ROUNDS: u32 = 15;
 /// After every so many, by the clock, who insists looks whether the others heed loss.
 const LOOK: u64 = 2;
@@ -47,6 +45,7 @@ const WORTH_DOUBT: f64 = 0.42;
 #[derive(Debug)]
 pub(super) struct Truce {
     many: bool,
+    period: Duration,
     next: Instant,
     held: Option<Held>,
     /// What the last one lost once the queue had gone.
@@ -67,7 +66,7 @@ struct Held {
     gone: bool,
     /// Rounds in a row in which it was back since then.
     back: u32,
-    /// Bytes that have arrived and that were lost since then.
+    /// Bytes that have arrived and that were lost in the latter half of one of many.
     settled: (u64, u64),
 }
 
@@ -86,12 +85,13 @@ pub(super) enum Shown {
 impl Truce {
     /// The next one is at the next whole multiple of the period.
     pub(super) fn new(now: Instant) -> Self {
-        Self { many: false, next: after(now, PERIOD), held: None, loss: 0.0 }
+        Self { many: false, period: PERIOD, next: after(now, PERIOD), held: None, loss: 0.0 }
     }
 
     /// The same among many of our own kind.
-    pub(super) fn among_many(now: Instant) -> Self {
-        Self { many: true, next: after(now, MANY_PERIOD), ..Self::new(now) }
+    pub(super) fn among_many(now: Instant, base: Duration) -> Self {
+        let period = lasts(base) * 5 / 2;
+        Self { many: true, period, next: after(now, period), ..Self::new(now) }
     }
 
     /// To be told of every report while the queue is contended for.
@@ -107,12 +107,15 @@ impl Truce {
                 // Who had nothing to say at the time would drain alone.
                 let is_late = now.since(self.next) > LEAST + path.rtt();
                 let begins = self.next;
-                self.next = after(now, if self.many { MANY_PERIOD } else { PERIOD });
+                if self.many {
+                    self.period = lasts(path.base) * 5 / 2;
+                }
+                self.next = after(now, self.period);
                 let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
                 let until = if self.many {
-                    // What nobody's queue shows may be more than what arrives.
-                    *share = share.min(crowd.arrived());
-                    begins + (path.base * MANY_ROUNDS).max(MANY_LAST)
+                    // Who sees no queue may take more for his share than arrives.
+                    *share = crowd.arrived().map_or(*share, |arrived| share.min(arrived));
+                    begins + lasts(path.base)
                 } else {
                     now + wait.clamp(LEAST, MOST)
                 };
@@ -132,7 +135,8 @@ impl Truce {
             }
         }
         let round = round?;
-        if held.gone {
+        // What was sent before is lost for a round trip or two more.
+        if held.gone && now + lasts(path.base) / 2 >= held.until {
             held.settled.0 += round.acked;
             held.settled.1 += round.lost;
         }
@@ -198,6 +202,12 @@ impl Doubt {
     pub(super) fn is_justified(&self, share: f64) -> bool {
         share < self.had * DOUBTED.1
     }
+}
+
+/// How long a truce of many lasts on a path of such a length.
+fn lasts(base: Duration) -> Duration {
+    let seconds = (base * MANY_ROUNDS).as_secs_f64().ceil() as u64;
+    Duration::from_secs(seconds.clamp(2, 64).next_power_of_two())
 }
 
 /// So many periods have ended.
@@ -307,11 +317,11 @@ mod tests {
         let went =
             |gone: u64| move |millis| if (gone..gone + 100).contains(&millis) { 0 } else { 40 };
         for gone in [5200, 6000, 6600] {
-            let mut truce = Truce::among_many(at(1000));
+            let mut truce = Truce::among_many(at(1000), BASE);
             let (when, shown) = watch(&mut truce, (1000, 9000), went(gone)).expect("it ends");
             assert_eq!((when, shown), (7000, Shown::Alone));
         }
-        let mut truce = Truce::among_many(at(1000));
+        let mut truce = Truce::among_many(at(1000), BASE);
         let (when, shown) = watch(&mut truce, (1000, 9000), |_| 40).expect("it ends");
         assert!(when == 7000 && shown != Shown::Alone, "{when}, {shown:?}");
         assert_eq!(truce.pace(), None);

@@ -145,7 +145,7 @@ fn lossy(count: u64, loss: f64) -> Case {
     const FROM: f64 = 10.0;
     const END: f64 = 60.0;
     // What truces cost that are to tell it.
-    let (used, fair) = if loss < 0.2 { (0.95, 0.9) } else { (0.9, 0.6) };
+    let (used, fair) = if loss < 0.2 { (0.95, 0.9) } else { (0.9, 0.5) };
     Case {
         part: "lossy",
         name: format!("{count} on 100 Mbit/s, {}% lost", loss * 100.0),
