@@ -251,10 +251,10 @@ impl Calm {
 
     /// Whether the loss has stayed while the rate fell.
     fn is_lost_anyway(&mut self, model: &Model, tried: &Tried) -> bool {
-        let first = (self.rounds, model.share, tried.loss);
         if model.crowd.is_known() {
             return false;
         }
+        let first = (self.rounds, model.share, tried.loss);
         let (round, share, loss) = *self.overrun.get_or_insert(first);
         // Before that, what is reported was sent at the old rate.
         let has_acted = self.rounds > round + BLIND_ROUNDS;

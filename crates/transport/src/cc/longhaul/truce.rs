@@ -44,8 +44,8 @@ const WORTH_DOUBT: f64 = 0.42;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Truce {
+    /// Among many of our own kind.
     many: bool,
-    period: Duration,
     next: Instant,
     held: Option<Held>,
     /// What the last one lost once the queue had gone.
@@ -85,13 +85,12 @@ pub(super) enum Shown {
 impl Truce {
     /// The next one is at the next whole multiple of the period.
     pub(super) fn new(now: Instant) -> Self {
-        Self { many: false, period: PERIOD, next: after(now, PERIOD), held: None, loss: 0.0 }
+        Self { many: false, next: after(now, PERIOD), held: None, loss: 0.0 }
     }
 
     /// The same among many of our own kind.
     pub(super) fn among_many(now: Instant, base: Duration) -> Self {
-        let period = lasts(base) * 5 / 2;
-        Self { many: true, period, next: after(now, period), ..Self::new(now) }
+        Self { many: true, next: after(now, many_period(base)), ..Self::new(now) }
     }
 
     /// To be told of every report while the queue is contended for.
@@ -107,10 +106,8 @@ impl Truce {
                 // Who had nothing to say at the time would drain alone.
                 let is_late = now.since(self.next) > LEAST + path.rtt();
                 let begins = self.next;
-                if self.many {
-                    self.period = lasts(path.base) * 5 / 2;
-                }
-                self.next = after(now, self.period);
+                let period = if self.many { many_period(path.base) } else { PERIOD };
+                self.next = after(now, period);
                 let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
                 let until = if self.many {
                     // Who sees no queue may take more for his share than arrives.
@@ -208,6 +205,11 @@ impl Doubt {
 fn lasts(base: Duration) -> Duration {
     let seconds = (base * MANY_ROUNDS).as_secs_f64().ceil() as u64;
     Duration::from_secs(seconds.clamp(2, 64).next_power_of_two())
+}
+
+/// The time between two of them.
+fn many_period(base: Duration) -> Duration {
+    lasts(base) * 5 / 2
 }
 
 /// So many periods have ended.
