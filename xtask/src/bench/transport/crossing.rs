@@ -55,18 +55,23 @@ impl Cell {
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the emulator's report:\n{said}"))?;
         let end = self.seconds as f64;
+        // What is counted at the server is seen by the client half a round trip later, and the other way round.
+        let half_round_trip = self.rtt_ms as f64 / 2e3;
+        let from_start = |late: Result<f64>| -> Result<f64> {
+            Ok(late.with_context(|| format!("{}:\n{said}", peer.name))? - half_round_trip)
+        };
+        let late = match peer.count {
+            Count::Iperf3 => from_start(late(&folder))?,
+            Count::Kernel => from_start(near_start(&folder).map(|start| -start))?,
+            Count::Longhaul | Count::Pairs => 0.0,
+        };
+        series.iter_mut().for_each(|point| point.0 += late);
         ensure!(
             series.last().is_some_and(|last| last.0 >= end * 0.9),
             "{}: the run broke off after {:?}:\n{said}",
             peer.name,
             series.last()
         );
-        if matches!(peer.count, Count::Iperf3) {
-            let late = late(&folder).with_context(|| format!("{}:\n{said}", peer.name))?;
-            // The server begins to count half a round trip before its client.
-            let late = late - self.rtt_ms as f64 / 2e3;
-            series.iter_mut().for_each(|point| point.0 += late);
-        }
         Ok(Row {
             peer: peer.name.to_owned(),
             revision: String::new(),
@@ -83,16 +88,26 @@ impl Cell {
 
 /// Seconds from the start of iperf3's client to the start of its count.
 fn late(folder: &Path) -> Result<f64> {
-    let read = |name: &str| -> Result<Vec<f64>> {
-        let text = fs::read_to_string(folder.join(name)).context(name.to_owned())?;
-        let numbers = text.split_whitespace().map(str::parse).collect::<Result<_, _>>();
-        numbers.with_context(|| format!("{name}: {text}"))
+    let second = numbers(folder, "near-second")?;
+    let &[at, length] = &second[..] else {
+        anyhow::bail!("when iperf3 began is not known: {second:?}");
     };
-    let (start, second) = (read("near-start")?, read("near-second")?);
-    let (&[start], &[at, length]) = (&start[..], &second[..]) else {
-        anyhow::bail!("when iperf3 began is not known: {start:?}, {second:?}");
+    Ok(at / 1e9 - near_start(folder)? - length)
+}
+
+/// Seconds of the clock when iperf3's client began.
+fn near_start(folder: &Path) -> Result<f64> {
+    let start = numbers(folder, "near-start")?;
+    let &[start] = &start[..] else {
+        anyhow::bail!("when iperf3's client began is not known: {start:?}");
     };
-    Ok((at - start) / 1e9 - length)
+    Ok(start / 1e9)
+}
+
+fn numbers(folder: &Path, name: &str) -> Result<Vec<f64>> {
+    let text = fs::read_to_string(folder.join(name)).context(name.to_owned())?;
+    let numbers = text.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+    numbers.with_context(|| format!("{name}: {text}"))
 }
 
 /// MB that a program used at most, as `time` wrote it down in KiB behind what it thinks of the exit code.
@@ -127,6 +142,23 @@ fn series(count: Count, text: &str) -> Result<Series> {
             };
             intervals.iter().map(point).collect::<Option<_>>().context("an interval without a sum")
         }
+        Count::Kernel => {
+            let mut series = Series::new();
+            for line in text.lines() {
+                if let Some(stamp) = line.strip_prefix("== ") {
+                    series.push((stamp.parse::<f64>()? / 1e9, 0.0));
+                } else if let Some(segments) = field(line, "delivered:") {
+                    let payload = field(line, "mss:").context("no segment size")?;
+                    series.last_mut().context("no time")?.1 += segments * payload;
+                }
+            }
+            // The last ones may show connections that are gone by then.
+            let most = series.iter().map(|point| point.1).fold(0.0, f64::max);
+            while series.last().is_some_and(|last| last.1 < most) {
+                series.pop();
+            }
+            Ok(series)
+        }
         Count::Pairs => text
             .lines()
             .map(|line| {
@@ -135,6 +167,11 @@ fn series(count: Count, text: &str) -> Result<Series> {
             })
             .collect(),
     }
+}
+
+/// A number that stands behind a name in what `ss` tells.
+fn field(line: &str, name: &str) -> Option<f64> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
 /// What the queue dropped of what was sent, in percent.
@@ -155,6 +192,11 @@ mod tests {
         let iperf3 =
             r#"{"intervals":[{"sum":{"end":1.0,"bytes":3}},{"sum":{"end":2.0,"bytes":4}}]}"#;
         assert_eq!(series(Count::Iperf3, iperf3).unwrap(), [(1.0, 3.0), (2.0, 7.0)]);
+        let kernel = "== 1000000000\n\
+                      ESTAB 0 9 10.77.0.1:4 10.77.0.2:5201 bbr mss:1448 pmtu:1500 delivered:3 busy:1ms\n\
+                      ESTAB 0 9 10.77.0.1:5 10.77.0.2:5201 bbr advmss:9 mss:1000 delivered:2\n\
+                      == 2000000000\nTIME-WAIT 0 0 10.77.0.1:4 10.77.0.2:5201\n";
+        assert_eq!(series(Count::Kernel, kernel).unwrap(), [(1.0, 6344.0)]);
         assert_eq!(series(Count::Pairs, "0.500 12\n").unwrap(), [(0.5, 12.0)]);
         assert!(series(Count::Pairs, "nonsense\n").is_err());
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::crossing::Cell;
-use super::peer::Peer;
+use super::peer::{Count, Peer};
 use crate::bench::revision::revision;
 
 /// One run.
@@ -18,7 +18,7 @@ use crate::bench::revision::revision;
 pub struct Row {
     /// Who ran.
     pub peer: String,
-    /// Of the sources that it was built from, where that is the product; else nothing.
+    /// Of the sources that it was built from, where that is the product; else how it was counted.
     #[serde(default)]
     pub revision: String,
     /// Over what path, for how long.
@@ -111,7 +111,12 @@ impl Records {
     }
 
     fn revision_of(&self, peer: &Peer) -> &str {
-        if peer.is_product() { &self.revision } else { "" }
+        match peer.count {
+            _ if peer.is_product() => &self.revision,
+            // Others were counted at the application once.
+            Count::Kernel => "delivered",
+            _ => "",
+        }
     }
 }
 
