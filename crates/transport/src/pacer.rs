@@ -7,8 +7,12 @@ use units::{Bytes, Instant, Rate};
 /// A batch holds what the rate gives in this time (anchors: 0.25 to 0.5 ms), so that GSO pays
 /// and shallow queues are not overrun.
 const BATCH_TIME: Duration = Duration::from_micros(500);
-/// How much sending time a late wake-up may catch up on.
-const MAX_CATCH_UP: Duration = Duration::from_millis(4);
+/// How much sending time a late wake-up may catch up on: who is preempted waits for a tick or two, of 4 ms
+/// where the kernel has 250 a second, and the queue that stood at the bottleneck has drained meanwhile.
+/// What is not caught up on is not in flight for a round trip, and then the link idles.
+const MAX_CATCH_UP: Duration = Duration::from_millis(10);
+/// As much may go at once when a window or a socket has room again.
+const MAX_BURST: Duration = Duration::from_millis(4);
 
 /// Spreads batches over time at a rate.
 #[derive(Debug, Default)]
@@ -36,6 +40,11 @@ impl Pacer {
     /// There was nothing to send until now: that time is not caught up on.
     pub(crate) fn skip_to(&mut self, now: Instant) {
         self.next = self.next.max(now);
+    }
+
+    /// The window, or the socket, was full until now.
+    pub(crate) fn on_opened(&mut self, now: Instant) {
+        self.skip_to(now - MAX_BURST);
     }
 
     /// `amount` goes out now.
@@ -70,16 +79,18 @@ mod tests {
     fn catches_up_on_late_wake_ups_and_not_on_idle_time() {
         let (rate, now) = (Rate::from_bits_per_sec(8_000_000), Instant::from_nanos(1_000_000_000));
         let mut late = Pacer::default();
+        let mut held = Pacer::default();
+        held.on_opened(now);
         let mut idle = Pacer::default();
         idle.skip_to(now);
-        let mut sent = [0, 0];
-        for (pacer, sent) in [&mut late, &mut idle].into_iter().zip(&mut sent) {
+        let mut sent = [0, 0, 0];
+        for (pacer, sent) in [&mut late, &mut held, &mut idle].into_iter().zip(&mut sent) {
             while pacer.next() <= now {
                 pacer.on_sent(now, Bytes(1000), rate);
                 *sent += 1;
             }
         }
-        assert_eq!(sent, [5, 1]);
+        assert_eq!(sent, [11, 5, 1]);
     }
 
     #[test]

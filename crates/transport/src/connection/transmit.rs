@@ -253,7 +253,6 @@ impl Connection {
         let limit = self.what_limits(now);
         // Time that passed unused though only the pace stood in the way is the processor's.
         let held_by = self.stats.limits.current();
-        let idle = matches!(held_by, Limit::Application | Limit::Credit);
         if limit.is_none() && held_by == Limit::Pacing && self.pacer.is_behind(now) {
             self.note_late(now);
         } else {
@@ -265,8 +264,10 @@ impl Connection {
             }
             return None;
         }
-        if idle {
-            self.pacer.skip_to(now);
+        match held_by {
+            Limit::Application | Limit::Credit => self.pacer.skip_to(now),
+            Limit::Congestion | Limit::SocketBuffer => self.pacer.on_opened(now),
+            _ => {}
         }
         let segment = self.mtu.size();
         let rate = self.rate();
