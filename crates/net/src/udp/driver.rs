@@ -38,6 +38,13 @@ const QUEUE_TRIES: u32 = 10;
 /// How often the socket is asked what it had no room for.
 const DROPS_INTERVAL: Duration = Duration::from_millis(50);
 
+/// So many datagrams that came together are a stream of them: more follow, and each of them alone is not worth waking
+/// for. Fewer may be a question.
+const STREAM: usize = 3;
+/// How long those that follow are left to gather, half the time that senders put into a batch. When they came
+/// is known from the kernel.
+const GATHER: Duration = Duration::from_micros(250);
+
 /// A batch that there was no room for.
 struct Held {
     /// Whose it is.
@@ -64,6 +71,8 @@ pub(super) struct Driver {
     out: Vec<u8>,
     /// When the socket was last asked what it had no room for.
     drops_seen: Instant,
+    /// How many datagrams came since this thread last slept.
+    came: usize,
 }
 
 impl Driver {
@@ -78,6 +87,7 @@ impl Driver {
             held: None,
             out: Vec::new(),
             drops_seen: Instant::ZERO,
+            came: 0,
         }
     }
 
@@ -143,6 +153,7 @@ impl Driver {
         let (now, wall) = clock::both();
         let mut datagrams = self.buffers.datagrams((now, wall), count).peekable();
         while let Some(first) = datagrams.next() {
+            self.came += 1;
             let known = number(&first).and_then(|of| Some((of, self.roster.find(of)?.clone())));
             let taken = match known {
                 Some((of, shared)) => Taken::For(of, shared),
@@ -153,6 +164,7 @@ impl Driver {
                     let mut inner = shared.lock();
                     inner.connection.handle(now, first);
                     while let Some(next) = datagrams.next_if(|next| number(next) == Some(of)) {
+                        self.came += 1;
                         inner.connection.handle(now, next);
                     }
                     if inner.owner == self.index {
@@ -299,7 +311,9 @@ impl Driver {
             Some(held) => held.at.unwrap_or(Instant::FAR_FUTURE),
             None => self.roster.next(),
         };
-        let wait = until.since(clock::now()).min(Duration::from_secs(1));
+        let gathers = core::mem::take(&mut self.came) >= STREAM && self.held.is_none();
+        let most = if gathers { GATHER } else { Duration::from_secs(1) };
+        let wait = until.since(clock::now()).min(most);
         let Ok(timeout) = Timespec::try_from(wait) else {
             return;
         };
@@ -311,10 +325,11 @@ impl Driver {
             return;
         }
         let alarm = self.core.alarm(self.index);
-        let mut fds = [PollFd::new(&self.socket, interest), PollFd::new(alarm.fd(), PollFlags::IN)];
+        let mut fds = [PollFd::new(alarm.fd(), PollFlags::IN), PollFd::new(&self.socket, interest)];
         // Interrupted or not: the loop looks at everything again.
-        let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        let [socket, rang] = fds.each_ref().map(PollFd::revents);
+        let watched = if gathers { 1 } else { 2 };
+        let _ = rustix::event::poll(&mut fds[..watched], Some(&timeout));
+        let [rang, socket] = fds.each_ref().map(PollFd::revents);
         alarm.silence(rang.contains(PollFlags::IN));
         if socket.contains(PollFlags::ERR) {
             // A send may have reported the error: until its queue is read, nobody can sleep.
