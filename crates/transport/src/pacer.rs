@@ -7,17 +7,23 @@ use units::{Bytes, Instant, Rate};
 /// A batch holds what the rate gives in this time (anchors: 0.25 to 0.5 ms), so that GSO pays
 /// and shallow queues are not overrun.
 const BATCH_TIME: Duration = Duration::from_micros(500);
-/// How much sending time a late wake-up may catch up on: who is preempted waits for a tick or two, of 4 ms
-/// where the kernel has 250 a second, and the queue that stood at the bottleneck has drained meanwhile.
-/// What is not caught up on is not in flight for a round trip, and then the link idles.
-const MAX_CATCH_UP: Duration = Duration::from_millis(10);
-/// As much may go at once when a window or a socket has room again.
-const MAX_BURST: Duration = Duration::from_millis(4);
+/// How much sending time a late wake-up may catch up on, at least and at most: as long as packets waited at the
+/// bottleneck, for that queue has drained meanwhile. Who is preempted waits for a tick or two, of 4 ms where the
+/// kernel has 250 a second; what is not caught up on is not in flight for a round trip, and then the link idles. What
+/// is caught up on beyond that queue overruns a short one (`bench virtual`, part `late`).
+const CATCH_UP: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(10));
 
 /// Spreads batches over time at a rate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pacer {
     next: Instant,
+    catch_up: Duration,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self { next: Instant::ZERO, catch_up: CATCH_UP.0 }
+    }
 }
 
 impl Pacer {
@@ -28,7 +34,12 @@ impl Pacer {
 
     /// Whether sending has fallen behind further than it may catch up.
     pub(crate) fn is_behind(&self, now: Instant) -> bool {
-        self.next + MAX_CATCH_UP < now
+        self.next + self.catch_up < now
+    }
+
+    /// So long do packets wait on the path.
+    pub(crate) fn on_queue(&mut self, waiting: Duration) {
+        self.catch_up = waiting.clamp(CATCH_UP.0, CATCH_UP.1);
     }
 
     /// How many datagrams of `size` bytes make a batch at `rate`, at most `max`.
@@ -42,14 +53,14 @@ impl Pacer {
         self.next = self.next.max(now);
     }
 
-    /// The window, or the socket, was full until now.
+    /// The window, or the socket, was full until now: no more than the least goes at once.
     pub(crate) fn on_opened(&mut self, now: Instant) {
-        self.skip_to(now - MAX_BURST);
+        self.skip_to(now - CATCH_UP.0);
     }
 
     /// `amount` goes out now.
     pub(crate) fn on_sent(&mut self, now: Instant, amount: Bytes, rate: Rate) {
-        self.next = rate.end_of(self.next.max(now - MAX_CATCH_UP), amount);
+        self.next = rate.end_of(self.next.max(now - self.catch_up), amount);
     }
 }
 
@@ -79,6 +90,7 @@ mod tests {
     fn catches_up_on_late_wake_ups_and_not_on_idle_time() {
         let (rate, now) = (Rate::from_bits_per_sec(8_000_000), Instant::from_nanos(1_000_000_000));
         let mut late = Pacer::default();
+        late.on_queue(Duration::from_secs(1));
         let mut held = Pacer::default();
         held.on_opened(now);
         let mut idle = Pacer::default();

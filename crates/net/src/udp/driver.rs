@@ -311,7 +311,7 @@ impl Driver {
             Some(held) => held.at.unwrap_or(Instant::FAR_FUTURE),
             None => self.roster.next(),
         };
-        let gathers = core::mem::take(&mut self.came) >= STREAM && self.held.is_none();
+        let gathers = self.came >= STREAM && self.held.is_none();
         let most = if gathers { GATHER } else { Duration::from_secs(1) };
         let wait = until.since(clock::now()).min(most);
         let Ok(timeout) = Timespec::try_from(wait) else {
@@ -319,17 +319,19 @@ impl Driver {
         };
         let interest = match self.held {
             Some(Held { at: None, .. }) => PollFlags::IN | PollFlags::OUT,
+            // Errors are reported all the same.
+            _ if gathers => PollFlags::empty(),
             _ => PollFlags::IN,
         };
         if wait.is_zero() || !self.core.may_sleep(self.index) {
             return;
         }
         let alarm = self.core.alarm(self.index);
-        let mut fds = [PollFd::new(alarm.fd(), PollFlags::IN), PollFd::new(&self.socket, interest)];
+        let mut fds = [PollFd::new(&self.socket, interest), PollFd::new(alarm.fd(), PollFlags::IN)];
+        self.came = 0;
         // Interrupted or not: the loop looks at everything again.
-        let watched = if gathers { 1 } else { 2 };
-        let _ = rustix::event::poll(&mut fds[..watched], Some(&timeout));
-        let [rang, socket] = fds.each_ref().map(PollFd::revents);
+        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        let [socket, rang] = fds.each_ref().map(PollFd::revents);
         alarm.silence(rang.contains(PollFlags::IN));
         if socket.contains(PollFlags::ERR) {
             // A send may have reported the error: until its queue is read, nobody can sleep.

@@ -251,6 +251,8 @@ impl Connection {
     /// A batch of data packets of equal size, as the window and the pace allow.
     fn data(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let limit = self.what_limits(now);
+        let waiting = self.rtt.smoothed().unwrap_or_default().saturating_sub(self.rtt.min());
+        self.pacer.on_queue(waiting);
         // Time that passed unused though only the pace stood in the way is the processor's.
         let held_by = self.stats.limits.current();
         if limit.is_none() && held_by == Limit::Pacing && self.pacer.is_behind(now) {

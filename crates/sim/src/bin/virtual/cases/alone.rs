@@ -5,7 +5,7 @@ use core::time::Duration;
 use transport::cc::Remembered;
 use units::Bytes;
 
-use super::{Case, OURS, at_least, at_most, mbit, path, seconds, shown};
+use super::{BUSY, Case, OURS, at_least, at_most, mbit, path, seconds, shown};
 use crate::run::{Flow, Kind, Setup};
 
 pub(super) fn all(rate: u64) -> Vec<Case> {
@@ -13,6 +13,7 @@ pub(super) fn all(rate: u64) -> Vec<Case> {
     cases.extend(grid(rate));
     cases.extend([(10, 50), (30, 175), (1000, 200)].map(jumbo));
     cases.extend([0.0, 0.04].map(short_queue));
+    cases.extend([(200, 50, 0.0), (200, 50, 0.1), (50, 10, 0.0), (50, 5, 0.0)].map(late));
     cases
 }
 
@@ -165,6 +166,29 @@ fn short_queue(loss: f64) -> Case {
         judge: Box::new(|seen| {
             let drops = seen.drop_share(0.0, 60.0) * 100.0;
             vec![seen.used(30.0, 60.0), seen.used(0.0, 30.0), drops]
+        }),
+    }
+}
+
+/// One flow whose hosts are late, as a virtual machine's are that shares its processors.
+fn late((rtt, queue, loss): (u64, u64, f64)) -> Case {
+    const TIME: f64 = 20.0;
+    Case {
+        part: "late",
+        name: format!("1 Gbit/s, {rtt} ms, {queue} ms of queue, {}%", loss * 100.0),
+        figures: vec![at_least("second half", 0.9), at_most("drops %", 1.0), shown("queue ms")],
+        setup: Box::new(move |seed| Setup {
+            path: path(1000, rtt, queue, seed).with_loss(loss),
+            flows: vec![Flow::new(OURS, 0)],
+            absence: Some(BUSY),
+            time: seconds(TIME),
+        }),
+        judge: Box::new(move |seen| {
+            vec![
+                seen.of_limit(loss, TIME / 2.0, TIME),
+                seen.drop_share(TIME / 2.0, TIME) * 100.0,
+                seen.queue(0.5, TIME / 2.0, TIME) * 1e3,
+            ]
         }),
     }
 }

@@ -6,6 +6,7 @@ mod shared;
 use core::time::Duration;
 
 use path::{PathConfig, QueueConfig};
+use sim::Absence;
 use transport::cc::Algorithm;
 use units::Rate;
 
@@ -58,8 +59,16 @@ pub const PARTS: &[&str] = &[
     "among",
     "background",
     "short",
+    "late",
     "marks",
 ];
+
+/// Hosts with more threads than processors.
+const BUSY: Absence = Absence {
+    every: Duration::from_millis(30),
+    length: Duration::from_millis(4),
+    most: Duration::from_millis(40),
+};
 
 fn mbit(rate: u64) -> Rate {
     Rate::from_bits_per_sec(rate * 1_000_000)

@@ -5,7 +5,7 @@ use core::time::Duration;
 use sim::Absence;
 use transport::cc::Algorithm;
 
-use super::{Case, Figure, OURS, at_least, at_most, path, seconds, shown};
+use super::{BUSY, Case, Figure, OURS, at_least, at_most, path, seconds, shown};
 use crate::run::{Flow, Kind, Setup, jain};
 
 pub(super) fn all() -> Vec<Case> {
@@ -36,13 +36,6 @@ pub(super) fn all() -> Vec<Case> {
     }
     cases
 }
-
-/// Hosts with more threads than processors.
-const BUSY: Absence = Absence {
-    every: Duration::from_millis(30),
-    length: Duration::from_millis(4),
-    most: Duration::from_millis(40),
-};
 
 /// Flows of ours, half of them late; of each half, one comes so many milliseconds after the other.
 fn ours(rate: u64, rtt: u64, (count, apart): (u64, u64), absence: Option<Absence>) -> Case {
