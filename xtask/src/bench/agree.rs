@@ -1,6 +1,8 @@
 //! Does the simulator show what the emulator shows? The same paths, and over them the models of TCP
 //! against the kernel's, and our own transport against itself.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -30,23 +32,34 @@ const FILE: u64 = 256;
 /// In how many seconds it must have arrived.
 const PATIENCE: u64 = 600;
 
-/// One flow over a path.
+/// Flows of one kind over a path.
 struct Case {
     /// `reno` and `cubic` are TCP's, of the kernel or of the model; `ours` is our own transport.
     flow: &'static str,
+    /// How many, all from the beginning; of `ours` one.
+    count: usize,
     rate: &'static str,
     rtt: &'static str,
+    /// The queue towards the reader.
     queue: &'static str,
     loss: &'static str,
 }
 
-const CASES: [Case; 6] = [
-    Case { flow: "reno", rate: "20mbit", rtt: "40ms", queue: "100packets", loss: "0" },
-    Case { flow: "reno", rate: "100mbit", rtt: "50ms", queue: "400packets", loss: "0.1%" },
-    Case { flow: "cubic", rate: "50mbit", rtt: "100ms", queue: "400packets", loss: "0" },
-    Case { flow: "cubic", rate: "100mbit", rtt: "50ms", queue: "400packets", loss: "0.1%" },
-    Case { flow: "ours", rate: "100mbit", rtt: "100ms", queue: "50ms", loss: "0.5%" },
-    Case { flow: "ours", rate: "50mbit", rtt: "200ms", queue: "50ms", loss: "0" },
+const RED: &str = "red:min=50packets,max=150packets,max_p=10%";
+const RED_I: &str = "red-i:min=50packets,max=150packets,max_p=10%";
+
+const CASES: [Case; 11] = [
+    Case::new("reno", 1, "20mbit", "40ms", "100packets", "0"),
+    Case::new("reno", 1, "100mbit", "50ms", "400packets", "0.1%"),
+    Case::new("cubic", 1, "50mbit", "100ms", "400packets", "0"),
+    Case::new("cubic", 1, "100mbit", "50ms", "400packets", "0.1%"),
+    Case::new("reno", 4, "20mbit", "40ms", "100packets", "0"),
+    Case::new("cubic", 4, "50mbit", "100ms", "400packets", "0"),
+    Case::new("reno", 4, "20mbit", "100ms", RED, "0"),
+    Case::new("cubic", 4, "20mbit", "100ms", RED_I, "0"),
+    Case::new("ours", 1, "100mbit", "100ms", "50ms", "0.5%"),
+    Case::new("ours", 1, "50mbit", "200ms", "50ms", "0"),
+    Case::new("ours", 1, "50mbit", "100ms", RED, "0"),
 ];
 
 /// What a run showed: Mbit/s that the reader got, the share of data packets lost, in the queue and
@@ -86,10 +99,10 @@ pub fn run(args: &Args) -> Result<bool> {
             && (lost.0 < LOSS && ours.0 < LOSS || near(ours.0, lost.0, NEAR.1))
             && late == 0;
         reached &= agrees;
-        let Case { flow, rate, rtt, queue, loss } = case;
+        let Case { flow, count, rate, rtt, queue, loss } = case;
         let path = format!("{rate}, {rtt}, queue {queue}, loss {loss}");
         println!(
-            "| {flow} | {path} | emulator | {:.2} ({:.2} .. {:.2}) | {:.4} | {} |",
+            "| {count} {flow} | {path} | emulator | {:.2} ({:.2} .. {:.2}) | {:.4} | {} |",
             there.0,
             there.1,
             there.2,
@@ -97,7 +110,7 @@ pub fn run(args: &Args) -> Result<bool> {
             if late == 0 { "faithful".to_owned() } else { format!("{late} runs NOT faithful") },
         );
         println!(
-            "| {flow} | {path} | simulator | {:.2} | {:.4} | {} |",
+            "| {count} {flow} | {path} | simulator | {:.2} | {:.4} | {} |",
             here.0,
             100.0 * ours.0,
             verdict(agrees)
@@ -112,6 +125,34 @@ fn carried(seconds: f64) -> f64 {
 }
 
 impl Case {
+    const fn new(
+        flow: &'static str,
+        count: usize,
+        rate: &'static str,
+        rtt: &'static str,
+        queue: &'static str,
+        loss: &'static str,
+    ) -> Self {
+        Self { flow, count, rate, rtt, queue, loss }
+    }
+
+    /// Writes the scenario, which both run: the emulator passes its flows over.
+    fn scenario(&self, bed: &Bed, seed: u64) -> Result<PathBuf> {
+        let Self { flow, count, rate, rtt, queue, loss } = *self;
+        let flow = match flow {
+            "ours" => format!("source = \"{FILE}MiB\""),
+            cc => format!("transport = \"tcp\"\ncc = \"{cc}\""),
+        };
+        let text = format!(
+            "about = \"The same\"\nseed = {seed}\nrtt = \"{rtt}\"\nboth = {{ rate = \"{rate}\" }}\n\
+             forward = {{ queue = \"{queue}\", loss = \"{loss}\" }}\n\
+             [[flow]]\nname = \"flow\"\ncount = {count}\n{flow}\n"
+        );
+        let file = bed.folder().join("same.toml");
+        std::fs::write(&file, text)?;
+        Ok(file)
+    }
+
     /// The real program across the emulator.
     fn emulate(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Figures> {
         let (binary, key) = (bed.binary().display(), bed.key());
@@ -129,15 +170,16 @@ impl Case {
                     bed.source().join("file").display(),
                 ),
             ),
-            _ => {
-                ("iperf3 -s -1".to_owned(), format!("exec iperf3 -c $LONGHAUL_FAR -t {seconds} -J"))
-            }
+            _ => (
+                "iperf3 -s -1".to_owned(),
+                format!("exec iperf3 -c $LONGHAUL_FAR -t {seconds} -P {} -J", self.count),
+            ),
         };
-        let Self { rate, rtt, queue, loss, .. } = *self;
+        let scenario = self.scenario(bed, seed)?;
         let crossing = Crossing {
-            path: &["--rate", rate, "--rtt", rtt, "--queue", queue, "--loss", loss],
+            path: &["--scenario", scenario.to_str().context("an odd folder")?],
             congestion_control: if self.flow == "reno" { "reno" } else { "cubic" },
-            seed,
+            seed: None,
             far,
             near,
         };
@@ -160,32 +202,23 @@ impl Case {
 
     /// The same in virtual time.
     fn simulate(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Figures> {
-        let Self { flow, rate, rtt, queue, loss } = *self;
-        let flow = match flow {
-            "ours" => format!("source = \"{FILE}MiB\"\n"),
-            cc => format!("transport = \"tcp\"\ncc = \"{cc}\"\n"),
-        };
-        let text = format!(
-            "about = \"The same\"\nrtt = \"{rtt}\"\nboth = {{ rate = \"{rate}\", queue = \"{queue}\" }}\n\
-             forward = {{ loss = \"{loss}\" }}\n[[flow]]\nname = \"flow\"\n{flow}"
-        );
-        let file = bed.folder().join("same.toml");
-        std::fs::write(&file, text)?;
         let mut simulate = std::process::Command::new(bed.binary());
-        simulate.arg("simulate").arg(&file).arg("--json");
+        simulate.arg("simulate").arg(self.scenario(bed, seed)?).arg("--json");
         let seconds = if self.flow == "ours" { PATIENCE } else { seconds };
-        simulate.args(["--duration", &format!("{seconds}s"), "--set", &format!("seed={seed}")]);
+        simulate.args(["--duration", &format!("{seconds}s")]);
         let said = command::output(&mut simulate)?;
         let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
-        let flow = &line["run"]["flows"][0];
-        let count = |key: &str| flow[key].as_f64().with_context(|| key.to_owned());
+        let flows = line["run"]["flows"].as_array().context("no flows")?;
+        let sum = |key: &str| -> Result<f64> {
+            flows.iter().map(|flow| flow[key].as_f64().with_context(|| key.to_owned())).sum()
+        };
         let mbps = match self.flow {
-            "ours" => carried(count("finished")?),
-            _ => count("goodput_bps")? * 1e-6,
+            "ours" => carried(sum("finished")?),
+            _ => sum("goodput_bps")? * 1e-6,
         };
         Ok(Figures {
             mbps,
-            lost: (count("queue_drops")? + count("line_losses")?) / count("sent")?,
+            lost: (sum("queue_drops")? + sum("line_losses")?) / sum("sent")?,
             faithful: true,
         })
     }

@@ -100,7 +100,8 @@ fn measure(build: &Build, gates: &Gates, seconds: u64, seed: u64) -> Result<Figu
     };
     let rate = format!("{}gbit", gates.gbit);
     let path = ["--rate", &rate, "--rtt", RTT, "--loss", "0", "--queue", "50ms"];
-    let crossing = Crossing { path: &path, congestion_control: "cubic", seed, far, near };
+    let crossing =
+        Crossing { path: &path, congestion_control: "cubic", seed: Some(seed), far, near };
     let (said, report) = crossing.run(build)?;
     let of_report = |pointer: &str| {
         report.pointer(pointer).and_then(serde_json::Value::as_f64).context("an odd report")

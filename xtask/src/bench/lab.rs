@@ -52,8 +52,8 @@ pub struct Crossing<'a> {
     pub path: &'a [&'a str],
     /// The hosts' TCP congestion control.
     pub congestion_control: &'a str,
-    /// Fixes the path's random choices.
-    pub seed: u64,
+    /// Fixes the path's random choices; none where `path` is a scenario, which has its own.
+    pub seed: Option<u64>,
     /// A shell command for the far host.
     pub far: String,
     /// A shell command for the near host that writes one JSON value.
@@ -67,7 +67,10 @@ impl Crossing<'_> {
         emulate.arg("emulate").args(self.path).args(["--cc", self.congestion_control, "--json"]);
         // It is in the report, for the caller to judge.
         emulate.arg("--no-verdict");
-        emulate.args(["--seed", &self.seed.to_string(), "--far", &self.far]);
+        if let Some(seed) = self.seed {
+            emulate.args(["--seed", &seed.to_string()]);
+        }
+        emulate.args(["--far", &self.far]);
         // The far command gets a moment to listen.
         let near = format!("sleep 0.5; {}", self.near);
         let output = emulate.args(["--", "sh", "-c", &near]).output()?;

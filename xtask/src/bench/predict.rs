@@ -11,12 +11,53 @@ use crate::command;
 /// How far off a prediction may be.
 const NEAR: f64 = 0.1;
 
-/// Rate, round-trip time, queue, loss, and MiB to copy.
-const PATHS: [(&str, &str, &str, &str, u64); 4] = [
-    ("50mbit", "40ms", "50ms", "0", 64),
-    ("100mbit", "200ms", "50ms", "0.1%", 128),
-    ("200mbit", "100ms", "50ms", "1%", 256),
-    ("10mbit", "560ms", "500ms", "0.5%", 12),
+/// The scenario of the path itself, and what `probe --record` wrote.
+const KNOWN: &str = "known.toml";
+const RECORDED: &str = "recorded.toml";
+
+/// A path, as the lines of a scenario, and MiB to copy over it.
+struct Path {
+    told: &'static str,
+    lines: &'static str,
+    size: u64,
+}
+
+const PATHS: [Path; 7] = [
+    Path {
+        told: "50 Mbit/s, 40 ms",
+        lines: "rtt = '40ms'\nboth = { rate = '50mbit', queue = '50ms' }",
+        size: 64,
+    },
+    Path {
+        told: "100 Mbit/s, 200 ms, 0.1% lost",
+        lines: "rtt = '200ms'\nboth = { rate = '100mbit', queue = '50ms' }\nforward = { loss = '0.1%' }",
+        size: 128,
+    },
+    Path {
+        told: "200 Mbit/s, 100 ms, 1% lost",
+        lines: "rtt = '100ms'\nboth = { rate = '200mbit', queue = '50ms' }\nforward = { loss = '1%' }",
+        size: 256,
+    },
+    Path {
+        told: "10 Mbit/s, 560 ms, queue of 500 ms, 0.5% lost",
+        lines: "rtt = '560ms'\nboth = { rate = '10mbit', queue = '500ms' }\nforward = { loss = '0.5%' }",
+        size: 12,
+    },
+    Path {
+        told: "100 Mbit/s, 50 ms, queue of 10 ms",
+        lines: "rtt = '50ms'\nboth = { rate = '100mbit', queue = '10ms' }",
+        size: 128,
+    },
+    Path {
+        told: "50 Mbit/s, 100 ms, queue of 200 ms",
+        lines: "rtt = '100ms'\nboth = { rate = '50mbit', queue = '200ms' }",
+        size: 64,
+    },
+    Path {
+        told: "100 Mbit/s there and 2 back, 80 ms, queue of 100 ms",
+        lines: "rtt = '80ms'\nboth = { queue = '100ms' }\nforward = { rate = '100mbit' }\nback = { rate = '2mbit' }",
+        size: 128,
+    },
 ];
 
 /// How much to measure.
@@ -35,14 +76,20 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut reached = true;
     for (number, path) in PATHS.iter().enumerate() {
         let file = format!("file{number}");
-        bed.fill(&file, path.4 << 20)?;
-        let known = known(&bed, path)?;
+        bed.fill(&file, path.size << 20)?;
+        let write = |seed: u64| {
+            let scenario = format!("about = \"The path itself\"\nseed = {seed}\n{}\n", path.lines);
+            std::fs::write(bed.folder().join(KNOWN), scenario)
+        };
+        write(1)?;
+        let known = foretold(&bed, KNOWN, path.size)?;
         let (mut truths, mut recorded, mut late) = (Vec::new(), Vec::new(), 0);
         for seed in 1..=args.seeds {
-            let (seconds, faithful) = copied(&bed, path, &file, seed)?;
+            write(seed)?;
+            let (seconds, faithful) = copied(&bed, &file)?;
             truths.push(seconds);
             late += u64::from(!faithful);
-            recorded.push(foretold(&bed, "recorded.toml", path.4)?);
+            recorded.push(foretold(&bed, RECORDED, path.size)?);
         }
         let (truth, ..) = spread(&truths);
         let share = |found: f64| {
@@ -51,9 +98,10 @@ pub fn run(args: &Args) -> Result<bool> {
         };
         let (recorded, known) = (share(spread(&recorded).0), share(known));
         reached &= recorded.0 && known.0 && late == 0;
-        let (rate, rtt, queue, loss, size) = path;
         println!(
-            "| {size} MiB, {rate}, {rtt}, queue {queue}, loss {loss} | {truth:.2}{} | {} ({}) | {} ({}) |",
+            "| {} MiB, {} | {truth:.2}{} | {} ({}) | {} ({}) |",
+            path.size,
+            path.told,
             if late == 0 { String::new() } else { format!(", {late} runs NOT faithful") },
             recorded.1,
             verdict(recorded.0),
@@ -66,17 +114,12 @@ pub fn run(args: &Args) -> Result<bool> {
 
 /// Seconds that a copy takes across the emulator, after a probe that records the path, and whether the
 /// emulator kept up.
-fn copied(
-    bed: &Bed,
-    path: &(&str, &str, &str, &str, u64),
-    file: &str,
-    seed: u64,
-) -> Result<(f64, bool)> {
-    let (rate, rtt, queue, loss, _) = *path;
+fn copied(bed: &Bed, file: &str) -> Result<(f64, bool)> {
     let (binary, key) = (bed.binary().display(), bed.key());
     let (key, root) = (key.display(), bed.destination());
     std::fs::create_dir_all(&root)?;
-    let record = bed.folder().join("recorded.toml");
+    let record = bed.folder().join(RECORDED);
+    let known = bed.folder().join(KNOWN);
     let near = format!(
         "{binary} probe --key {key} --record {} lh://$LONGHAUL_FAR >&2 && begin=$(date +%s%N) && \
          {binary} cp --quiet --no-remember --transport udp --key {key} {} lh://$LONGHAUL_FAR/ >&2 && \
@@ -85,9 +128,9 @@ fn copied(
         bed.source().join(file).display(),
     );
     let crossing = Crossing {
-        path: &["--rate", rate, "--rtt", rtt, "--queue", queue, "--loss", loss],
+        path: &["--scenario", known.to_str().context("an odd folder")?],
         congestion_control: "cubic",
-        seed,
+        seed: None,
         far: format!(
             "exec {binary} serve --quiet --no-remember --key {key} --root {}",
             root.display()
@@ -98,17 +141,6 @@ fn copied(
     std::fs::remove_dir_all(&root)?;
     let seconds = nanos.as_f64().context("nanoseconds")? * 1e-9;
     Ok((seconds, report["faithful"] == true))
-}
-
-/// The same from the path that the emulator was given.
-fn known(bed: &Bed, path: &(&str, &str, &str, &str, u64)) -> Result<f64> {
-    let (rate, rtt, queue, loss, size) = *path;
-    let text = format!(
-        "about = \"The path itself\"\nrtt = \"{rtt}\"\nboth = {{ rate = \"{rate}\", queue = \"{queue}\" }}\n\
-         forward = {{ loss = \"{loss}\" }}\n"
-    );
-    std::fs::write(bed.folder().join("known.toml"), text)?;
-    foretold(bed, "known.toml", size)
 }
 
 /// When all will have arrived, in seconds.

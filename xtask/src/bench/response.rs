@@ -68,7 +68,7 @@ impl Case {
         let crossing = Crossing {
             path: &path,
             congestion_control: self.congestion_control,
-            seed,
+            seed: Some(seed),
             far: "iperf3 -s -1".to_owned(),
             // Slow start is over long before, and the window where it stays on average.
             near: format!("exec iperf3 -c $LONGHAUL_FAR -O 30 -t {seconds} -J"),

@@ -313,7 +313,8 @@ impl Site {
             args.seconds,
             peer.fetch.replace('\'', r"'\''"),
         );
-        let crossing = Crossing { path: &path, congestion_control: &args.cc, seed, far, near };
+        let crossing =
+            Crossing { path: &path, congestion_control: &args.cc, seed: Some(seed), far, near };
         let (told, report) = crossing.run(self.bed.build())?;
         let figure = |name: &str| told[name].as_f64().context("no figure");
         let is_whole = told["same"] == Value::Bool(true);

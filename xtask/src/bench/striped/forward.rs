@@ -80,7 +80,8 @@ nginx -e log -p $PWD/ -c conf & exec {binary} serve --quiet --no-remember {serve
          [ -z \"$!\" ] || kill $!"
     );
     let path: Vec<_> = PATH.split(' ').collect();
-    let crossing = Crossing { path: &path, congestion_control: "cubic", seed, far, near };
+    let crossing =
+        Crossing { path: &path, congestion_control: "cubic", seed: Some(seed), far, near };
     let (seen, report) = crossing.run(bed.build())?;
     let figure = |name: &str| seen[name].as_f64().context("curl told nothing");
     Ok((figure("bytes")? * 8e-6 / figure("seconds")?, report["faithful"] == true))

@@ -106,7 +106,8 @@ impl Ride<'_> {
             key.display(),
             bed.source().display(),
         );
-        let crossing = Crossing { path: &path, congestion_control: "cubic", seed, far, near };
+        let crossing =
+            Crossing { path: &path, congestion_control: "cubic", seed: Some(seed), far, near };
         let (events, report) = crossing.run(bed.build())?;
         let events: Vec<Value> = serde_json::from_value(events)?;
         let last = events.iter().rev().find(|event| event.is_object());
