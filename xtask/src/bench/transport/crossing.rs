@@ -51,7 +51,7 @@ impl Cell {
         let said = String::from_utf8_lossy(&output.stderr);
         let count = fs::read_to_string(folder.join("count")).unwrap_or_default();
         let mut series = series(peer.count, &count)
-            .with_context(|| format!("{}: the receiver's count:\n{count}\n{said}", peer.name))?;
+            .with_context(|| format!("{}: the count:\n{count}\n{said}", peer.name))?;
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("the emulator's report:\n{said}"))?;
         let end = self.seconds as f64;

@@ -1,6 +1,6 @@
-//! The transport beside its peers: the same emulated paths, the same counting at the receiver.
+//! The transport beside its peers: the same emulated paths, and what arrived counted as it came where it can be.
 //!
-//! `peer` knows how each is started and how its receiver counts, `crossing` runs one of them over
+//! `peer` knows how each is started and counted, `crossing` runs one of them over
 //! one path, `record` keeps what was measured, so that a benchmark of hours can be resumed, and
 //! `judge` says what ours misses.
 

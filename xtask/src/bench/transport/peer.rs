@@ -1,4 +1,4 @@
-//! How each peer is started, and how its receiver counts.
+//! How each peer is started, and how what arrives is counted.
 //!
 //! Scripts run under `sh`, the sender's on the near host, the receiver's on the far one, in the
 //! folder of this run, where the receiver has a RAM disk `in`. Their environment: `LONGHAUL` (the
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use super::super::lab::target_directory;
 use crate::command;
 
-/// How a receiver tells what arrived.
+/// How it is told what arrived, in the file `count`.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
     /// `longhaul cp --json`, each line behind the nanoseconds of the clock; the first has no more.
@@ -38,9 +38,9 @@ pub struct Peer {
     pub kernel_cc: &'static str,
     /// The sender's script; the run is over when it ends.
     pub near: &'static str,
-    /// The receiver's script, which writes `count`.
+    /// The receiver's script.
     pub far: &'static str,
-    /// What is in `count`.
+    /// What is in `count`, which one of the two writes.
     pub count: Count,
     /// Programs it wants, and where they come from.
     pub wants: &'static [(&'static str, &'static str)],
@@ -80,6 +80,7 @@ macro_rules! kernel_client {
     };
 }
 
+/// It counts nothing: the sender's side does.
 const IPERF3_SERVER: &str = "exec iperf3 --server --one-off >&2";
 
 const PEERS: &[Peer] = &[

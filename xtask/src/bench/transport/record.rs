@@ -18,7 +18,8 @@ use crate::bench::revision::revision;
 pub struct Row {
     /// Who ran.
     pub peer: String,
-    /// Of the sources that it was built from, where that is the product; else how it was counted.
+    /// Of the sources that it was built from, where that is the product; of the kernel's connections how
+    /// they were counted; else nothing.
     #[serde(default)]
     pub revision: String,
     /// Over what path, for how long.
