@@ -187,8 +187,9 @@ impl Case {
         std::fs::remove_dir_all(&root)?;
         let lane = &report["near_to_far"];
         let count = |value: &Value| value.as_f64().context("an odd report");
-        let dropped = &lane["dropped"];
-        let lost = count(&dropped["queue"])? + count(&dropped["loss"])?;
+        // `early`: of RED, before its queue is full.
+        let dropped = ["queue", "early", "loss"].map(|cause| count(&lane["dropped"][cause]));
+        let lost = dropped.into_iter().sum::<Result<f64>>()?;
         let mbps = match self.flow {
             "ours" => carried(count(&said)? * 1e-9),
             _ => count(&said["end"]["sum_received"]["bits_per_second"])? * 1e-6,
