@@ -20,8 +20,18 @@ pub enum Recovery {
     /// Partial acknowledgements repair one hole a round trip (RFC 6582).
     NewReno,
     /// Holes are known from selective acknowledgements (RFC 2018, RFC 6675).
-    #[default]
     Sack,
+    /// And what was sent again and is lost again, from what arrived that was sent after it (RFC 8985): else only a
+    /// time-out repairs it.
+    #[default]
+    Rack,
+}
+
+impl Recovery {
+    /// Whether acknowledgements are selective.
+    pub(super) const fn is_selective(self) -> bool {
+        matches!(self, Self::Sack | Self::Rack)
+    }
 }
 
 /// What a sender halves when it sees a loss.
@@ -168,8 +178,10 @@ impl FromStr for Recovery {
             "reno" => Self::Reno,
             "newreno" => Self::NewReno,
             "sack" => Self::Sack,
+            "rack" => Self::Rack,
             _ => {
-                return Err(UnknownName(text.into(), "go-back-n, tahoe, reno, newreno, sack"));
+                let known = "go-back-n, tahoe, reno, newreno, sack, rack";
+                return Err(UnknownName(text.into(), known));
             }
         })
     }

@@ -73,6 +73,14 @@ impl Control {
         self.threshold.is_finite().then_some(self.threshold as u64)
     }
 
+    /// The handshake took so long. Linux looks at the first data alone, but that is hardly ever a burst: programs greet each
+    /// other first.
+    pub(super) fn on_handshake(&mut self, rtt: Duration) {
+        if let Some(hystart) = &mut self.hystart {
+            hystart.on_rtt(rtt);
+        }
+    }
+
     /// New data was acknowledged; the window grows only if it was `full` (RFC 7661).
     pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, full: bool) {
         let slow_start = self.in_slow_start();

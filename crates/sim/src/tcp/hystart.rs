@@ -37,9 +37,16 @@ struct Round {
 }
 
 impl HyStart {
+    /// It took so long to a host and back.
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+        self.shortest = Some(self.shortest.map_or(rtt, |shortest| shortest.min(rtt)));
+    }
+
     /// Whether slow start ends with this acknowledgement and a window of so many segments.
     pub(super) fn ends(&mut self, now: Instant, acked: &Acked, window: f64) -> bool {
-        self.shortest = [self.shortest, acked.rtt].into_iter().flatten().min();
+        if let Some(rtt) = acked.rtt {
+            self.on_rtt(rtt);
+        }
         let Some(shortest) = self.shortest.filter(|_| window >= LEAST_WINDOW) else { return false };
         let round = match &mut self.round {
             Some(round) if acked.una <= round.end => round,
@@ -98,6 +105,19 @@ mod tests {
         assert_eq!(ends_after(100 * MS, 112 * MS, sparse), None, "an eighth is not yet a queue");
         assert_eq!(ends_after(10 * MS, 15 * MS, sparse), Some(48));
         assert_eq!(ends_after(10 * MS, 14 * MS, sparse), None, "nor are 4 ms");
+    }
+
+    #[test]
+    fn who_knows_the_path_sees_the_queue_that_the_first_bursts_of_all_make() {
+        let ends = |handshake: Option<Duration>| {
+            let mut hystart = HyStart::default();
+            handshake.into_iter().for_each(|rtt| hystart.on_rtt(rtt));
+            (0..40).find(|&number| {
+                let now = Instant::from_nanos(1) + 3 * MS * number as u32;
+                hystart.ends(now, &acked(number + 1, 40, 115 * MS), 40.0)
+            })
+        };
+        assert_eq!((ends(Some(100 * MS)), ends(None)), (Some(8), None));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod config;
 mod congestion;
 mod cubic;
 mod hystart;
+mod rack;
 mod receiver;
 mod rto;
 mod scoreboard;

@@ -139,7 +139,7 @@ impl Receiver {
 
     /// The blocks to tell of.
     fn blocks(&mut self) -> SackBlocks {
-        if self.latest.is_empty() || self.config.recovery != Recovery::Sack {
+        if self.latest.is_empty() || !self.config.recovery.is_selective() {
             return SackBlocks::default();
         }
         self.latest.retain(|&byte| byte >= self.next);

@@ -6,6 +6,7 @@ use units::{Bytes, Instant};
 
 use super::config::{Config, Flight, Recovery};
 use super::congestion::{Acked, Control};
+use super::rack::Rack;
 use super::rto::Rto;
 use super::scoreboard::Scoreboard;
 use super::segment::{Kind, SackBlocks, Segment};
@@ -92,6 +93,7 @@ pub struct Sender {
 impl Sender {
     /// A sender that has not begun.
     pub fn new(config: &Config) -> Self {
+        let rack = (config.recovery == Recovery::Rack).then(Rack::default);
         Self {
             config: *config,
             phase: Phase::Closed,
@@ -110,7 +112,7 @@ impl Sender {
             partial: false,
             recover: None,
             timed_out: None,
-            board: (config.recovery == Recovery::Sack).then(Scoreboard::default),
+            board: config.recovery.is_selective().then(|| Scoreboard::new(rack)),
             rto: Rto::new(config.min_rto),
             timer: None,
             timed: None,
@@ -195,6 +197,7 @@ impl Sender {
             self.rto.fall_back();
         } else {
             self.measure(rtt);
+            self.control.on_handshake(rtt);
         }
     }
 
@@ -238,7 +241,7 @@ impl Sender {
                 Kind::Syn
             }
             Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_) => {
-                let (seq, len) = self.again().or_else(|| self.fresh())?;
+                let (seq, len) = self.again(now).or_else(|| self.fresh())?;
                 self.note(now, seq, len);
                 Kind::Data { seq, len }
             }
@@ -261,7 +264,7 @@ impl Sender {
     }
 
     /// What is to be sent again out of order.
-    fn again(&mut self) -> Option<(u64, u64)> {
+    fn again(&mut self, now: Instant) -> Option<(u64, u64)> {
         let forced = core::mem::take(&mut self.resend);
         match &mut self.board {
             None if forced => {
@@ -274,7 +277,7 @@ impl Sender {
                 let fits = board.in_flight() + len <= self.control.window();
                 self.full = !fits;
                 (fits || forced).then(|| {
-                    board.on_resent();
+                    board.on_resent(now);
                     (seq, len)
                 })
             }
@@ -310,6 +313,10 @@ impl Sender {
             self.stats.retransmitted += 1;
             // Karn: what was sent twice is not timed, nor what waits behind it.
             self.timed = None;
+            if seq == self.una && self.config.recovery == Recovery::Rack {
+                // It has a whole time-out to arrive each time.
+                self.timer = None;
+            }
         } else {
             self.timed.get_or_insert((seq + len, now));
             if let Some(board) = &mut self.board {
@@ -332,8 +339,8 @@ impl Sender {
         let acked = ack.saturating_sub(self.una);
         let mut news = None;
         if let Some(board) = &mut self.board {
-            news = Some(board.on_ack(ack));
-            board.on_sack(sack.as_slice());
+            news = Some(board.on_ack(ack, stamp));
+            board.on_sack(sack.as_slice(), stamp);
         }
         if acked > 0 {
             self.advance(now, ack, news, stamp);

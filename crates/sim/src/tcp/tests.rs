@@ -110,6 +110,18 @@ fn old_tcp_waits_for_its_time_out_and_sends_all_again() {
 }
 
 #[test]
+fn what_is_lost_twice_needs_no_time_out_with_rack() {
+    for (recovery, third) in [(Recovery::Sack, &[][..]), (Recovery::Rack, &[3])] {
+        let mut rounds = Rounds::new(recovery);
+        rounds.sender.write(1000 * MSS);
+        rounds.round(|place| place == 3);
+        assert_eq!(rounds.round(|place| place == 3), [3, 20, 21, 22]);
+        assert_eq!(rounds.round(|_| false), third, "{recovery:?}");
+        assert_eq!(rounds.sender.stats().recoveries, 1);
+    }
+}
+
+#[test]
 fn the_time_out_doubles_and_a_measurement_ends_that() {
     let mut rounds = Rounds::new(Recovery::Sack);
     rounds.sender.write(MSS);
@@ -129,7 +141,9 @@ fn the_time_out_doubles_and_a_measurement_ends_that() {
 
 #[test]
 fn a_fast_retransmission_has_a_whole_time_out() {
-    for recovery in [Recovery::Tahoe, Recovery::Reno, Recovery::NewReno, Recovery::Sack] {
+    for recovery in
+        [Recovery::Tahoe, Recovery::Reno, Recovery::NewReno, Recovery::Sack, Recovery::Rack]
+    {
         let mut rounds = Rounds::new(recovery);
         rounds.sender.write(1000 * MSS);
         // The first, so that no acknowledgement has set the timer anew.
@@ -233,7 +247,7 @@ fn time_out(rounds: &mut Rounds) -> Duration {
 
 #[test]
 fn a_time_out_for_other_data_lowers_the_threshold_once_more() {
-    for recovery in [Recovery::NewReno, Recovery::Sack] {
+    for recovery in [Recovery::NewReno, Recovery::Sack, Recovery::Rack] {
         let mut rounds = Rounds::new(recovery);
         rounds.sender.write(1000 * MSS);
         time_out(&mut rounds);
