@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
+use super::fading::Fading;
 use super::model::{Model, Round};
 use super::startup::{Ended, shortest_train};
 use super::trial::{Trial, Tried};
@@ -111,6 +112,7 @@ pub(super) struct Calm {
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
     has_borne: bool,
+    fading: Fading,
 }
 
 impl Calm {
@@ -132,6 +134,7 @@ impl Calm {
             usual_queue: (0.0, 0),
             lengths: None,
             has_borne: false,
+            fading: Fading::default(),
         }
     }
 
@@ -170,6 +173,9 @@ impl Calm {
             self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain::new(model, !is_long));
             model.peace.interrupt();
+            if is_long {
+                self.fading.on_drain();
+            }
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
@@ -225,10 +231,22 @@ impl Calm {
         if let Some(tried) = tried {
             self.on_tried(model, &tried);
         }
+        let fades = self.fades(model, round);
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        self.meets_strangers(model, round, queue, shortens)
+        self.meets_strangers(model, round, queue, shortens) || fades
+    }
+
+    /// Whether somebody takes what our drains give up. Loss that overruns something takes shares too, and so does the
+    /// application.
+    fn fades(&mut self, model: &Model, round: &Round) -> bool {
+        let overruns = round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
+        if round.limited || overruns || self.yields || model.crowd.is_known() {
+            self.fading.forget();
+            return false;
+        }
+        self.fading.on_round(model.share, model.link())
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -589,6 +607,37 @@ mod tests {
         // A queue that then stays is somebody's.
         let parts = [&[0.8, 0.8][..], &falls, &another, &[3.0; 6]];
         assert!(contends(&parts.concat()));
+    }
+
+    /// As BBR takes it: a queue for a round in eight, which our drain ends, and our share with it.
+    #[test]
+    fn who_takes_what_our_drains_give_is_a_stranger() {
+        let after = |fades: f64, limited, lost, yields| {
+            let mut model = Model::new(Path::new(BASE, 1.0));
+            (model.share, model.trains) = (24e6, Some(100e6));
+            let (mut calm, mut now) = (Calm::new(true, yields), Instant::ZERO);
+            (1..200).find(|number| {
+                let started = now;
+                now += BASE;
+                let part = if number % 8 < 2 { 1.3 } else { 0.2 };
+                let queue = calm.most_queue(&model).mul_f64(part);
+                for _ in 0..2 {
+                    model.path.on_rtt(now, BASE + queue, Bytes(1452), 100e6);
+                }
+                model.queued = if part > 1.0 { model.queued + 2 } else { 0 };
+                model.share *= fades;
+                let (ends, least_queue) = (now, Some(queue));
+                let (acked, lost) = (1000 - lost, lost);
+                let round =
+                    Round { started, ends, acked, lost, limited, least_queue, ..Round::default() };
+                calm.on_report(&mut model, Some(&round))
+            })
+        };
+        assert_eq!(after(0.98, false, 0, false), Some(64), "four looks of 16 rounds");
+        assert_eq!(after(0.998, false, 0, false), None, "slowly, as to our own kind");
+        assert_eq!(after(0.98, true, 0, false), None, "by the application");
+        assert_eq!(after(0.98, false, 40, false), None, "by overrunning something");
+        assert_eq!(after(0.98, false, 0, true), None, "who yields");
     }
 
     #[test]
