@@ -7,7 +7,6 @@
 use core::time::Duration;
 
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
-use super::fading::Fading;
 use super::model::{Model, Round};
 use super::startup::{Ended, shortest_train};
 use super::trial::{Trial, Tried};
@@ -15,7 +14,7 @@ use super::trial::{Trial, Tried};
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
 pub(super) const QUEUE_GAIN: f64 = 0.35;
-/// The pace dips below the capacity, uncompensated, for [`DIP_ROUNDS`] of so many rounds: the
+/// The pace dips below the capacity, uncompensated but by who has the link that trains told, for [`DIP_ROUNDS`] of so many rounds: the
 /// queue drains, the least round-trip time shows, and so does loss that is not our doing.
 const DIP_PERIOD: u32 = 32;
 /// See [`DIP_PERIOD`].
@@ -112,7 +111,6 @@ pub(super) struct Calm {
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
     has_borne: bool,
-    fading: Fading,
 }
 
 impl Calm {
@@ -134,7 +132,6 @@ impl Calm {
             usual_queue: (0.0, 0),
             lengths: None,
             has_borne: false,
-            fading: Fading::default(),
         }
     }
 
@@ -173,9 +170,6 @@ impl Calm {
             self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain::new(model, !is_long));
             model.peace.interrupt();
-            if is_long {
-                self.fading.on_drain();
-            }
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
@@ -231,22 +225,10 @@ impl Calm {
         if let Some(tried) = tried {
             self.on_tried(model, &tried);
         }
-        let fades = self.fades(model, round);
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
         self.learn_share(model, round);
-        self.meets_strangers(model, round, queue, shortens) || fades
-    }
-
-    /// Whether somebody takes what our drains give up. Loss that overruns something takes shares too, and so does the
-    /// application.
-    fn fades(&mut self, model: &Model, round: &Round) -> bool {
-        let overruns = round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
-        if round.limited || overruns || self.yields || model.crowd.is_known() {
-            self.fading.forget();
-            return false;
-        }
-        self.fading.on_round(model.share, model.link())
+        self.meets_strangers(model, round, queue, shortens)
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -423,7 +405,9 @@ impl Calm {
         // What is given goes by the usual queue, which a clock that jumped makes endless.
         let wins = if self.yields { 0.0 } else { self.wins(model).max(-model.share * MOST_GIVEN) };
         if self.is_dipping() {
-            return model.share * gain.min(DIP) + wins;
+            let dips = model.share * gain.min(DIP);
+            // Else what the compensation makes a short queue drop would be compensated as well.
+            return if knows_link(model) { model.compensated(dips) } else { dips } + wins;
         }
         if self.quiet >= QUIET_ROUNDS {
             let index = ((self.quiet - QUIET_ROUNDS) as usize / 2).min(PROBE_GAINS.len() - 1);
@@ -433,6 +417,11 @@ impl Calm {
         }
         model.compensated(model.share * gain + wins)
     }
+}
+
+/// Whether we have nearly all that trains told, and no more: our share is right, and nobody else overflows a queue.
+fn knows_link(model: &Model) -> bool {
+    model.trains.is_some_and(|link| (link * ALONE..=link).contains(&model.share))
 }
 
 #[cfg(test)]
@@ -609,35 +598,18 @@ mod tests {
         assert!(contends(&parts.concat()));
     }
 
-    /// As BBR takes it: a queue for a round in eight, which our drain ends, and our share with it.
     #[test]
-    fn who_takes_what_our_drains_give_is_a_stranger() {
-        let after = |fades: f64, limited, lost, yields| {
+    fn dips_are_compensated_by_who_has_the_link() {
+        let pace = |share: f64, trains| {
             let mut model = Model::new(Path::new(BASE, 1.0));
-            (model.share, model.trains) = (24e6, Some(100e6));
-            let (mut calm, mut now) = (Calm::new(true, yields), Instant::ZERO);
-            (1..200).find(|number| {
-                let started = now;
-                now += BASE;
-                let part = if number % 8 < 2 { 1.3 } else { 0.2 };
-                let queue = calm.most_queue(&model).mul_f64(part);
-                for _ in 0..2 {
-                    model.path.on_rtt(now, BASE + queue, Bytes(1452), 100e6);
-                }
-                model.queued = if part > 1.0 { model.queued + 2 } else { 0 };
-                model.share *= fades;
-                let (ends, least_queue) = (now, Some(queue));
-                let (acked, lost) = (1000 - lost, lost);
-                let round =
-                    Round { started, ends, acked, lost, limited, least_queue, ..Round::default() };
-                calm.on_report(&mut model, Some(&round))
-            })
+            (model.share, model.trains) = (share, trains);
+            model.own_loss.is(0.1);
+            Calm::new(false, true).pace(&model) / share
         };
-        assert_eq!(after(0.98, false, 0, false), Some(64), "four looks of 16 rounds");
-        assert_eq!(after(0.998, false, 0, false), None, "slowly, as to our own kind");
-        assert_eq!(after(0.98, true, 0, false), None, "by the application");
-        assert_eq!(after(0.98, false, 40, false), None, "by overrunning something");
-        assert_eq!(after(0.98, false, 0, true), None, "who yields");
+        assert!((pace(90e6, Some(100e6)) - DIP / 0.9).abs() < 1e-6);
+        assert!((pace(80e6, Some(100e6)) - DIP).abs() < 1e-6, "others may lose as well");
+        assert!((pace(105e6, Some(100e6)) - DIP).abs() < 1e-6, "more than the link carries");
+        assert!((pace(90e6, None) - DIP).abs() < 1e-6, "what has arrived is no link");
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! even while the pace dips below the capacity is the path's own (`own_loss`), and is sent on top while calm.
 //!
 //! ```text
-//! Startup --capacity told, queue--> Calm --queue stays, share fades--> Contend --losses unheeded--> Insist
-//!                                    ^--------queue drains, alone---------+ ^---heeded, looks again---+
+//! Startup --capacity told, queue--> Calm --queue does not drain--> Contend --losses unheeded--> Insist
+//!                                    ^-------queue drains, alone------+ ^----heeded, looks again---+
 //! ```
 //!
 //! Many of us that overflow the link together (`crowd`) contend without claims, until a truce shows them the path.
@@ -19,7 +19,6 @@ mod calm;
 mod contend;
 mod crowd;
 mod drain;
-mod fading;
 mod insist;
 mod model;
 mod own_loss;

@@ -17,6 +17,16 @@ pub(super) fn all() -> Vec<Case> {
     for apart in [50, 100, 150, 200, 250] {
         cases.extend([None, Some(BUSY)].map(|absence| ours(100, 50, (8, apart), absence)));
     }
+    for (rtt, count, apart) in [
+        (50, 16, 250),
+        (50, 12, 500),
+        (50, 8, 1000),
+        (50, 12, 1000),
+        (50, 12, 2000),
+        (200, 8, 4000),
+    ] {
+        cases.push(arriving(rtt, count, apart));
+    }
     cases.extend([(50, 40), (50, 50), (100, 50), (200, 30)].map(many));
     for loss in [0.1, 0.15, 0.3] {
         cases.extend([1, 2, 8].map(|count| lossy(count, loss)));
@@ -86,6 +96,46 @@ fn ours(rate: u64, rtt: u64, (count, apart): (u64, u64), absence: Option<Absence
                 seen.used(converged, end),
                 seen.queue(0.5, converged, end) * 1e3,
                 seen.drop_share(converged, end) * 100.0,
+            ]
+        }),
+    }
+}
+
+/// Flows of ours on 100 Mbit/s, of which one comes every so many milliseconds: the share of each falls with every newcomer, and
+/// each newcomer makes a queue, as BBR would.
+fn arriving(rtt: u64, count: u64, apart: u64) -> Case {
+    let arrived = (count * apart) as f64 / 1000.0;
+    let converged = arrived + (rtt as f64 * 0.02).max(5.0);
+    let end = converged + 20.0;
+    Case {
+        part: "ours",
+        name: format!("{count}, one each {} s, {rtt} ms", apart as f64 / 1000.0),
+        figures: vec![
+            at_least("Jain", 0.95),
+            at_least("worst 5 s", 0.9),
+            at_least("used", 0.93),
+            shown("queue ms"),
+            at_most("drops %", 0.1),
+            shown("first drops %"),
+        ],
+        setup: Box::new(move |seed| Setup {
+            path: path(100, rtt, 50, seed),
+            flows: (0..count)
+                .map(|flow| Flow { asks: true, ..Flow::new(OURS, flow * apart + seed * 13) })
+                .collect(),
+            absence: None,
+            time: seconds(end),
+        }),
+        judge: Box::new(move |seen| {
+            let windows = (0..4).map(|at| converged + f64::from(at) * 5.0);
+            let worst = windows.map(|from| jain(&seen.rates(from, from + 5.0)));
+            vec![
+                jain(&seen.rates(converged, end)),
+                worst.fold(1.0, f64::min),
+                seen.used(converged, end),
+                seen.queue(0.5, converged, end) * 1e3,
+                seen.drop_share(converged, end) * 100.0,
+                seen.drop_share(0.0, arrived) * 100.0,
             ]
         }),
     }
