@@ -6,7 +6,7 @@ use sim::Absence;
 use transport::cc::Algorithm;
 
 use super::{BUSY, Case, Figure, OURS, at_least, at_most, path, seconds, shown};
-use crate::run::{Flow, Kind, Setup, jain};
+use crate::run::{Flow, Kind, Seen, Setup, jain};
 
 pub(super) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -86,19 +86,23 @@ fn ours(rate: u64, rtt: u64, (count, apart): (u64, u64), absence: Option<Absence
             }
         }),
         judge: Box::new(move |seen| {
-            let windows = (0..4).map(|at| converged + f64::from(at) * 5.0);
-            let worst = windows.map(|from| jain(&seen.rates(from, from + 5.0)));
             vec![
                 jain(&seen.rates(converged, end)),
                 // As `bench fairness` looks at whether they have converged.
                 jain(&seen.rates(converged, converged + 4.0)),
-                worst.fold(1.0, f64::min),
+                worst_jain(seen, converged),
                 seen.used(converged, end),
                 seen.queue(0.5, converged, end) * 1e3,
                 seen.drop_share(converged, end) * 100.0,
             ]
         }),
     }
+}
+
+/// The worst of four times 5 s.
+fn worst_jain(seen: &Seen, from: f64) -> f64 {
+    let windows = (0..4).map(|at| from + f64::from(at) * 5.0);
+    windows.map(|from| jain(&seen.rates(from, from + 5.0))).fold(1.0, f64::min)
 }
 
 /// Flows of ours on 100 Mbit/s, of which one comes every so many milliseconds: the share of each falls with every newcomer, and
@@ -127,11 +131,9 @@ fn arriving(rtt: u64, count: u64, apart: u64) -> Case {
             time: seconds(end),
         }),
         judge: Box::new(move |seen| {
-            let windows = (0..4).map(|at| converged + f64::from(at) * 5.0);
-            let worst = windows.map(|from| jain(&seen.rates(from, from + 5.0)));
             vec![
                 jain(&seen.rates(converged, end)),
-                worst.fold(1.0, f64::min),
+                worst_jain(seen, converged),
                 seen.used(converged, end),
                 seen.queue(0.5, converged, end) * 1e3,
                 seen.drop_share(converged, end) * 100.0,
