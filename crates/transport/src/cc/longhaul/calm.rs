@@ -14,7 +14,7 @@ use super::trial::{Trial, Tried};
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
 pub(super) const QUEUE_GAIN: f64 = 0.35;
-/// The pace dips below the capacity, uncompensated but by who has the link that trains told, for [`DIP_ROUNDS`] of so many rounds: the
+/// The pace dips below the capacity, uncompensated, for [`DIP_ROUNDS`] of so many rounds: the
 /// queue drains, the least round-trip time shows, and so does loss that is not our doing.
 const DIP_PERIOD: u32 = 32;
 /// See [`DIP_PERIOD`].
@@ -405,9 +405,7 @@ impl Calm {
         // What is given goes by the usual queue, which a clock that jumped makes endless.
         let wins = if self.yields { 0.0 } else { self.wins(model).max(-model.share * MOST_GIVEN) };
         if self.is_dipping() {
-            let dips = model.share * gain.min(DIP);
-            // Else what the compensation makes a short queue drop would be compensated as well.
-            return if knows_link(model) { model.compensated(dips) } else { dips } + wins;
+            return model.share * gain.min(DIP) + wins;
         }
         if self.quiet >= QUIET_ROUNDS {
             let index = ((self.quiet - QUIET_ROUNDS) as usize / 2).min(PROBE_GAINS.len() - 1);
@@ -417,11 +415,6 @@ impl Calm {
         }
         model.compensated(model.share * gain + wins)
     }
-}
-
-/// Whether we have nearly all that trains told, and no more: our share is right, and nobody else overflows a queue.
-fn knows_link(model: &Model) -> bool {
-    model.trains.is_some_and(|link| (link * ALONE..=link).contains(&model.share))
 }
 
 #[cfg(test)]
@@ -596,20 +589,6 @@ mod tests {
         // A queue that then stays is somebody's.
         let parts = [&[0.8, 0.8][..], &falls, &another, &[3.0; 6]];
         assert!(contends(&parts.concat()));
-    }
-
-    #[test]
-    fn dips_are_compensated_by_who_has_the_link() {
-        let pace = |share: f64, trains| {
-            let mut model = Model::new(Path::new(BASE, 1.0));
-            (model.share, model.trains) = (share, trains);
-            model.own_loss.is(0.1);
-            Calm::new(false, true).pace(&model) / share
-        };
-        assert!((pace(90e6, Some(100e6)) - DIP / 0.9).abs() < 1e-6);
-        assert!((pace(80e6, Some(100e6)) - DIP).abs() < 1e-6, "others may lose as well");
-        assert!((pace(105e6, Some(100e6)) - DIP).abs() < 1e-6, "more than the link carries");
-        assert!((pace(90e6, None) - DIP).abs() < 1e-6, "what has arrived is no link");
     }
 
     #[test]
