@@ -143,12 +143,12 @@ fn copied(bed: &Bed, file: &str) -> Result<(f64, bool)> {
     Ok((seconds, report["faithful"] == true))
 }
 
-/// When all will have arrived, in seconds.
+/// When the copy will be done, in seconds.
 fn foretold(bed: &Bed, scenario: &str, size: u64) -> Result<f64> {
     let mut simulate = std::process::Command::new(bed.binary());
     simulate.arg("simulate").arg(bed.folder().join(scenario));
-    simulate.args(["--set", &format!("flow.source={size}MiB"), "--duration", "10m", "--json"]);
+    simulate.args(["--set", &format!("flow.source=copy:{size}MiB"), "--duration", "10m", "--json"]);
     let said = command::output(&mut simulate)?;
     let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
-    line["run"]["flows"][0]["finished"].as_f64().context("it has not arrived after ten minutes")
+    line["run"]["flows"][0]["finished"].as_f64().context("it is not done after ten minutes")
 }

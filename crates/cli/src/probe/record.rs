@@ -17,8 +17,8 @@ const QUEUE: Duration = Duration::from_millis(50);
 const LEAST_RATE: f64 = 1e4;
 
 const HEAD: &str = "\
-# What would a transfer of 1 GB take here?  longhaul simulate THIS --set flow.source=1GB --duration 1h
-# The same path, for real programs:         longhaul emulate --scenario THIS -- COMMAND
+# What would a copy of 1 GB take here?  longhaul simulate THIS --set flow.source=copy:1GB --duration 1h
+# The same path, for real programs:     longhaul emulate --scenario THIS -- COMMAND
 # [forward] is from here to the server. Its rate is what a transfer got, not what the line could carry
 # if nobody else used it.
 ";

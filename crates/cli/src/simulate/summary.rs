@@ -56,7 +56,7 @@ struct Group {
     lost_share: Estimate,
     again_share: Estimate,
     timeouts: Estimate,
-    /// When all had arrived, in seconds.
+    /// When all was done, in seconds.
     finished: Option<Estimate>,
     /// Mean time of a document.
     document_seconds: Option<Estimate>,

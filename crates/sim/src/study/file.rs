@@ -261,6 +261,10 @@ impl Table {
     fn protocol(&self, mtu: Option<Bytes>) -> Result<Protocol, String> {
         let cc = self.cc.as_deref();
         if self.transport == Carrier::Tcp {
+            if let Some(Source::Copy(_)) = self.source {
+                let instead = "with transport = \"tcp\" write source = \"5MB\", say";
+                return Err(format!("'copy:' is how longhaul copies; {instead}"));
+            }
             return self.tcp.config(cc, mtu).map(Protocol::Tcp);
         }
         if self.tcp != Tcp::default() {
@@ -485,6 +489,19 @@ mod tests {
         for refused in ["flight = \"pipe\"", "cc = \"reno\"\nflight = \"half\""] {
             assert!(flow(refused).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_copy_is_for_our_transport() {
+        let flow = |keys: &str| {
+            let path =
+                "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\nsource = \"copy:5MB\"\n";
+            format!("{path}{keys}").parse::<Study>()
+        };
+        let study = flow("").expect("it is known");
+        assert_eq!(study.flows[0].source, Source::Copy(Bytes(5_000_000)));
+        let error = flow("transport = \"tcp\"").expect_err("TCP knows no copies").to_string();
+        assert!(error.contains("write source = \"5MB\""), "{error}");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub(super) struct Standing {
     pub(super) retransmitted: u64,
     pub(super) timeouts: u64,
     pub(super) documents: Documents,
-    /// When all of a source with an end had arrived.
+    /// When all of a source with an end had arrived; of a copy, when its client was through.
     pub(super) finished: Option<Instant>,
 }
 

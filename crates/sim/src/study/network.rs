@@ -12,7 +12,7 @@ use super::sites::Sites;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::transit::{Parcel, Place, Transit};
-use super::udp::UdpFlow;
+use super::udp::{Manner, UdpFlow};
 use crate::tcp::Source;
 use crate::world::START;
 
@@ -150,7 +150,10 @@ impl Network {
             (site, self.runs[site].add(2 * index + end as usize))
         });
         self.flows.push(Line { ends, stop, places });
-        self.plan(index, End::Sender, self.next_run(index, End::Sender));
+        // The one that connects may be either.
+        for end in [End::Sender, End::Receiver] {
+            self.plan(index, end, self.next_run(index, end));
+        }
         index
     }
 
@@ -347,11 +350,14 @@ fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
     match &config.protocol {
         Protocol::Tcp(tcp) => Box::new(TcpFlow::new(tcp, config.source, start, seed)),
         Protocol::Longhaul(transport) => {
-            let amount = match config.source {
-                Source::Fixed(size) => size.0,
-                Source::Greedy | Source::Http(_) => u64::MAX,
+            // Who copies is at the former end.
+            let copy = if config.from_far { Manner::Get } else { Manner::Put };
+            let task = match config.source {
+                Source::Fixed(size) => (size.0, Manner::Plain),
+                Source::Copy(size) => (size.0, copy),
+                Source::Greedy | Source::Http(_) => (u64::MAX, Manner::Plain),
             };
-            Box::new(UdpFlow::new(transport, amount, mtu, start, seed))
+            Box::new(UdpFlow::new(transport, task, mtu, start, seed))
         }
     }
 }
@@ -379,13 +385,15 @@ mod tests {
             one.add(flow);
         }
         let one = study.run_in(one, |_| {});
+        assert!(one.of("copy").all(|flow| flow.finished.is_some()), "{:?}", one.flows);
         assert!(one.flows.iter().all(|flow| flow.delivered_bytes > 10_000), "{:?}", one.flows);
         assert!(study.run() == one, "{text}");
     }
 
     const FLOWS: &str = "[[flow]]\ncount = 3\ntransport = \"tcp\"\nevery = \"100ms\"\n[[flow]]\nfrom = \"far\"\n\
         [[flow]]\nstop = \"2s\"\ntransport = \"tcp\"\nrecovery = \"reno\"\ndelayed-ack = \"none\"\n\
-        [[flow]]\nsource = \"1MB\"\n";
+        [[flow]]\nsource = \"1MB\"\n[[flow]]\nname = \"copy to\"\nsource = \"copy:1MB\"\n\
+        [[flow]]\nname = \"copy from\"\nsource = \"copy:1MB\"\nfrom = \"far\"\n";
 
     #[test]
     fn sites_show_what_one_would() {

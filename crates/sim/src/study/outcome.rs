@@ -69,7 +69,8 @@ pub struct FlowReport {
     pub rtt_mean: Option<f64>,
     /// See `rtt_mean`.
     pub rtt_least: Option<f64>,
-    /// When all had arrived, of a source with an end, in seconds from the start of the run.
+    /// When all had arrived, of a source with an end, or its client knew that, of a copy; in seconds from the start of
+    /// the run.
     pub finished: Option<f64>,
     /// Documents, of a source that sends any.
     pub documents: Documents,

@@ -34,7 +34,7 @@ impl TcpFlow {
     pub(super) fn new(config: &Config, source: Source, start: Instant, seed: u64) -> Self {
         let reader = match source {
             Source::Http(law) => Some(Reader::new(law, seed)),
-            Source::Greedy | Source::Fixed(_) => None,
+            Source::Greedy | Source::Fixed(_) | Source::Copy(_) => None,
         };
         Self {
             config: *config,
@@ -64,7 +64,7 @@ impl TcpFlow {
         self.connection += 1;
         self.document = match (self.source, &mut self.reader) {
             (_, Some(reader)) => reader.document(),
-            (Source::Fixed(size), None) => size.0,
+            (Source::Fixed(size) | Source::Copy(size), None) => size.0,
             (_, None) => u64::MAX,
         };
         self.asked = Some(now);

@@ -17,6 +17,8 @@ pub enum Source {
     Greedy,
     /// So much, and then ends (FTP).
     Fixed(Bytes),
+    /// So much as `longhaul cp` copies it, for our own transport: done when the client knows that it is.
+    Copy(Bytes),
     /// Documents, each on a connection of its own, with pauses between them.
     Http(Http),
 }
@@ -69,19 +71,24 @@ impl Reader {
     }
 }
 
-/// Reads `greedy`, a size, or `http:mean=10kB,shape=1.3,think=800ms`, of which each part may be
-/// left out.
+/// Reads `greedy`, a size, `copy:` and a size, or `http:mean=10kB,shape=1.3,think=800ms`, of which each
+/// part may be left out.
 impl FromStr for Source {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let size = |text: &str| text.parse::<Bytes>().ok().filter(|size| *size > Bytes::ZERO);
         match name {
             "greedy" if rest.is_empty() => return Ok(Self::Greedy),
+            "copy" => {
+                let why = || format!("'{text}': a copy has a size, as in copy:5MB");
+                return size(rest).map(Self::Copy).ok_or_else(why);
+            }
             "http" => {}
             _ => {
-                let size = text.parse::<Bytes>().ok().filter(|size| *size > Bytes::ZERO);
-                let why = || format!("'{text}' is none of greedy, a size such as 5MB, http");
-                return size.map(Self::Fixed).ok_or_else(why);
+                let known = "greedy, a size such as 5MB, copy:5MB, http";
+                let why = || format!("'{text}' is none of {known}");
+                return size(text).map(Self::Fixed).ok_or_else(why);
             }
         }
         let mut law = Http::default();
@@ -125,10 +132,13 @@ mod tests {
     fn sources_are_read() {
         assert_eq!("greedy".parse(), Ok(Source::Greedy));
         assert_eq!("5MB".parse(), Ok(Source::Fixed(Bytes(5_000_000))));
+        assert_eq!("copy:200MB".parse(), Ok(Source::Copy(Bytes(200_000_000))));
         assert_eq!("http".parse(), Ok(Source::Http(Http::default())));
         let law = Http { mean: Bytes(2000), ..Http::default() };
         assert_eq!("http:mean=2kB".parse(), Ok(Source::Http(law)));
-        for wrong in ["", "0", "http:shape=1", "http:mean", "http:size=3", "greedy:x"] {
+        let documents = ["http:shape=1", "http:mean", "http:size=3"];
+        let sizes = ["", "0", "greedy:x", "copy", "copy:", "copy:0", "copy:http"];
+        for wrong in documents.iter().chain(&sizes) {
             assert!(wrong.parse::<Source>().is_err(), "{wrong}");
         }
     }
