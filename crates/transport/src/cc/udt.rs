@@ -14,11 +14,9 @@
 //! - **Numbers**: what is sent again has a new number, so that "sent after the last decrease" is
 //!   told by time.
 //!
-//! Open: beside one TCP flow at 100 Mbit/s, 100 ms and a queue of 1000 packets the authors' ns-2 model
-//! takes 65 Mbit/s and leaves TCP 32 with drop-tail, 67 and 26 with RED; ours takes 81 and leaves 12,
-//! 83 and 10, of 100 s, of 20 s 67 and 20. That model, of 2004, is UDTv2: it sends nothing for a [`SYN`] at the first NAK beyond the last
-//! decrease, which neither the draft nor UDT 4.11 does, and decreases by other counts of NAKs. That
-//! UDT's ACK takes no step while a gap is open is not the reason: with that it is a Mbit/s more or less.
+//! Beside one TCP flow at 100 Mbit/s, 100 ms and a queue of 1000 packets the authors' ns-2 model takes 65 Mbit/s and
+//! leaves TCP 32; ours takes 81 and leaves 13, of 100 s. That model differs from the draft and from UDT 4.11:
+//! `docs/book/papers.md` tells in what, and what each of it does.
 //!
 //! Nothing is done at a time-out: UDT queues its whole window again then, a known defect. The
 //! period is not rounded up to whole microseconds, another.
