@@ -69,7 +69,7 @@ pub struct FlowReport {
     pub rtt_mean: Option<f64>,
     /// See `rtt_mean`.
     pub rtt_least: Option<f64>,
-    /// When all had arrived, of a source with an end, or its client knew that, of a copy; in seconds from the start of
+    /// When all had arrived, of a source with an end; of a copy, when its client was through; in seconds from the start of
     /// the run.
     pub finished: Option<f64>,
     /// Documents, of a source that sends any.

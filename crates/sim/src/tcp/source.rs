@@ -17,7 +17,7 @@ pub enum Source {
     Greedy,
     /// So much, and then ends (FTP).
     Fixed(Bytes),
-    /// So much as `longhaul cp` copies it, for our own transport: done when the client knows that it is.
+    /// So much as `longhaul cp` copies it, for our own transport: done when the client has ended.
     Copy(Bytes),
     /// Documents, each on a connection of its own, with pauses between them.
     Http(Http),
