@@ -6,6 +6,7 @@
 
 use core::time::Duration;
 
+use super::ask::Ask;
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
 use super::model::{Model, Round};
 use super::startup::{Ended, shortest_train};
@@ -111,6 +112,7 @@ pub(super) struct Calm {
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
     has_borne: bool,
+    ask: Ask,
 }
 
 impl Calm {
@@ -132,6 +134,7 @@ impl Calm {
             usual_queue: (0.0, 0),
             lengths: None,
             has_borne: false,
+            ask: Ask::default(),
         }
     }
 
@@ -161,6 +164,7 @@ impl Calm {
 
     /// A report came; true when others fill the queue.
     pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> bool {
+        model.share = model.share.min(self.ask.most());
         let queue = model.path.queue;
         let most = self.most_queue(model);
         let is_long = queue > most && model.queued > 1;
@@ -170,6 +174,9 @@ impl Calm {
             self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain::new(model, !is_long));
             model.peace.interrupt();
+            if is_long {
+                self.ask.on_drain();
+            }
             if self.relapses >= RELAPSES && !self.yields {
                 return true;
             }
@@ -224,6 +231,11 @@ impl Calm {
         self.quiet = if no_queue && !round.limited && !dipped { self.quiet + 1 } else { 0 };
         if let Some(tried) = tried {
             self.on_tried(model, &tried);
+        }
+        if !self.yields {
+            let most = self.most_queue(model);
+            let slow = self.drain.is_some() || self.is_dipping();
+            self.ask.on_round(model, round, most, slow);
         }
         let Some(queue) = round.least_queue else { return false };
         self.learn_usual(model.path.queue.as_secs_f64());
@@ -388,6 +400,16 @@ impl Calm {
         if late && self.trains { shortest_train(model.packet) } else { 1 }
     }
 
+    /// Bytes in flight beyond what is ours.
+    pub(super) fn asked(&self) -> f64 {
+        self.ask.bytes()
+    }
+
+    /// On another path nothing was asked.
+    pub(super) fn forget_question(&mut self) {
+        self.ask = Ask::default();
+    }
+
     /// For people to read.
     pub(super) fn name(&self) -> &'static str {
         if self.is_draining() { "drain" } else { "calm" }
@@ -397,6 +419,9 @@ impl Calm {
     pub(super) fn pace(&self, model: &Model) -> f64 {
         if let Some(drain) = &self.drain {
             return drain.pace(model.share, self.yields);
+        }
+        if let Some(pace) = self.ask.pace() {
+            return pace;
         }
         let target = model.path.kept().as_secs_f64();
         let rtt = model.path.base.as_secs_f64().max(0.001);

@@ -34,6 +34,8 @@ const SQUEEZED: (f64, Duration, u32) = (0.35, Duration::from_secs(2), 20);
 /// ... or, when those who did not heed loss are looked at again, less than this part of what we had at the look. Flows that
 /// all look, and heed loss, leave each other more.
 const FALLEN: f64 = 0.6;
+/// So many of [`TOO_OFTEN`] are counted from then on, for they did not heed loss before. Two more must show it again.
+const SUSPECTED: u32 = 3;
 /// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
 /// he did not know in peace.
 const STARVED: (f64, Duration, u32) = (0.2, Duration::from_secs(4), 40);
@@ -131,7 +133,7 @@ impl Contend {
 
     /// Among flows that did not heed loss before, beside whom we had so much, in bits a second.
     pub(super) fn again(now: Instant, window: f64, had: f64) -> Self {
-        Self { fallen: had * FALLEN, ..Self::new(now, window) }
+        Self { fallen: had * FALLEN, soon: SUSPECTED, ..Self::new(now, window) }
     }
 
     pub(super) const fn is_among_many(&self) -> bool {
@@ -179,7 +181,9 @@ impl Contend {
         (self.watch, self.alone) = (None, 0);
         (self.squeezed, self.starved) = (Below::default(), Below::default());
         // By now they have shown what they do.
-        self.fallen = 0.0;
+        if core::mem::take(&mut self.fallen) > 0.0 {
+            self.soon = self.soon.saturating_sub(SUSPECTED);
+        }
     }
 
     /// Whether the window rests. Behind a queue that our kind does not keep there is nothing to wait for.
@@ -207,7 +211,6 @@ impl Contend {
 
     fn reduce(&mut self, model: &Model, now: Instant) {
         let rtt = model.path.rtt().as_secs_f64();
-        self.soon = if now < self.next_loss { self.soon + 1 } else { self.soon.saturating_sub(1) };
         self.reduced_at = now;
         // Without fast convergence, which is for flows that stay here: ours converge when calm.
         self.curve = Curve::default();
@@ -215,6 +218,10 @@ impl Contend {
             // Only now is it known how much the path holds.
             let owed = model.half() / 8.0 * rtt / model.packet.0 as f64;
             self.window = self.window.max(owed);
+        } else if now < self.next_loss {
+            self.soon += 1;
+        } else {
+            self.soon = self.soon.saturating_sub(1);
         }
         self.window = self.curve.reduced(self.window).max(MIN_WINDOW);
         // CUBIC comes back to where it was after the cube root of 0.75 W seconds, Reno with
@@ -352,8 +359,14 @@ mod tests {
         let (after, found) = again(0.4).reports(400, 0.22, 6).expect("it is found");
         assert_eq!(found, Finding::Heedless);
         assert!((40..=50).contains(&after), "{after}");
+        // By fewer losses than at first, too.
+        let (first, _) = Reports::new().reports(400, 0.16, 12).expect("it is found");
+        let (after, _) = again(0.4).reports(400, 0.22, 12).expect("it is found");
+        assert!(first >= 72 && after <= 50, "{first}, {after}");
         // Those who heed it by now leave more, or make no more losses than we do.
         assert_eq!(again(0.4).reports(400, 0.26, 6), None);
+        // Two that look beside one that heeds it have a third each, and had half.
+        assert_eq!(again(0.5).reports(400, 0.33, 6), None);
         assert_eq!(again(0.4).reports(400, 0.22, 100), None);
         // Who had a fifth of the link keeps that among four that look with him and one that heeds loss.
         assert_eq!(again(0.2).reports(400, 0.19, 6), None);

@@ -9,12 +9,15 @@
 //!                                    ^-------queue drains, alone------+ ^----heeded, looks again---+
 //! ```
 //!
+//! Whose share fades in the calm makes a queue himself, by which he sees whether the others drain it (`ask`).
+//!
 //! Many of us that overflow the link together (`crowd`) contend without claims, until a truce shows them the path.
 //!
 //! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm. Who
 //! insisted, and loses half of what he had soon after one, insists again.
 
 mod arrivals;
+mod ask;
 mod calm;
 mod contend;
 mod crowd;
@@ -265,7 +268,8 @@ impl Longhaul {
                 (startup.pace(model), ahead(startup.rate(model)), INITIAL_WINDOW)
             }
             Mode::Calm(calm) => {
-                (calm.pace(model), ahead(model.compensated(model.share)), MIN_WINDOW)
+                let window = ahead(model.compensated(model.share)) + calm.asked();
+                (calm.pace(model), window, MIN_WINDOW)
             }
             Mode::Contend(contend) => (contend.pace(model), contend.window(model), MIN_WINDOW),
             Mode::Insist(insist) => (insist.pace(model), insist.window(model), MIN_WINDOW),
@@ -332,6 +336,9 @@ impl Controller for Longhaul {
         self.model.crowd = Crowd::default();
         self.truce.stop();
         self.doubt = None;
+        if let Mode::Calm(calm) = &mut self.mode {
+            calm.forget_question();
+        }
     }
 
     fn window(&self) -> Bytes {

@@ -131,11 +131,16 @@ impl Model {
         if sample.now < self.round.ends {
             return None;
         }
-        let ends = sample.now + self.path.rtt().max(MIN_ROUND);
+        let ends = sample.now + self.round_time();
         let next = Round { started: sample.now, ends, ..Round::default() };
         let round = core::mem::replace(&mut self.round, next);
         self.path.on_marks(round.marked > 0);
         Some(round)
+    }
+
+    /// How long a round is that begins now.
+    pub(super) fn round_time(&self) -> Duration {
+        self.path.rtt().max(MIN_ROUND)
     }
 
     /// The time over which arrivals are counted: long enough to smooth over late wake-ups.
