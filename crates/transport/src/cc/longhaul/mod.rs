@@ -14,7 +14,7 @@
 //! Many of us that overflow the link together (`crowd`) contend without claims, until a truce shows them the path.
 //!
 //! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm. Who
-//! insisted, and loses half of what he had soon after one, insists again.
+//! insisted, and loses half of what he had soon after one, contends again.
 
 mod arrivals;
 mod ask;
@@ -223,10 +223,11 @@ impl Longhaul {
                 let contended = calm.on_report(model, round);
                 // What an application holds back, or we drain, nobody takes.
                 self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
-                let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share));
-                let insists =
-                    robbed && !model.crowd.is_known() && round.is_some() && !calm.is_draining();
-                if !contended && !insists {
+                let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share))
+                    && !model.crowd.is_known()
+                    && round.is_some()
+                    && !calm.is_draining();
+                if !contended && !robbed {
                     return None;
                 }
                 self.doubt = None;
@@ -235,11 +236,8 @@ impl Longhaul {
                 } else {
                     Truce::new(sample.now)
                 };
-                if contended {
-                    return Some(self.contend(sample.now));
-                }
                 model.peace.interrupt();
-                Some(insist(sample.now, model))
+                Some(self.contend(sample.now))
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
@@ -462,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_truce_that_missed_others_costs_half_of_what_was_had_at_most() {
-        assert_eq!(after_truce(insists, (0.5, 0.45), 33_000, false), "insist");
+        assert_eq!(after_truce(insists, (0.5, 0.45), 33_000, false), "contend");
         assert_eq!(after_truce(insists, (0.5, 0.55), 33_000, false), "calm");
         // Among several our own kind becomes equal.
         assert_eq!(after_truce(insists, (0.3, 0.45), 33_000, false), "calm");
