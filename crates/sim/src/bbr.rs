@@ -64,6 +64,8 @@ pub struct Bbr {
     peer: Option<SocketAddr>,
     /// Packets that arrived here.
     pub received: u64,
+    /// Packets to be sent in all.
+    packets: u64,
     start: Instant,
     mode: Mode,
     next_number: u64,
@@ -93,6 +95,7 @@ impl Bbr {
             address: ([10, side, number as u8, 1], 5201).into(),
             peer: None,
             received: 0,
+            packets: u64::MAX,
             start: begins,
             mode: Mode::Startup,
             next_number: 0,
@@ -115,6 +118,15 @@ impl Bbr {
         let (mut near, far) = (end(0), end(1));
         near.peer = Some(far.address);
         [near, far]
+    }
+
+    /// Sends no more than so many bytes.
+    pub fn limited_to(self, bytes: u64) -> Self {
+        Self { packets: bytes / PACKET as u64, ..self }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next_number >= self.packets
     }
 
     /// Packets a second.
@@ -268,7 +280,8 @@ impl Bbr {
     }
 
     fn send(&mut self, now: Instant, to: SocketAddr, out: &mut Vec<Datagram>) {
-        while self.next_send <= now && (self.flight.len() as f64) < self.window {
+        let has_more = |bbr: &Self| !bbr.is_done() && (bbr.flight.len() as f64) < bbr.window;
+        while self.next_send <= now && has_more(self) {
             if self.flight.is_empty() {
                 (self.first_at, self.delivered_at) = (now, now);
             }
@@ -314,7 +327,7 @@ impl Node for Bbr {
 
     fn next(&self) -> Option<Instant> {
         self.peer?;
-        let full = self.flight.len() as f64 >= self.window;
+        let full = self.is_done() || self.flight.len() as f64 >= self.window;
         let oldest = self.flight.front().map(|sent| sent.at.max(self.delivered_at) + TIMEOUT);
         let sends = (!full).then_some(self.next_send);
         sends.into_iter().chain(oldest).min()

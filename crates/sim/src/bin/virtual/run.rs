@@ -147,7 +147,7 @@ impl Setup {
                     let seed = self.path.seed + number as u64;
                     ends.extend(
                         Bbr::pair(number, flow.start + flow.ahead, seed)
-                            .map(|end| End::Bbr(Box::new(end))),
+                            .map(|end| End::Bbr(Box::new(end.limited_to(flow.bytes)))),
                     );
                     continue;
                 }

@@ -37,6 +37,9 @@ pub(super) fn all() -> Vec<Case> {
     }
     cases.extend([25, 50, 100].map(|queue| after_cubic(queue, Duration::ZERO)));
     cases.push(after_cubic(50, Duration::from_millis(700)));
+    for queue in [25, 50] {
+        cases.extend([2, 3].map(|count| cubic_after_bbr(count, queue)));
+    }
     let rivals = [("cubic", Kind::Ours(Algorithm::Cubic)), ("bbr", Kind::Bbr)];
     for queue in [25, 50, 100] {
         for (part, kind) in rivals {
@@ -253,6 +256,49 @@ fn after_cubic(queue: u64, apart: Duration) -> Case {
                 seen.used(30.0, 60.0),
                 seen.queue(0.5, 30.0, 60.0) * 1e3,
                 seen.drop_share(30.0, 60.0) * 100.0,
+            ]
+        }),
+    }
+}
+
+/// One of CUBIC's that comes to flows of ours which learned from one of BBR's, until that ended, to insist.
+fn cubic_after_bbr(ours: u64, queue: u64) -> Case {
+    /// Some 40 s of it.
+    const BBR: u64 = 150_000_000;
+    Case {
+        part: "among",
+        name: format!("cubic among {ours} after bbr, queue {queue} ms"),
+        figures: vec![
+            at_least("of its due", 0.5),
+            shown("Jain of ours"),
+            at_least("used", 0.93),
+            shown("drops %"),
+            shown("queue ms"),
+        ],
+        setup: Box::new(move |seed| {
+            let flows = (0..ours)
+                .map(|flow| Flow { asks: true, ..Flow::new(OURS, flow * 100 * seed) })
+                .chain([
+                    Flow { bytes: BBR, ..Flow::new(Kind::Bbr, 50) },
+                    Flow::new(Kind::Ours(Algorithm::Cubic), 40_000),
+                ]);
+            Setup {
+                path: path(100, 50, queue, seed),
+                flows: flows.collect(),
+                absence: Some(BUSY),
+                time: seconds(120.0),
+            }
+        }),
+        judge: Box::new(move |seen| {
+            let rates = seen.rates(70.0, 120.0);
+            let (ours, others) = rates.split_at(ours as usize);
+            let sum: f64 = rates.iter().sum();
+            vec![
+                others[1] / sum * (ours.len() as f64 + 1.0),
+                jain(ours),
+                seen.used(70.0, 120.0),
+                seen.drop_share(70.0, 120.0) * 100.0,
+                seen.queue(0.5, 70.0, 120.0) * 1e3,
             ]
         }),
     }
