@@ -215,7 +215,7 @@ impl Contend {
         // Without fast convergence, which is for flows that stay here: ours converge when calm.
         self.curve = Curve::default();
         if core::mem::take(&mut self.first) {
-            // Only now is it known how much the path holds.
+            // It came after nothing, neither soon nor late. Only now is it known how much the path holds.
             let owed = model.half() / 8.0 * rtt / model.packet.0 as f64;
             self.window = self.window.max(owed);
         } else if now < self.next_loss {
