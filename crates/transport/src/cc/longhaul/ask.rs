@@ -21,10 +21,14 @@ const LITTLE: f64 = 0.25;
 const AFTER: u32 = 4;
 /// Up to so many more, by chance: others of our kind may fade as well, and would all ask at one time.
 const SPREAD: u32 = 16;
-/// So many times what our kind drains at the least: enough to be seen as that for a round.
+/// So many times what our kind drains: enough to be seen as that for a round.
 const MADE: f64 = 1.3;
+/// The least of that, where no longer queue has been seen: the link may drop more.
+const LEAST_MADE: f64 = 1.1;
 /// Rounds in which what is asked with arrives, and is drained.
 const ARRIVES: u32 = 3;
+/// Rounds after which a queue has another reason.
+const ANSWERED: u32 = 16;
 /// Rounds until one looks again: a question that nobody answered was for nothing, and may cost others of our kind a drain.
 const REST: u32 = 200;
 
@@ -110,14 +114,23 @@ impl Ask {
             }
             Self::Waits(_) if slow => {}
             Self::Waits(rounds @ 1..) => *rounds -= 1,
+            Self::Waits(_) if model.share > model.link() * LITTLE => *self = Self::default(),
             Self::Waits(_) => {
-                *self = Question::new(model, most).map_or_else(Self::default, Self::Asked);
+                if let Some(question) = Question::new(model, most) {
+                    *self = Self::Asked(question);
+                }
             }
             Self::Asked(Question { rounds: REST.., .. }) => *self = Self::default(),
             // There was not enough to send, and nothing has been asked.
             Self::Asked(Question { rounds: 0, .. }) if round.limited => *self = Self::default(),
             Self::Asked(question) => question.rounds += 1,
         }
+    }
+
+    /// What we have asked with arrives by now.
+    #[cfg(test)]
+    pub(super) const fn open() -> Self {
+        Self::Asked(Question { rounds: ARRIVES, had: f64::INFINITY, pace: 0.0, bytes: 0.0 })
     }
 
     /// What we ask with, until it has arrived.
@@ -133,6 +146,11 @@ impl Ask {
         self.question().filter(|it| it.rounds == 0).map(|it| it.pace)
     }
 
+    /// Whether a long queue may be what we asked with.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self, Self::Asked(Question { rounds: 0..ANSWERED, .. }))
+    }
+
     /// Bytes in flight beyond what is ours.
     pub(super) fn bytes(&self) -> f64 {
         self.question().map_or(0.0, |it| it.bytes)
@@ -145,13 +163,17 @@ impl Ask {
 }
 
 impl Question {
-    /// A queue that is longer than `most`, unless the link's may be too short for it: it would be dropped.
+    /// What a queue that is longer than `most` lacks, unless none of that length has been seen: it might be dropped.
     fn new(model: &Model, most: Duration) -> Option<Self> {
-        let (path, made) = (&model.path, most.mul_f64(MADE));
-        let (had, bytes) = (model.share, model.link() / 8.0 * made.as_secs_f64());
+        let path = &model.path;
+        let queue = most.mul_f64(MADE).min(path.longest_queue());
+        if queue < most.mul_f64(LEAST_MADE) {
+            return None;
+        }
+        let lacks = queue.saturating_sub(path.queue).as_secs_f64();
+        let (had, bytes) = (model.share, model.link() / 8.0 * lacks);
         let pace = model.compensated(had + bytes * 8.0 / model.round_time().as_secs_f64());
-        let fits = path.queue + made < path.longest_queue();
-        fits.then_some(Self { rounds: 0, had, pace, bytes })
+        Some(Self { rounds: 0, had, pace, bytes })
     }
 }
 
@@ -216,6 +238,14 @@ mod tests {
             (0..count).filter_map(asks).collect()
         }
 
+        /// With little, eight rounds on, about to ask.
+        fn waiting() -> Self {
+            let mut rounds = Self::new(0.2, 1.0, LONGEST);
+            (0..8).for_each(|_| rounds.round(false));
+            rounds.ask = Ask::Waits(0);
+            rounds
+        }
+
         /// Until we ask.
         fn asking() -> Self {
             let mut rounds = Self::fading();
@@ -248,14 +278,50 @@ mod tests {
 
     #[test]
     fn a_drain_puts_it_off() {
-        let mut rounds = Rounds::fading();
-        (0..8).for_each(|_| rounds.round(false));
+        let mut rounds = Rounds::waiting();
         rounds.ask = Ask::Waits(1);
         rounds.ask.on_drain();
         (0..AFTER).for_each(|_| rounds.round(false));
         assert!(rounds.ask.pace().is_none());
         rounds.round(false);
         assert!(rounds.ask.pace().is_some());
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_while_there_is_little() {
+        let mut rounds = Rounds { longest: MOST, ..Rounds::waiting() };
+        // What is longer is forgotten after 10 s.
+        rounds.model.path = Path::new(BASE, 1.0);
+        assert_eq!(rounds.asks(20), []);
+        rounds.longest = LONGEST;
+        assert_eq!(rounds.asks(12).len(), 1);
+
+        rounds.ask = Ask::Waits(0);
+        rounds.model.share = LITTLE * LINK * 1.1;
+        rounds.round(false);
+        assert!(matches!(rounds.ask, Ask::Looks(_)));
+    }
+
+    #[test]
+    fn no_more_is_made_than_the_queue_lacks_of_the_longest_that_was_seen() {
+        for (longest, queue, made) in [(40, 0, 19.5), (40, 6, 13.5), (18, 6, 12.0), (17, 0, 17.0)] {
+            let mut rounds = Rounds::waiting();
+            rounds.model.path = Path::new(BASE, 1.0);
+            for queue in [longest, queue] {
+                rounds.number += 1;
+                let rtt = BASE + Duration::from_millis(queue);
+                rounds.model.path.on_rtt(
+                    Instant::ZERO + BASE * rounds.number,
+                    rtt,
+                    Bytes(1452),
+                    LINK,
+                );
+            }
+            let question = Question::new(&rounds.model, MOST).expect("it fits");
+            // A packet's time counts as path.
+            let millis = question.bytes * 8.0 / LINK * 1e3;
+            assert!((millis - made).abs() < 0.15, "{longest} {queue}: {millis}");
+        }
     }
 
     #[test]
@@ -276,11 +342,15 @@ mod tests {
         assert!((pace - share - 39e6).abs() < 1e6, "{pace}");
         for _ in 0..=ARRIVES {
             assert_eq!(rounds.ask.most(), share);
-            assert!((rounds.ask.bytes() - 19.5e-3 * LINK / 8.0).abs() < 1.0);
+            assert!(
+                (rounds.ask.bytes() - 19.5e-3 * LINK / 8.0).abs() < 1.0 && rounds.ask.is_open()
+            );
             rounds.round(false);
         }
         let Ask::Asked(_) = rounds.ask else { panic!("it rests") };
         assert_eq!((rounds.ask.most(), rounds.ask.bytes()), (f64::INFINITY, 0.0));
+        (ARRIVES + 1..ANSWERED).for_each(|_| rounds.round(false));
+        assert!(!rounds.ask.is_open(), "a queue has another reason");
     }
 
     #[test]

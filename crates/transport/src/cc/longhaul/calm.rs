@@ -325,8 +325,14 @@ impl Calm {
         // Behind a shorter queue it is random loss.
         let is_full = queue > model.path.longest_queue().mul_f64(FULL);
         let overflows = is_full && round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
+        // What we ask with all of our kind see, and drain until it is gone.
+        let unanswered = self.ask.is_open() && queue > most / NEARLY_GONE;
         match drain.on_round(model.path.base, queue, most, overflows) {
             Progress::GoesOn => false,
+            Progress::Short | Progress::Stuck if unanswered => {
+                self.drain = None;
+                true
+            }
             Progress::Looked => {
                 self.drain = None;
                 false
@@ -504,12 +510,22 @@ mod tests {
         lost: u64,
         parts: &[f64],
     ) -> (Model, Option<usize>) {
+        driven(Calm::new(true, false), share, had, (limited, lost), parts)
+    }
+
+    fn driven(
+        mut calm: Calm,
+        share: f64,
+        had: Option<f64>,
+        (limited, lost): (bool, u64),
+        parts: &[f64],
+    ) -> (Model, Option<usize>) {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.share, model.trains, model.queued) = (share, Some(100e6), 2);
         for had in had.iter().cycle().take(20) {
             model.peace.on_round(Duration::from_secs(1), *had, BASE);
         }
-        let (mut calm, mut now) = (Calm::new(true, false), Instant::ZERO);
+        let mut now = Instant::ZERO;
         let contends = parts.iter().position(|part| {
             let started = now;
             now += BASE;
@@ -586,6 +602,19 @@ mod tests {
         // Much later it is another stall.
         let later = [falls, vec![0.8; 10], vec![1.02, 0.56, 0.56, 0.56, 0.56, 0.56, 0.8]];
         assert!(!contends(&later.concat()));
+    }
+
+    #[test]
+    fn what_is_asked_with_nobody_of_our_kind_keeps() {
+        let begins = [0.8, 0.8, 1.02, 1.0, 0.9];
+        let contends = |ask: Ask, stays: f64| {
+            let calm = Calm { ask, ..Calm::new(true, false) };
+            driven(calm, 12e6, None, (false, 0), &[&begins[..], &[stays; 5]].concat()).1.is_some()
+        };
+        for (stays, unlike) in [(0.9, true), (0.56, true), (0.4, true), (0.3, false)] {
+            assert_eq!(contends(Ask::open(), stays), unlike, "{stays}");
+            assert!(!contends(Ask::default(), stays), "what is not long he bears once: {stays}");
+        }
     }
 
     /// It has not shrunk for three rounds, and a start is seen in the round after the last of them.
