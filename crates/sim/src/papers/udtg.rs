@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
             HOSTS,
             RED,
             UDT,
-            "2,200 readers; a handshake for each document, first windows of 2",
+            "2,600 readers; a handshake for each document, first windows of 2",
             "25 s; documents that arrive in the last 15 are counted",
             "best is told of what fills the pipe: TCP, which does not, leaves more to the readers",
         ],
@@ -86,7 +86,7 @@ const ALONE: usize = GRID.len();
 /// Payload in a bit on the line.
 const TCP_SHARE: f64 = 1460.0 / 1500.0;
 const UDT_SHARE: f64 = 1440.0 / 1500.0;
-const READERS: usize = 2200;
+const READERS: usize = 2600;
 
 #[derive(Clone, Copy)]
 enum Volume {
