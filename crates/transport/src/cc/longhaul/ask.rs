@@ -23,12 +23,16 @@ const AFTER: u32 = 4;
 const SPREAD: u32 = 16;
 /// So many times what our kind drains: enough to be seen as that for a round.
 const MADE: f64 = 1.3;
-/// The least of that, where no longer queue has been seen: the link may drop more.
+/// At least so many times, where no longer queue has been seen: the link may drop more.
 const LEAST_MADE: f64 = 1.1;
 /// Rounds in which what is asked with arrives, and is drained.
 const ARRIVES: u32 = 3;
 /// Rounds after which a queue has another reason.
-const ANSWERED: u32 = 16;
+const OPEN: u32 = 16;
+/// Rounds in a row that end with a short queue which does not shrink: one may be a late report.
+const KEPT: u32 = 2;
+/// So often one looks whether it fits: who fades long after the others of our kind have come knows nothing of them.
+const TRIES: u32 = 8;
 /// Rounds until one looks again: a question that nobody answered was for nothing, and may cost others of our kind a drain.
 const REST: u32 = 200;
 
@@ -36,8 +40,11 @@ const REST: u32 = 200;
 #[derive(Debug)]
 pub(super) enum Ask {
     Looks(Look),
-    /// We ask in so many rounds.
-    Waits(u32),
+    /// We ask in so many rounds, if it fits then.
+    Waits {
+        rounds: u32,
+        tries: u32,
+    },
     Asked(Question),
 }
 
@@ -52,6 +59,8 @@ pub(super) struct Question {
     pace: f64,
     /// The queue, in bytes.
     bytes: f64,
+    /// Rounds in a row in which somebody kept a short queue.
+    kept: u32,
 }
 
 /// What became of our share.
@@ -94,7 +103,7 @@ impl Ask {
     pub(super) fn on_drain(&mut self) {
         match self {
             Self::Looks(look) => look.saw_drain = true,
-            Self::Waits(rounds) => *rounds = AFTER.max(*rounds),
+            Self::Waits { rounds, .. } => *rounds = AFTER.max(*rounds),
             Self::Asked(_) => {}
         }
     }
@@ -103,22 +112,20 @@ impl Ask {
     pub(super) fn on_round(&mut self, model: &Model, round: &Round, most: Duration, slow: bool) {
         match self {
             // The application takes shares too, and among many everybody is poor.
-            Self::Looks(_) | Self::Waits(_) if round.limited || model.crowd.is_known() => {
+            Self::Looks(_) | Self::Waits { .. } if round.limited || model.crowd.is_known() => {
                 *self = Self::default();
             }
             Self::Looks(look) => {
                 if look.on_round(model.share, model.link()) {
-                    let chance = round.ends.as_nanos() / 1000 % u64::from(SPREAD);
-                    *self = Self::Waits(AFTER + chance as u32);
+                    *self = Self::Waits { rounds: spread(round), tries: TRIES };
                 }
             }
-            Self::Waits(_) if slow => {}
-            Self::Waits(rounds @ 1..) => *rounds -= 1,
-            Self::Waits(_) if model.share > model.link() * LITTLE => *self = Self::default(),
-            Self::Waits(_) => {
-                if let Some(question) = Question::new(model, most) {
-                    *self = Self::Asked(question);
-                }
+            Self::Waits { .. } if slow => {}
+            Self::Waits { rounds: rounds @ 1.., .. } => *rounds -= 1,
+            Self::Waits { tries: 0, .. } => *self = Self::default(),
+            Self::Waits { tries, .. } => {
+                let wait = Self::Waits { rounds: spread(round), tries: *tries - 1 };
+                *self = Question::new(model, most).map_or(wait, Self::Asked);
             }
             Self::Asked(Question { rounds: REST.., .. }) => *self = Self::default(),
             // There was not enough to send, and nothing has been asked.
@@ -130,7 +137,13 @@ impl Ask {
     /// What we have asked with arrives by now.
     #[cfg(test)]
     pub(super) const fn open() -> Self {
-        Self::Asked(Question { rounds: ARRIVES, had: f64::INFINITY, pace: 0.0, bytes: 0.0 })
+        Self::Asked(Question {
+            rounds: ARRIVES,
+            had: f64::INFINITY,
+            pace: 0.0,
+            bytes: 0.0,
+            kept: 0,
+        })
     }
 
     /// What we ask with, until it has arrived.
@@ -146,9 +159,23 @@ impl Ask {
         self.question().filter(|it| it.rounds == 0).map(|it| it.pace)
     }
 
-    /// Whether a long queue may be what we asked with.
+    /// Whether a queue may be what we asked with.
     pub(super) const fn is_open(&self) -> bool {
-        matches!(self, Self::Asked(Question { rounds: 0..ANSWERED, .. }))
+        matches!(self, Self::Asked(Question { rounds: 0..OPEN, .. }))
+    }
+
+    /// The queue is gone, and so are all who might have kept it.
+    pub(super) fn answer(&mut self) {
+        if let Self::Asked(question @ Question { rounds: ARRIVES.., .. }) = self {
+            question.rounds = question.rounds.max(OPEN);
+        }
+    }
+
+    /// In a round of the drain a queue was kept short, or none was; true when it has been for long enough.
+    pub(super) fn is_kept(&mut self, kept: bool) -> bool {
+        let Self::Asked(question) = self else { return false };
+        question.kept = if kept { question.kept + 1 } else { 0 };
+        question.kept >= KEPT
     }
 
     /// Bytes in flight beyond what is ours.
@@ -162,6 +189,11 @@ impl Ask {
     }
 }
 
+/// Rounds until others of our kind, who fade as well, do not all ask at one time.
+fn spread(round: &Round) -> u32 {
+    AFTER + (round.ends.as_nanos() / 1000 % u64::from(SPREAD)) as u32
+}
+
 impl Question {
     /// What a queue that is longer than `most` lacks, unless none of that length has been seen: it might be dropped.
     fn new(model: &Model, most: Duration) -> Option<Self> {
@@ -173,7 +205,7 @@ impl Question {
         let lacks = queue.saturating_sub(path.queue).as_secs_f64();
         let (had, bytes) = (model.share, model.link() / 8.0 * lacks);
         let pace = model.compensated(had + bytes * 8.0 / model.round_time().as_secs_f64());
-        Some(Self { rounds: 0, had, pace, bytes })
+        Some(Self { rounds: 0, had, pace, bytes, kept: 0 })
     }
 }
 
@@ -242,7 +274,7 @@ mod tests {
         fn waiting() -> Self {
             let mut rounds = Self::new(0.2, 1.0, LONGEST);
             (0..8).for_each(|_| rounds.round(false));
-            rounds.ask = Ask::Waits(0);
+            rounds.ask = Ask::Waits { rounds: 0, tries: TRIES };
             rounds
         }
 
@@ -279,7 +311,7 @@ mod tests {
     #[test]
     fn a_drain_puts_it_off() {
         let mut rounds = Rounds::waiting();
-        rounds.ask = Ask::Waits(1);
+        rounds.ask = Ask::Waits { rounds: 1, tries: TRIES };
         rounds.ask.on_drain();
         (0..AFTER).for_each(|_| rounds.round(false));
         assert!(rounds.ask.pace().is_none());
@@ -288,18 +320,38 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_waits_while_there_is_little() {
-        let mut rounds = Rounds { longest: MOST, ..Rounds::waiting() };
-        // What is longer is forgotten after 10 s.
-        rounds.model.path = Path::new(BASE, 1.0);
-        assert_eq!(rounds.asks(20), []);
+    fn what_does_not_fit_is_tried_again_for_a_while() {
+        let waiting = || {
+            let mut rounds = Rounds { longest: MOST, ..Rounds::waiting() };
+            // What is longer is forgotten after 10 s.
+            rounds.model.path = Path::new(BASE, 1.0);
+            assert_eq!(rounds.asks(20), []);
+            rounds
+        };
+        let mut rounds = waiting();
         rounds.longest = LONGEST;
-        assert_eq!(rounds.asks(12).len(), 1);
+        assert_eq!(rounds.asks(2 * (AFTER + SPREAD)).len(), 1);
+        // The last chances may be short.
+        let mut rounds = waiting();
+        let ends = (0..(TRIES + 1) * (2 * AFTER + SPREAD)).any(|_| {
+            rounds.round(false);
+            matches!(rounds.ask, Ask::Looks(_))
+        });
+        assert!(ends);
+    }
 
-        rounds.ask = Ask::Waits(0);
-        rounds.model.share = LITTLE * LINK * 1.1;
-        rounds.round(false);
-        assert!(matches!(rounds.ask, Ask::Looks(_)));
+    #[test]
+    fn who_finds_no_room_together_does_not_try_again_together() {
+        let mut rounds = Rounds { longest: MOST, ..Rounds::waiting() };
+        rounds.model.path = Path::new(BASE, 1.0);
+        let mut wait = |micros: u64| {
+            let round = Round { ends: Instant::from_nanos(micros * 1000), ..Round::default() };
+            rounds.ask = Ask::Waits { rounds: 0, tries: TRIES };
+            rounds.ask.on_round(&rounds.model, &round, MOST, false);
+            let Ask::Waits { rounds, .. } = rounds.ask else { panic!("it does not fit") };
+            rounds
+        };
+        assert_ne!(wait(3), wait(8));
     }
 
     #[test]
@@ -349,8 +401,21 @@ mod tests {
         }
         let Ask::Asked(_) = rounds.ask else { panic!("it rests") };
         assert_eq!((rounds.ask.most(), rounds.ask.bytes()), (f64::INFINITY, 0.0));
-        (ARRIVES + 1..ANSWERED).for_each(|_| rounds.round(false));
+        (ARRIVES + 2..OPEN).for_each(|_| rounds.round(false));
+        assert!(rounds.ask.is_open());
+        rounds.round(false);
         assert!(!rounds.ask.is_open(), "a queue has another reason");
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_is_an_answer() {
+        let mut rounds = Rounds::asking();
+        rounds.ask.answer();
+        assert!(rounds.ask.is_open(), "it has not arrived yet");
+        (0..ARRIVES).for_each(|_| rounds.round(false));
+        rounds.ask.answer();
+        assert!(!rounds.ask.is_open());
+        assert_eq!(rounds.asks(REST - 40), [], "and it rests");
     }
 
     #[test]

@@ -184,6 +184,7 @@ impl Calm {
         let ends = self.drain.as_ref().is_some_and(|drain| drain.is_for_queue() && !shortens);
         if ends && queue < model.path.target() / 2 {
             (self.drain, self.drained) = (None, None);
+            self.ask.answer();
         }
         // What the probe was to find is there, a round trip late as it is.
         if model.queued > LASTING {
@@ -325,11 +326,14 @@ impl Calm {
         // Behind a shorter queue it is random loss.
         let is_full = queue > model.path.longest_queue().mul_f64(FULL);
         let overflows = is_full && round.loss() > model.own_loss.ratio() * USUAL + OVERFLOW_LOSS;
-        // What we ask with all of our kind see, and drain until it is gone.
-        let unanswered = self.ask.is_open() && queue > most / NEARLY_GONE;
-        match drain.on_round(model.path.base, queue, most, overflows) {
+        // What we ask with all of our kind see, and drain until it is nearly gone.
+        let stays = self.ask.is_open() && queue > most / NEARLY_GONE;
+        let progress = drain.on_round(model.path.base, queue, most, overflows);
+        let kept = self.ask.is_kept(stays && progress == Progress::Short);
+        match progress {
             Progress::GoesOn => false,
-            Progress::Short | Progress::Stuck if unanswered => {
+            Progress::Short if stays && !kept => false,
+            Progress::Short | Progress::Stuck if stays => {
                 self.drain = None;
                 true
             }
@@ -607,14 +611,21 @@ mod tests {
     #[test]
     fn what_is_asked_with_nobody_of_our_kind_keeps() {
         let begins = [0.8, 0.8, 1.02, 1.0, 0.9];
-        let contends = |ask: Ask, stays: f64| {
+        let contends = |ask: Ask, had: Option<f64>, stays: &[f64]| {
             let calm = Calm { ask, ..Calm::new(true, false) };
-            driven(calm, 12e6, None, (false, 0), &[&begins[..], &[stays; 5]].concat()).1.is_some()
+            let parts = [&begins[..], stays].concat();
+            driven(calm, 12e6, had, (false, 0), &parts).1.is_some()
         };
-        for (stays, unlike) in [(0.9, true), (0.56, true), (0.4, true), (0.3, false)] {
-            assert_eq!(contends(Ask::open(), stays), unlike, "{stays}");
-            assert!(!contends(Ask::default(), stays), "what is not long he bears once: {stays}");
+        for had in [None, Some(12e6)] {
+            for (stays, unlike) in [(0.56, true), (0.4, true), (0.3, false)] {
+                assert_eq!(contends(Ask::open(), had, &[stays; 5]), unlike, "{stays}");
+                assert!(!contends(Ask::default(), had, &[stays; 5]), "others may keep {stays}");
+            }
+            // One late report does not tell.
+            assert!(!contends(Ask::open(), had, &[0.4, 0.2, 0.2]));
         }
+        assert!(contends(Ask::open(), None, &[0.9; 5]));
+        assert!(!contends(Ask::default(), None, &[0.9; 5]), "what is not long he bears once");
     }
 
     /// It has not shrunk for three rounds, and a start is seen in the round after the last of them.

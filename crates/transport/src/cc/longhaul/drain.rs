@@ -45,7 +45,7 @@ pub(super) enum Progress {
     GoesOn,
     /// There was no long queue behind what is taken for the path's length.
     Looked,
-    /// The queue is short again and shrinks slowly: others keep it so, and nobody fills it.
+    /// The queue is short again and shrinks slowly: others keep it so. Nobody fills it, unless all should have drained it.
     Short,
     /// Somebody does not drain.
     Stuck,
