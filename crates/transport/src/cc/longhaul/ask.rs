@@ -171,8 +171,8 @@ impl Ask {
         }
     }
 
-    /// In a round of the drain a queue was kept short, or none was; true when it has been for long enough.
-    pub(super) fn is_kept(&mut self, kept: bool) -> bool {
+    /// A round of the drain ended, with a queue that somebody keeps short, or without; true when he has for long enough.
+    pub(super) fn on_drained(&mut self, kept: bool) -> bool {
         let Self::Asked(question) = self else { return false };
         question.kept = if kept { question.kept + 1 } else { 0 };
         question.kept >= KEPT

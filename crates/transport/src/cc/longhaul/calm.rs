@@ -329,7 +329,7 @@ impl Calm {
         // What we ask with all of our kind see, and drain until it is nearly gone.
         let stays = self.ask.is_open() && queue > most / NEARLY_GONE;
         let progress = drain.on_round(model.path.base, queue, most, overflows);
-        let kept = self.ask.is_kept(stays && progress == Progress::Short);
+        let kept = self.ask.on_drained(stays && progress == Progress::Short);
         match progress {
             Progress::GoesOn => false,
             Progress::Short if stays && !kept => false,
