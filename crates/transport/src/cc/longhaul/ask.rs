@@ -11,10 +11,11 @@ use super::model::{Model, Round};
 
 /// Rounds over which shares are averaged: two of BBR's cycles.
 const LOOK: u32 = 16;
-/// A share that falls below this part of what it was from one look to the next fades. Beside BBR it falls to 0.5 to 0.8.
-const FADES: f64 = 0.9;
-/// Looks in a row in which it faded: newcomers of our own kind mostly are fewer.
-const LOOKS: u32 = 3;
+/// A share that falls below this part of what it was [`LOOKS`] before, with a drain in each since, fades. Beside BBR each look
+/// leaves 0.5 to 0.8, or the first nearly nothing.
+const FADES: f64 = 0.6;
+/// See [`FADES`].
+const LOOKS: usize = 3;
 /// Who has more than this part of the link may have to give others of our kind theirs.
 const LITTLE: f64 = 0.25;
 /// Rounds without a drain that must pass first: BBR's own queue is gone by then, and the next still to come.
@@ -70,14 +71,12 @@ pub(super) struct Look {
     rounds: u32,
     shares: f64,
     saw_drain: bool,
-    /// The mean share of the look before.
-    before: Option<f64>,
-    /// Looks in a row in which our share faded.
-    faded: u32,
+    /// The mean shares of the looks before, the newest last, as far back as each since saw a drain; else 0.
+    before: [f64; LOOKS],
 }
 
 impl Look {
-    /// A round ended with such a share of such a link, in bits a second; true when it fades.
+    /// A round ended with such a share of such a link, in bits a second; true when it fades, and is little.
     fn on_round(&mut self, share: f64, link: f64) -> bool {
         self.rounds += 1;
         self.shares += share;
@@ -85,10 +84,12 @@ impl Look {
             return false;
         }
         let mean = self.shares / f64::from(self.rounds);
-        let fades = self.before.is_some_and(|before| mean < before * FADES) && self.saw_drain;
-        let faded = if fades { self.faded + 1 } else { 0 };
-        *self = Self { before: Some(mean), faded, ..Self::default() };
-        faded >= LOOKS && mean < link * LITTLE
+        let mut before = if self.saw_drain { self.before } else { Default::default() };
+        let fades = mean < before[0] * FADES;
+        before.rotate_left(1);
+        before[LOOKS - 1] = mean;
+        *self = Self { before, ..Self::default() };
+        fades && mean < link * LITTLE
     }
 }
 
@@ -295,7 +296,7 @@ mod tests {
     fn who_fades_under_drains_asks_once_and_rests() {
         let asked = Rounds::fading().asks(500);
         let [first, second] = asked[..] else { panic!("{asked:?}") };
-        // The first look has none before it.
+        // The first look has none three before it.
         assert!((4 * LOOK + AFTER..4 * LOOK + 2 * (AFTER + SPREAD)).contains(&first), "{asked:?}");
         assert!(second - first > REST, "{asked:?}");
         assert_eq!((first % 8).clamp(AFTER, 7), first % 8, "between two drains: {asked:?}");
@@ -303,9 +304,42 @@ mod tests {
         let later = Rounds::new(0.6, 0.8, LONGEST).asks(500)[0];
         assert!(later > 5 * LOOK, "{later}");
         assert_eq!(Rounds::new(0.3, 0.95, LONGEST).asks(500), [], "he hardly fades");
+        // As that of who drains for newcomers of our own kind.
+        assert_eq!(Rounds::new(0.3, 0.88, LONGEST).asks(500), [], "he fades slowly");
         assert_eq!(Rounds::new(0.3, 0.8, MOST).asks(500), [], "the queue may be too short");
         let undrained = Rounds { drains: false, ..Rounds::fading() }.asks(500);
         assert_eq!(undrained, [], "nobody took it by a drain of ours");
+    }
+
+    #[test]
+    fn who_fell_far_at_once_asks_though_he_hardly_fades_since() {
+        let asked = |left: f64| {
+            let mut rounds = Rounds::new(0.5, left, LONGEST);
+            (0..LOOK).for_each(|_| rounds.round(false));
+            rounds.left = 0.99;
+            !rounds.asks(4 * LOOK + AFTER).is_empty()
+        };
+        assert!(asked(0.2));
+        assert!(!asked(0.55), "he has more than little");
+    }
+
+    #[test]
+    fn each_look_since_sees_a_drain() {
+        let asks = |drained: [bool; 4]| {
+            let mut rounds = Rounds::fading();
+            for drains in drained {
+                rounds.drains = drains;
+                (0..LOOK).for_each(|_| rounds.round(false));
+            }
+            matches!(rounds.ask, Ask::Waits { .. })
+        };
+        assert!(asks([true; 4]));
+        assert!(asks([false, true, true, true]));
+        for at in 1..4 {
+            let mut drained = [true; 4];
+            drained[at] = false;
+            assert!(!asks(drained), "{at}");
+        }
     }
 
     #[test]

@@ -31,9 +31,9 @@ const TOO_OFTEN: u32 = 5;
 /// ... if less than this part of what we are owed has been left to us for so long, and so many round trips. Flows that heed
 /// loss and come make as many losses: four of them bring us from half of the link to a fifth.
 const SQUEEZED: (f64, Duration, u32) = (0.35, Duration::from_secs(2), 20);
-/// ... or, when those who did not heed loss are looked at again, less than this part of what we had at the look. Flows that
-/// all look, and heed loss, leave each other more.
-const FALLEN: f64 = 0.6;
+/// ... or, when those who did not heed loss are looked at again, less than this part of what we had at the look, for half as long.
+/// Flows that all look, and heed loss, leave each other more.
+const FALLEN: (f64, Duration, u32) = (0.6, Duration::from_secs(1), 10);
 /// So many of [`TOO_OFTEN`] are counted from then on, for they did not heed loss before. Two more must show it again.
 const SUSPECTED: u32 = 3;
 /// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
@@ -63,6 +63,7 @@ pub(super) struct Contend {
     /// The queue has not been full yet since we contend.
     first: bool,
     squeezed: Below,
+    fell: Below,
     starved: Below,
     /// From a look until the next truce less than this is little as well, in bits a second.
     fallen: f64,
@@ -120,6 +121,7 @@ impl Contend {
             alone: 0,
             first: true,
             squeezed: Below::default(),
+            fell: Below::default(),
             starved: Below::default(),
             fallen: 0.0,
             many: false,
@@ -133,7 +135,7 @@ impl Contend {
 
     /// Among flows that did not heed loss before, beside whom we had so much, in bits a second.
     pub(super) fn again(now: Instant, window: f64, had: f64) -> Self {
-        Self { fallen: had * FALLEN, soon: SUSPECTED, ..Self::new(now, window) }
+        Self { fallen: had * FALLEN.0, soon: SUSPECTED, ..Self::new(now, window) }
     }
 
     pub(super) const fn is_among_many(&self) -> bool {
@@ -149,11 +151,14 @@ impl Contend {
         self.heed(model, sample);
         let owed = model.owed();
         let (part, time, rounds) = SQUEEZED;
-        let little = (owed * part).max(self.fallen);
-        let squeezed = self.squeezed.on_report(little, (time, rounds), model, sample);
+        let squeezed = self.squeezed.on_report(owed * part, (time, rounds), model, sample);
+        // Who had little at the look may have as little beside flows that heed loss.
+        let fallen = if self.fallen > owed * part { self.fallen } else { 0.0 };
+        let (_, time, rounds) = FALLEN;
+        let fell = self.fell.on_report(fallen, (time, rounds), model, sample);
         let (part, time, rounds) = STARVED;
         let starved = self.starved.on_report(owed * part, (time, rounds), model, sample);
-        if !self.many && (squeezed && self.soon >= TOO_OFTEN || starved) {
+        if !self.many && ((squeezed || fell) && self.soon >= TOO_OFTEN || starved) {
             return Some(Finding::Heedless);
         }
         let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
@@ -179,7 +184,7 @@ impl Contend {
         self.heed(model, sample);
         self.curve.on_idle(sample.now);
         (self.watch, self.alone) = (None, 0);
-        (self.squeezed, self.starved) = (Below::default(), Below::default());
+        (self.squeezed, self.fell, self.starved) = Default::default();
         // By now they have shown what they do.
         if core::mem::take(&mut self.fallen) > 0.0 {
             self.soon = self.soon.saturating_sub(SUSPECTED);
@@ -358,6 +363,9 @@ mod tests {
         assert_eq!(Reports::new().reports(400, 0.22, 6), None);
         let (after, found) = again(0.4).reports(400, 0.22, 6).expect("it is found");
         assert_eq!(found, Finding::Heedless);
+        // One second, if he had more than little.
+        assert!((20..=25).contains(&after), "{after}");
+        let (after, _) = again(0.2).reports(400, 0.1, 6).expect("it is found");
         assert!((40..=50).contains(&after), "{after}");
         // By fewer losses than at first, too.
         let (first, _) = Reports::new().reports(400, 0.16, 12).expect("it is found");
