@@ -63,9 +63,10 @@ pub(super) struct Contend {
     /// The queue has not been full yet since we contend.
     first: bool,
     squeezed: Below,
-    fell: Below,
     starved: Below,
-    /// From a look until the next truce less than this is little as well, in bits a second.
+    /// Below `fallen`.
+    fell: Below,
+    /// From a look until the next truce less than this is little as well, in bits a second; else 0, and nothing is.
     fallen: f64,
     /// Among many of our own kind any loss is congestion, nobody is heedless, and truces end it.
     many: bool,
@@ -121,8 +122,8 @@ impl Contend {
             alone: 0,
             first: true,
             squeezed: Below::default(),
-            fell: Below::default(),
             starved: Below::default(),
+            fell: Below::default(),
             fallen: 0.0,
             many: false,
         }
@@ -182,7 +183,7 @@ impl Contend {
         self.heed(model, sample);
         self.curve.on_idle(sample.now);
         (self.watch, self.alone) = (None, 0);
-        (self.squeezed, self.fell, self.starved) = Default::default();
+        (self.squeezed, self.starved, self.fell) = Default::default();
         // By now they have shown what they do.
         if core::mem::take(&mut self.fallen) > 0.0 {
             self.soon = self.soon.saturating_sub(SUSPECTED);
