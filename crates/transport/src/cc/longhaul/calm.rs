@@ -330,13 +330,14 @@ impl Calm {
         let stays = self.ask.is_open() && queue > most / NEARLY_GONE;
         let progress = drain.on_round(model.path.base, queue, most, overflows);
         let kept = self.ask.on_drained(stays && progress == Progress::Short);
+        let answered = stays && (kept || progress == Progress::Stuck);
         match progress {
-            Progress::GoesOn => false,
-            Progress::Short if stays && !kept => false,
-            Progress::Short | Progress::Stuck if stays => {
+            Progress::Short | Progress::Stuck if answered => {
                 self.drain = None;
                 true
             }
+            Progress::GoesOn => false,
+            Progress::Short if stays => false,
             Progress::Looked => {
                 self.drain = None;
                 false

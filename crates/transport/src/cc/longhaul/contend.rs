@@ -28,17 +28,17 @@ const ALONE: (f64, u32) = (0.93, 6);
 const TOO_SOON: f64 = 2.0;
 /// ... so many times more often than others do are made by somebody who does not heed them ...
 const TOO_OFTEN: u32 = 5;
-/// ... if less than this part of what we are owed has been left to us for so long, and so many round trips. Flows that heed
-/// loss and come make as many losses: four of them bring us from half of the link to a fifth.
-const SQUEEZED: (f64, Duration, u32) = (0.35, Duration::from_secs(2), 20);
-/// ... or, when those who did not heed loss are looked at again, less than this part of what we had at the look, for half as long.
-/// Flows that all look, and heed loss, leave each other more.
-const FALLEN: (f64, Duration, u32) = (0.6, Duration::from_secs(1), 10);
+/// ... if little has been left to us of what we are owed. Flows that heed loss and come make as many losses: four of them
+/// bring us from half of the link to a fifth.
+const SQUEEZED: Little = Little { part: 0.35, time: Duration::from_secs(2), rounds: 20 };
+/// ... or, when those who did not heed loss are looked at again, little of what we had at the look. Flows that all look, and
+/// heed loss, leave each other more.
+const FALLEN: Little = Little { part: 0.6, time: Duration::from_secs(1), rounds: 10 };
 /// So many of [`TOO_OFTEN`] are counted from then on, for they did not heed loss before. Two more must show it again.
 const SUSPECTED: u32 = 3;
-/// Who is left with less than this part of it, for so long, is not among flows that heed loss; or among ten and more whom
-/// he did not know in peace.
-const STARVED: (f64, Duration, u32) = (0.2, Duration::from_secs(4), 40);
+/// Who is left with so little of what he is owed is not among flows that heed loss; or among ten and more whom he did not
+/// know in peace.
+const STARVED: Little = Little { part: 0.2, time: Duration::from_secs(4), rounds: 40 };
 /// For no longer is any of these borne: truces begin it anew.
 const MOST_BORNE: Duration = Duration::from_secs(12);
 /// Who has plenty waits for so long after he reduced his window, or began to contend. Then nobody may be there to make a
@@ -62,34 +62,35 @@ pub(super) struct Contend {
     alone: u32,
     /// The queue has not been full yet since we contend.
     first: bool,
-    squeezed: Below,
-    starved: Below,
-    /// Below `fallen`.
-    fell: Below,
-    /// From a look until the next truce less than this is little as well, in bits a second; else 0, and nothing is.
-    fallen: f64,
+    squeezed: Borne,
+    starved: Borne,
+    fallen: Borne,
+    /// What we had at a look, in bits a second, until the next truce; else 0, of which nothing is little.
+    had: f64,
     /// Among many of our own kind any loss is congestion, nobody is heedless, and truces end it.
     many: bool,
 }
 
-/// Since when less than so much has been left to us.
-#[derive(Debug, Default)]
-struct Below(Option<Instant>);
+/// Less than a part of something, for so long and so many round trips.
+#[derive(Debug)]
+struct Little {
+    part: f64,
+    time: Duration,
+    rounds: u32,
+}
 
-impl Below {
-    /// Whether less than this, in bits a second, has been borne for as long as it should, in time and in round trips.
-    fn on_report(
-        &mut self,
-        little: f64,
-        (time, rounds): (Duration, u32),
-        model: &Model,
-        sample: &AckSample,
-    ) -> bool {
-        if sample.limited || model.share >= little {
+/// Since when little has been left to us.
+#[derive(Debug, Default)]
+struct Borne(Option<Instant>);
+
+impl Borne {
+    /// Whether what we have has been little of this, in bits a second, for as long as it should.
+    fn on_report(&mut self, of: f64, little: &Little, model: &Model, sample: &AckSample) -> bool {
+        if sample.limited || model.share >= of * little.part {
             self.0 = None;
             return false;
         }
-        let patience = (model.path.rtt() * rounds).clamp(time, MOST_BORNE);
+        let patience = (model.path.rtt() * little.rounds).clamp(little.time, MOST_BORNE);
         sample.now.since(*self.0.get_or_insert(sample.now)) >= patience
     }
 }
@@ -121,10 +122,10 @@ impl Contend {
             watch: None,
             alone: 0,
             first: true,
-            squeezed: Below::default(),
-            starved: Below::default(),
-            fell: Below::default(),
-            fallen: 0.0,
+            squeezed: Borne::default(),
+            starved: Borne::default(),
+            fallen: Borne::default(),
+            had: 0.0,
             many: false,
         }
     }
@@ -136,7 +137,7 @@ impl Contend {
 
     /// Among flows that did not heed loss before, beside whom we had so much, in bits a second.
     pub(super) fn again(now: Instant, window: f64, had: f64) -> Self {
-        Self { fallen: had * FALLEN.0, soon: SUSPECTED, ..Self::new(now, window) }
+        Self { had, soon: SUSPECTED, ..Self::new(now, window) }
     }
 
     pub(super) const fn is_among_many(&self) -> bool {
@@ -150,26 +151,10 @@ impl Contend {
         round: Option<&Round>,
     ) -> Option<Finding> {
         self.heed(model, sample);
-        let owed = model.owed();
-        let (part, time, rounds) = SQUEEZED;
-        let squeezed = self.squeezed.on_report(owed * part, (time, rounds), model, sample);
-        let (_, time, rounds) = FALLEN;
-        let fell = self.fell.on_report(self.fallen, (time, rounds), model, sample);
-        let (part, time, rounds) = STARVED;
-        let starved = self.starved.on_report(owed * part, (time, rounds), model, sample);
-        if !self.many && ((squeezed || fell) && self.soon >= TOO_OFTEN || starved) {
+        if self.meets_heedless(model, sample) {
             return Some(Finding::Heedless);
         }
-        let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
-        let idles = ((before * 2) as f64) < self.window(model);
-        if idles || self.has_plenty(model, sample.now) {
-            self.curve.on_idle(sample.now);
-        } else {
-            // While it rests the curve goes on.
-            let packets = sample.acked.0 as f64 / model.packet.0 as f64;
-            let acked = if self.rests(model) { 0.0 } else { packets };
-            self.window = self.curve.grown(sample.now, self.window, acked, model.path.rtt());
-        }
+        self.grow(model, sample);
         let round = round?;
         let (share, rounds) = ALONE;
         let alone = model.share > share * model.link() && !round.limited;
@@ -183,11 +168,34 @@ impl Contend {
         self.heed(model, sample);
         self.curve.on_idle(sample.now);
         (self.watch, self.alone) = (None, 0);
-        (self.squeezed, self.starved, self.fell) = Default::default();
+        (self.squeezed, self.starved, self.fallen) = Default::default();
         // By now they have shown what they do.
-        if core::mem::take(&mut self.fallen) > 0.0 {
+        if core::mem::take(&mut self.had) > 0.0 {
             self.soon = self.soon.saturating_sub(SUSPECTED);
         }
+    }
+
+    /// Whether losses that come too soon leave us little, or we are left with next to nothing.
+    fn meets_heedless(&mut self, model: &Model, sample: &AckSample) -> bool {
+        let owed = model.owed();
+        let squeezed = self.squeezed.on_report(owed, &SQUEEZED, model, sample);
+        let fallen = self.fallen.on_report(self.had, &FALLEN, model, sample);
+        let starved = self.starved.on_report(owed, &STARVED, model, sample);
+        !self.many && ((squeezed || fallen) && self.soon >= TOO_OFTEN || starved)
+    }
+
+    /// What arrives lets the window grow by CUBIC's curve, if we need it and may have it.
+    fn grow(&mut self, model: &Model, sample: &AckSample) {
+        let before = sample.in_flight.0 + sample.acked.0 + sample.lost.0;
+        let idles = ((before * 2) as f64) < self.window(model);
+        if idles || self.has_plenty(model, sample.now) {
+            self.curve.on_idle(sample.now);
+            return;
+        }
+        // While it rests the curve goes on.
+        let packets = sample.acked.0 as f64 / model.packet.0 as f64;
+        let acked = if self.rests(model) { 0.0 } else { packets };
+        self.window = self.curve.grown(sample.now, self.window, acked, model.path.rtt());
     }
 
     /// Whether the window rests. Behind a queue that our kind does not keep there is nothing to wait for.

@@ -110,6 +110,18 @@ impl Longhaul {
         }
     }
 
+    /// Somebody who is not of our kind takes our share.
+    fn end_calm(&mut self, now: Instant) -> Mode {
+        self.doubt = None;
+        self.truce = if self.model.crowd.is_known() {
+            Truce::among_many(now, self.model.path.base)
+        } else {
+            Truce::new(now)
+        };
+        self.model.peace.interrupt();
+        self.contend(now)
+    }
+
     fn contend(&self, now: Instant) -> Mode {
         let model = &self.model;
         if model.crowd.is_known() {
@@ -154,17 +166,8 @@ impl Longhaul {
         }
         let was_on = self.truce.pace().is_some();
         let shown = self.truce.on_report(sample.now, model, round);
-        match shown.filter(|_| self.truce.is_among_many()) {
-            Some(Shown::Alone) => {
-                let loss = self.truce.loss();
-                if model.crowd.on_peace(sample.now, loss) {
-                    model.own_loss.is(loss);
-                } else {
-                    model.own_loss.is_at_most(loss);
-                }
-            }
-            Some(Shown::Others { .. }) => model.crowd.on_strangers(sample.now),
-            None => {}
+        if let Some(shown) = shown.filter(|_| self.truce.is_among_many()) {
+            learn_of_many(model, sample.now, shown, self.truce.loss());
         }
         // From the report that begins one to the one that ends it.
         let is_on = was_on || self.truce.pace().is_some();
@@ -227,17 +230,7 @@ impl Longhaul {
                     && !model.crowd.is_known()
                     && round.is_some()
                     && !calm.is_draining();
-                if !contended && !robbed {
-                    return None;
-                }
-                self.doubt = None;
-                self.truce = if model.crowd.is_known() {
-                    Truce::among_many(sample.now, model.path.base)
-                } else {
-                    Truce::new(sample.now)
-                };
-                model.peace.interrupt();
-                Some(self.contend(sample.now))
+                (contended || robbed).then(|| self.end_calm(sample.now))
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
                 Finding::Calm => Some(Mode::Calm(Calm::new(false, yields))),
@@ -279,6 +272,15 @@ impl Longhaul {
         let pace = self.truce.pace().unwrap_or(pace);
         self.rate = Rate::from_bits_per_sec(pace as u64).max(MIN_RATE);
         self.window = Bytes(window as u64).max(least);
+    }
+}
+
+/// A truce of many has lost so much once the queue had gone.
+fn learn_of_many(model: &mut Model, now: Instant, shown: Shown, loss: f64) {
+    match shown {
+        Shown::Alone if model.crowd.on_peace(now, loss) => model.own_loss.is(loss),
+        Shown::Alone => model.own_loss.is_at_most(loss),
+        Shown::Others { .. } => model.crowd.on_strangers(now),
     }
 }
 

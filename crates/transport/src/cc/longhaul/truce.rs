@@ -8,6 +8,7 @@ use core::time::Duration;
 use units::Instant;
 
 use super::model::{Model, Round};
+use super::path::Path;
 
 /// The time between truces.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -70,6 +71,35 @@ struct Held {
     settled: (u64, u64),
 }
 
+impl Held {
+    /// From when the queue has gone on it is watched; among many until the time that all know.
+    fn on_report(&mut self, now: Instant, path: &Path, many: bool) {
+        if self.gone || now >= self.until || path.queue >= path.target() / 2 {
+            return;
+        }
+        self.gone = true;
+        if !many {
+            self.until = now + (path.base * WATCHED).clamp(LEAST, MOST_WATCHED);
+        }
+    }
+
+    /// Whether nobody but our kind was there, once it is over.
+    fn on_round(&mut self, now: Instant, path: &Path, round: &Round, many: bool) -> Option<bool> {
+        // What was sent before is lost for a round trip or two more.
+        if self.gone && now + lasts(path.base) / 2 >= self.until {
+            self.settled.0 += round.acked;
+            self.settled.1 += round.lost;
+        }
+        let queue = round.least_queue?;
+        self.back = if self.gone && queue >= path.target() { self.back + 1 } else { 0 };
+        let ends = now >= self.until;
+        let is_over = if many { ends } else { self.back >= BACK || ends && self.back == 0 };
+        // Those among many who saw the queue go too late are not strangers.
+        let alone = self.gone && (many || self.tells && self.back == 0);
+        is_over.then_some(alone)
+    }
+}
+
 /// What a truce has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
@@ -100,58 +130,43 @@ impl Truce {
         model: &mut Model,
         round: Option<&Round>,
     ) -> Option<Shown> {
-        let Model { path, share, crowd, .. } = model;
         let Some(held) = &mut self.held else {
             if now >= self.next {
-                // Who had nothing to say at the time would drain alone.
-                let is_late = now.since(self.next) > LEAST + path.rtt();
-                let begins = self.next;
-                let period = if self.many { many_period(path.base) } else { PERIOD };
-                self.next = after(now, period);
-                let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
-                let until = if self.many {
-                    // Who sees no queue may take more for his share than arrives.
-                    *share = crowd.arrived().map_or(*share, |arrived| share.min(arrived));
-                    begins + lasts(path.base)
-                } else {
-                    now + wait.clamp(LEAST, MOST)
-                };
-                // What the watch leaves empty takes so much of the queue away.
-                let shows = path.base.mul_f64(1.0 - WATCH) + path.target();
-                let tells = path.queue > shows.min(path.longest_queue() / 2);
-                let held =
-                    Held { share: *share, until, tells, gone: false, back: 0, settled: (0, 0) };
-                self.held = (!is_late).then_some(held);
+                self.begin(now, model);
             }
             return None;
         };
-        if !held.gone && now < held.until && path.queue < path.target() / 2 {
-            held.gone = true;
-            if !self.many {
-                held.until = now + (path.base * WATCHED).clamp(LEAST, MOST_WATCHED);
-            }
-        }
-        let round = round?;
-        // What was sent before is lost for a round trip or two more.
-        if held.gone && now + lasts(path.base) / 2 >= held.until {
-            held.settled.0 += round.acked;
-            held.settled.1 += round.lost;
-        }
-        let queue = round.least_queue?;
-        held.back = if held.gone && queue >= path.target() { held.back + 1 } else { 0 };
-        let ends = now >= held.until;
-        let is_over = if self.many { ends } else { held.back >= BACK || ends && held.back == 0 };
-        if !is_over {
-            return None;
-        }
-        // Those among many who saw the queue go too late are not strangers.
-        let alone = held.gone && (self.many || held.tells && held.back == 0);
+        held.on_report(now, &model.path, self.many);
+        let alone = held.on_round(now, &model.path, round?, self.many)?;
         let (acked, lost) = held.settled;
         self.loss = lost as f64 / (acked + lost).max(1) as f64;
-        *share = share.max(held.share * RESTORED);
+        model.share = model.share.max(held.share * RESTORED);
         self.held = None;
         let look = period(now).is_multiple_of(LOOK);
         Some(if alone { Shown::Alone } else { Shown::Others { look } })
+    }
+
+    /// It is time for one.
+    fn begin(&mut self, now: Instant, model: &mut Model) {
+        let Model { path, share, crowd, .. } = model;
+        // Who had nothing to say at the time would drain alone.
+        let is_late = now.since(self.next) > LEAST + path.rtt();
+        let begins = self.next;
+        let period = if self.many { many_period(path.base) } else { PERIOD };
+        self.next = after(now, period);
+        let until = if self.many {
+            // Who sees no queue may take more for his share than arrives.
+            *share = crowd.arrived().map_or(*share, |arrived| share.min(arrived));
+            begins + lasts(path.base)
+        } else {
+            let wait = path.queue.mul_f64(ALLOWANCE / (1.0 - DRAIN)) + path.base * ROUNDS;
+            now + wait.clamp(LEAST, MOST)
+        };
+        // What the watch leaves empty takes so much of the queue away.
+        let shows = path.base.mul_f64(1.0 - WATCH) + path.target();
+        let tells = path.queue > shows.min(path.longest_queue() / 2);
+        let held = Held { share: *share, until, tells, gone: false, back: 0, settled: (0, 0) };
+        self.held = (!is_late).then_some(held);
     }
 
     /// On another path it tells nothing.
@@ -226,7 +241,6 @@ fn after(now: Instant, period: Duration) -> Instant {
 mod tests {
     use units::Bytes;
 
-    use super::super::path::Path;
     use super::*;
 
     const BASE: Duration = Duration::from_millis(50);
