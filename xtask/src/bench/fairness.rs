@@ -3,7 +3,7 @@
 //!
 //! Each run is recorded as it ends, so that a benchmark that broke off can go on.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::lab::{Bed, payload_of};
-use super::revision::revision;
+use super::record::{append_to, revision};
 use super::series::{Series, rate};
 use super::{spread, verdict};
 
@@ -169,8 +169,7 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
     let all = (1..=args.seeds).flat_map(|seed| contests.iter().map(move |one| (*one, seed)));
     let mut jobs: Vec<_> = all.filter(|(contest, seed)| !known(contest, *seed)).collect();
     jobs.reverse();
-    let file = OpenOptions::new().create(true).append(true).open(&args.record);
-    let file = file.with_context(|| args.record.display().to_string())?;
+    let file = append_to(&args.record)?;
     let (jobs, done) = (Mutex::new(jobs), Mutex::new((rows, file)));
     thread::scope(|scope| {
         let worker = |place: usize| {

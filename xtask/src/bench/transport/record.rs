@@ -2,7 +2,7 @@
 
 use core::fmt;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crossing::Cell;
 use super::peer::{Count, Peer};
-use crate::bench::revision::revision;
+use crate::bench::record::{append_to, revision};
 
 /// One run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ impl Records {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(shown),
         };
-        let file = OpenOptions::new().create(true).append(true).open(path).with_context(shown)?;
+        let file = append_to(path)?;
         Ok(Self { rows, file, revision })
     }
 
