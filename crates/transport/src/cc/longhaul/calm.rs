@@ -11,6 +11,7 @@ use super::drain::{BLIND_ROUNDS, Drain, Progress};
 use super::model::{Model, Round};
 use super::startup::{Ended, shortest_train};
 use super::trial::{Trial, Tried};
+use super::usual::Usual;
 
 /// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
 /// there is no overshoot.
@@ -66,10 +67,6 @@ const KEPT_RELAPSES: u32 = 2;
 const NEARLY_GONE: u32 = 3;
 /// The share of what we have that we give others at once, at most.
 const MOST_GIVEN: f64 = 0.2;
-/// Rounds over which the usual queue is taken.
-const USUAL_ROUNDS: u32 = 12;
-/// Rounds after a drain until the queue is as it usually is.
-const SETTLING_ROUNDS: u32 = 8;
 /// How far beyond what our own kind keeps a queue must be.
 const CLEARLY: f64 = 1.25;
 /// So many times its own target the background level does not bear.
@@ -104,10 +101,7 @@ pub(super) struct Calm {
     yields: bool,
     /// Trains may be sent: the queue has not been found too short for them.
     trains: bool,
-    /// Rounds since the last drain.
-    undrained: u32,
-    /// The queue in seconds, smoothed over rounds without a drain, and how many of them there were.
-    usual_queue: (f64, u32),
+    usual: Usual,
     /// The path's length as it was known at the ends of the last two rounds, the older first.
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
@@ -130,8 +124,7 @@ impl Calm {
             relapses: 0,
             yields,
             trains: !yields,
-            undrained: 0,
-            usual_queue: (0.0, 0),
+            usual: Usual::default(),
             lengths: None,
             has_borne: false,
             ask: Ask::default(),
@@ -145,7 +138,7 @@ impl Calm {
         calm.trains &= start != Ended::Overrun;
         calm.lengths = Some([model.path.base; 2]);
         if start != Ended::Told && !yields && model.share < model.link() * ALONE {
-            calm.drain = Some(Drain::new(model, true));
+            calm.drain = Some(Drain::of_newcomer(model));
         }
         calm
     }
@@ -217,7 +210,13 @@ impl Calm {
     fn end_round(&mut self, model: &mut Model, round: &Round) -> bool {
         let shortens = self.shortens(model);
         let base = model.path.base;
-        self.lengths = Some([self.lengths.map_or(base, |[_, last]| last), base]);
+        let last = self.lengths.map_or(base, |[_, last]| last);
+        self.lengths = Some([last, base]);
+        let falls = last > base + model.path.target() / 4;
+        if !falls && self.drain.as_ref().is_some_and(|drain| drain.finds_length(&model.path)) {
+            self.drain = None;
+            self.lengths = Some([base; 2]);
+        }
         self.rounds += 1;
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * USUAL + EXCESS_LOSS);
@@ -239,7 +238,12 @@ impl Calm {
             self.ask.on_round(model, round, most, slow);
         }
         let Some(queue) = round.least_queue else { return false };
-        self.learn_usual(model.path.queue.as_secs_f64());
+        if self.drain.is_some() {
+            self.usual.on_drain();
+        } else {
+            let (_, haste) = model.fair_gain(QUEUE_GAIN);
+            self.usual.on_round(model.path.queue, model.path.base, haste);
+        }
         self.learn_share(model, round);
         self.meets_strangers(model, round, queue, shortens)
     }
@@ -295,18 +299,6 @@ impl Calm {
             let length = round.ends.since(round.started);
             model.peace.on_round(length, model.share, model.path.base);
         }
-    }
-
-    /// A round ended with so long a queue. What a drain has left comes back first: taken for what is usual, it would let all
-    /// take so much that the next drain follows.
-    fn learn_usual(&mut self, queue: f64) {
-        self.undrained = if self.drain.is_some() { 0 } else { self.undrained + 1 };
-        if self.undrained <= SETTLING_ROUNDS {
-            return;
-        }
-        let (usual, rounds) = &mut self.usual_queue;
-        *rounds += 1;
-        *usual += (queue - *usual) / f64::from((*rounds).min(USUAL_ROUNDS));
     }
 
     /// Goes on with a drain; true when it has met somebody who fills the queue.
@@ -396,13 +388,9 @@ impl Calm {
         let (gain, haste) = model.fair_gain(QUEUE_GAIN);
         let lacks = (model.link() - model.share).max(0.0);
         let wins = (lacks * model.share).sqrt() * gain;
-        let (usual, rounds) = self.usual_queue;
-        if rounds < USUAL_ROUNDS {
-            return wins;
-        }
-        let excess = (usual - model.path.kept().as_secs_f64()).max(0.0);
+        let excess = (self.usual.queue() - model.path.kept().as_secs_f64()).max(0.0);
         let gives = model.share * QUEUE_GAIN * excess / model.path.base.as_secs_f64().max(0.001);
-        wins + (haste - 1.0) * (wins - gives)
+        wins + (self.usual.haste(haste) - 1.0) * (wins - gives)
     }
 
     /// Datagrams to be sent in one go.
@@ -670,26 +658,25 @@ mod tests {
         assert_eq!(Calm::after(Ended::Overrun, false, &model).name(), "drain");
         let mut calm = Calm::after(Ended::Full, false, &model);
         let mut now = Instant::ZERO;
-        // The others' queue goes after four rounds, and he had taken 20 ms of it for the path.
-        let rtts = [[50; 4], [45, 40, 35, 30], [30; 4], [30; 4]].concat();
-        let names: Vec<_> = rtts
-            .iter()
-            .map(|&rtt| {
-                let started = now;
-                now += BASE;
-                // Twice: it takes two to believe it.
-                for _ in 0..2 {
-                    model.path.on_rtt(now, Duration::from_millis(rtt), Bytes(1452), 100e6);
-                }
-                let least_queue = Some(model.path.queue);
-                let round =
-                    Round { started, ends: now, acked: 75_000, least_queue, ..Round::default() };
-                assert!(!calm.on_report(&mut model, Some(&round)));
-                calm.name()
-            })
-            .collect();
-        assert_eq!(names[..9], ["drain"; 9], "{names:?}");
-        assert_eq!(names[15], "calm", "{names:?}");
+        let mut name = |rtt: u64| {
+            let started = now;
+            now += BASE;
+            // Twice: it takes two to believe it.
+            for _ in 0..2 {
+                model.path.on_rtt(now, Duration::from_millis(rtt), Bytes(1452), 100e6);
+            }
+            let least_queue = Some(model.path.queue);
+            let round =
+                Round { started, ends: now, acked: 75_000, least_queue, ..Round::default() };
+            assert!(!calm.on_report(&mut model, Some(&round)));
+            calm.name()
+        };
+        // The others' queue goes after three rounds, and he had taken 20 ms of it for the path.
+        for rtt in [50, 50, 50, 45, 40, 35, 30] {
+            assert_eq!(name(rtt), "drain", "{rtt} ms");
+        }
+        // With the others, as soon as it stays so.
+        assert_eq!([name(30), name(30), name(30)], ["calm"; 3]);
         assert!(model.share <= 20e6, "what his start took was not his");
     }
 }

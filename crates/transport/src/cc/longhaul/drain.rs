@@ -4,6 +4,7 @@
 use core::time::Duration;
 
 use super::model::Model;
+use super::path::Path;
 
 /// The pace, as a share of what arrives, and of what arrived when it began.
 const PACE: f64 = 0.7;
@@ -34,6 +35,8 @@ pub(super) struct Drain {
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
+    /// What who has just come took for the path's length.
+    took: Option<Duration>,
     /// Rounds in which it was waited for who overflows the queue.
     waited: u32,
 }
@@ -55,7 +58,19 @@ impl Drain {
     /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, waited: 0 }
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, took: None, waited: 0 }
+    }
+
+    /// Of who has just come: what he takes for the path's length may be the queue that the others kept.
+    pub(super) fn of_newcomer(model: &Model) -> Self {
+        Self { took: Some(model.path.base), ..Self::new(model, true) }
+    }
+
+    /// Whether it has shown who has just come that the path is shorter than that, and the queue gone. The others, who know
+    /// that length, end their drain just now: who went on would leave them what he has.
+    pub(super) fn finds_length(&self, path: &Path) -> bool {
+        let little = path.target() / 2;
+        self.took.is_some_and(|took| took > path.base + little) && path.queue < little
     }
 
     /// Our share when it began, in bits a second.

@@ -30,6 +30,7 @@ mod peace;
 mod startup;
 mod trial;
 mod truce;
+mod usual;
 
 use core::ops::ControlFlow;
 use core::time::Duration;

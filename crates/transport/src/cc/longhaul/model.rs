@@ -23,7 +23,7 @@ const FAIR_QUEUE_TIME: f64 = 2.5;
 /// The queue, in seconds, that this costs at most for each flow.
 const FAIR_QUEUE: f64 = 0.003;
 /// The most by which what is balanced among flows may speed them up.
-const MOST_HASTE: f64 = 6.0;
+const MOST_HASTE: f64 = 14.0;
 /// Where others fill the queue one of two flows is owed so much of the link.
 const HALF: f64 = 0.5;
 /// So much more than what one had before is chance.
