@@ -20,11 +20,12 @@ use super::series::{Series, rate};
 use super::{spread, verdict};
 
 /// The bottleneck.
-const PATH: [&str; 8] = ["--rate", "100mbit", "--rtt", "50ms", "--loss", "0%", "--json", "--seed"];
+const PATH: [&str; 6] = ["--rate", "100mbit", "--loss", "0%", "--json", "--seed"];
 const LINK_MBPS: f64 = 100.0;
-/// Seconds until half of our flows join, and until they must have converged.
+/// Seconds until half of our flows join.
 const JOIN: f64 = 5.0;
-const CONVERGED: f64 = JOIN + 5.0;
+/// In what time they must have converged: so many seconds or round trips, whichever is longer.
+const CONVERGE: (f64, f64) = (5.0, 20.0);
 /// How long their rates are looked at by themselves then, in seconds.
 const FIRST: f64 = 4.0;
 /// Jain's index that our flows must reach among themselves, over the whole run and right when they have converged.
@@ -60,6 +61,9 @@ pub struct Args {
     /// Seconds a run lasts.
     #[arg(long, default_value_t = 40)]
     seconds: u64,
+    /// Round-trip time of the path, in milliseconds.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rtt: u64,
     /// Against whom: ours, cubic, bbr; cubic beside the background level; nobody.
     #[arg(long, value_delimiter = ',', default_value = "ours,cubic,bbr,background,nobody")]
     rivals: Vec<String>,
@@ -77,6 +81,7 @@ pub struct Args {
 struct Contest<'a> {
     ours: usize,
     rival: Option<&'a str>,
+    rtt_ms: u64,
     queue_ms: u64,
     measure: Measure,
     goal: (f64, f64),
@@ -102,6 +107,8 @@ struct Row {
     /// Of the product's sources.
     #[serde(default)]
     revision: String,
+    #[serde(default = "usual_rtt")]
+    rtt_ms: u64,
     seconds: u64,
     seed: u64,
     /// Mbit/s of each of our flows, then of the rival.
@@ -117,15 +124,28 @@ struct Row {
     faithful: bool,
 }
 
+/// Of runs recorded before there was a choice.
+fn usual_rtt() -> u64 {
+    50
+}
+
 /// Measures what is not recorded yet, then prints a row for each contest; false when a worst run
 /// misses its goal.
 pub fn run(args: &Args) -> Result<bool> {
-    let contests = args.rivals.iter().map(|rival| contests(rival));
+    let contests = args.rivals.iter().map(|rival| contests(rival, args.rtt));
     let contests = contests.collect::<Result<Vec<_>>>()?.concat();
+    if args.seconds as f64 <= converged(args.rtt) + FIRST {
+        bail!(
+            "{} s are too few: flows have converged after {} s, and then are looked at",
+            args.seconds,
+            converged(args.rtt)
+        );
+    }
     let bed = Bed::new()?;
     bed.fill("file", args.seconds * 12_500_000)?;
     let rows = measure(args, &bed, &contests)?;
-    println!("100 Mbit/s, 50 ms, no random loss; {} s, {} seeds", args.seconds, args.seeds);
+    let (rtt, seconds, seeds) = (args.rtt, args.seconds, args.seeds);
+    println!("100 Mbit/s, {rtt} ms, no random loss; {seconds} s, {seeds} seeds");
     println!(
         "| flows and queue | share, Jain's index, part kept or part of the queue: median (least .. most) | goal | used | |"
     );
@@ -160,7 +180,7 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
         lines.collect::<Result<_>>().with_context(|| args.record.display().to_string())?;
     let revision = &revision()?;
     rows.retain(|row| {
-        let asked = row.seconds == args.seconds && row.seed <= args.seeds;
+        let asked = row.rtt_ms == args.rtt && row.seconds == args.seconds && row.seed <= args.seeds;
         asked && row.faithful && row.revision == *revision
     });
     let known = |contest: &Contest<'_>, seed| {
@@ -197,9 +217,14 @@ fn measure(args: &Args, bed: &Bed, contests: &[Contest<'_>]) -> Result<Vec<Row>>
     Ok(done.into_inner().map_err(|_| anyhow!("a run panicked"))?.0)
 }
 
-fn contests(rival: &str) -> Result<Vec<Contest<'_>>> {
-    let one =
-        Contest { ours: 1, rival: None, queue_ms: 50, measure: Measure::Jain, goal: (JAIN, 1.0) };
+/// Seconds from the start until all must have converged.
+fn converged(rtt_ms: u64) -> f64 {
+    JOIN + CONVERGE.0.max(CONVERGE.1 * rtt_ms as f64 / 1e3)
+}
+
+fn contests(rival: &str, rtt_ms: u64) -> Result<Vec<Contest<'_>>> {
+    let (measure, goal) = (Measure::Jain, (JAIN, 1.0));
+    let one = Contest { ours: 1, rival: None, rtt_ms, queue_ms: 50, measure, goal };
     let (rival, measure, goal) = match rival {
         "ours" => return Ok([2, 4, 8].map(|ours| Contest { ours, ..one }).into()),
         "cubic" => (Some(rival), Measure::Share, (0.4, 0.65)),
@@ -254,6 +279,7 @@ impl Contest<'_> {
         fs::create_dir(folder)?;
         let mut emulate = Command::new(bed.binary());
         emulate.arg("emulate").args(PATH).arg(seed.to_string());
+        emulate.args(["--rtt", &format!("{}ms", self.rtt_ms)]);
         emulate.args(["--queue", &format!("{}ms", self.queue_ms), "--stats", LOOK, "--far", FAR]);
         emulate.args(["--cc", self.rival.unwrap_or("cubic"), "--", "sh", "-c", NEAR]);
         emulate.current_dir(folder).env("KEY", bed.key());
@@ -267,7 +293,7 @@ impl Contest<'_> {
         let output = emulate.output().context("cannot start `longhaul emulate`")?;
         let said = String::from_utf8_lossy(&output.stderr);
         let start: f64 = read(folder, "rival-start")?.trim().parse::<f64>()? / 1e9;
-        let (from, to) = (start + CONVERGED, start + seconds as f64 - 1.0);
+        let (from, to) = (start + converged(self.rtt_ms), start + seconds as f64 - 1.0);
         let (mut rates, mut first) = (Vec::new(), Vec::new());
         for number in 0..self.ours {
             let series = flow(&read(folder, &format!("flow{number}"))?);
@@ -284,10 +310,11 @@ impl Contest<'_> {
             .into_iter()
             .map_while(Result::ok)
             .collect();
-        let queue = queue(&told, (CONVERGED, seconds as f64));
+        let queue = queue(&told, (converged(self.rtt_ms), seconds as f64));
         Ok(Row {
             contest: self.name(),
             revision: String::new(),
+            rtt_ms: self.rtt_ms,
             seconds,
             seed,
             rates,
@@ -342,6 +369,7 @@ mod tests {
         let row = |rates: &[f64], queue_ms| Row {
             contest: String::new(),
             revision: String::new(),
+            rtt_ms: 50,
             seconds: 40,
             seed: 1,
             rates: rates.to_vec(),
@@ -349,7 +377,7 @@ mod tests {
             queue_ms,
             faithful: true,
         };
-        let first = |rival| contests(rival).unwrap()[0];
+        let first = |rival| contests(rival, 50).unwrap()[0];
         assert_eq!(first("ours").figure(&row(&[3.0, 3.0], 0.0)), 1.0);
         assert_eq!(first("ours").figure(&row(&[3.0, 0.0], 0.0)), 0.5);
         let late = Row { first: vec![1.0, 0.0], ..row(&[3.0, 3.0], 0.0) };
@@ -358,7 +386,8 @@ mod tests {
         let kept = first("background").figure(&row(&[5.0, 96.5], 0.0));
         assert!((kept - 1.0).abs() < 0.001, "{kept}");
         assert_eq!(first("nobody").figure(&row(&[90.0], 5.0)), 0.2);
-        assert!(contests("somebody").is_err());
+        assert!(contests("somebody", 50).is_err());
+        assert_eq!((converged(50), converged(560)), (10.0, JOIN + 11.2));
         let names: Vec<_> =
             ["cubic", "background", "nobody"].map(|rival| first(rival).name()).into();
         assert_eq!(
