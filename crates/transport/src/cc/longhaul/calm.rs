@@ -6,9 +6,11 @@
 
 use core::time::Duration;
 
+use units::Instant;
+
 use super::ask::Ask;
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
-use super::model::{Model, Round};
+use super::model::{Model, Round, Tells};
 use super::startup::{Ended, shortest_train};
 use super::trial::{Trial, Tried};
 use super::usual::Usual;
@@ -97,10 +99,14 @@ pub(super) struct Calm {
     /// back soon after that.
     drained: Option<u32>,
     relapses: u32,
+    /// What was sent while some drained has arrived by then.
+    drained_until: Instant,
     /// The background level: any queue is somebody else's.
     yields: bool,
     /// Trains may be sent: the queue has not been found too short for them.
     trains: bool,
+    /// The start has overrun something, of which no queue has been seen yet.
+    overran: bool,
     usual: Usual,
     /// The path's length as it was known at the ends of the last two rounds, the older first.
     lengths: Option<[Duration; 2]>,
@@ -122,8 +128,10 @@ impl Calm {
             overrun: None,
             drained: None,
             relapses: 0,
+            drained_until: Instant::ZERO,
             yields,
             trains: !yields,
+            overran: false,
             usual: Usual::default(),
             lengths: None,
             has_borne: false,
@@ -135,7 +143,8 @@ impl Calm {
     /// since he came: else he takes what they give up, and what they keep for the path's length.
     pub(super) fn after(start: Ended, yields: bool, model: &Model) -> Self {
         let mut calm = Self::new(start == Ended::Told, yields);
-        calm.trains &= start != Ended::Overrun;
+        calm.overran = calm.trains && start == Ended::Overrun;
+        calm.trains &= !calm.overran;
         calm.lengths = Some([model.path.base; 2]);
         if start != Ended::Told && !yields && model.share < model.link() * ALONE {
             calm.drain = Some(Drain::of_newcomer(model));
@@ -147,6 +156,17 @@ impl Calm {
         self.drain.is_some()
     }
 
+    /// What arrives now tells so much of our share. While others drain, they leave us theirs; who has just come has none
+    /// yet that he could keep.
+    pub(super) fn tells(&self, now: Instant) -> Tells {
+        match &self.drain {
+            Some(drain) if self.yields || drain.is_newcomers() => Tells::All,
+            Some(_) => Tells::Less,
+            None if now < self.drained_until => Tells::Nothing,
+            None => Tells::All,
+        }
+    }
+
     /// A longer queue is drained.
     fn most_queue(&self, model: &Model) -> Duration {
         if self.yields {
@@ -156,7 +176,16 @@ impl Calm {
     }
 
     /// A report came; true when others fill the queue.
-    pub(super) fn on_report(&mut self, model: &mut Model, round: Option<&Round>) -> bool {
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        model: &mut Model,
+        round: Option<&Round>,
+    ) -> bool {
+        if let Some(drain) = &mut self.drain {
+            self.drained_until = now + model.path.rtt();
+            drain.on_share(model.share);
+        }
         model.share = model.share.min(self.ask.most());
         let queue = model.path.queue;
         let most = self.most_queue(model);
@@ -182,6 +211,8 @@ impl Calm {
         // What the probe was to find is there, a round trip late as it is.
         if model.queued > LASTING {
             self.quiet = 0;
+            // It was full when our start overran it.
+            self.trains |= core::mem::take(&mut self.overran);
         }
         // Whose host is busy seldom sees the queue when it is shortest.
         if queue < most / NEARLY_GONE {
@@ -195,6 +226,12 @@ impl Calm {
     fn shortens(&self, model: &Model) -> bool {
         let path = &model.path;
         self.lengths.is_some_and(|[before, _]| before > path.base + path.target() / 2)
+    }
+
+    /// It was no drain of a queue. Who has just come has what was his while the others drained.
+    fn end_look(&mut self, model: &mut Model) {
+        let newcomers = self.drain.take().and_then(|drain| drain.newcomers_share());
+        model.share = model.share.max(newcomers.unwrap_or(0.0));
     }
 
     /// The queue is short again and not gone: others keep it so, and nobody fills it. What was
@@ -213,8 +250,10 @@ impl Calm {
         let last = self.lengths.map_or(base, |[_, last]| last);
         self.lengths = Some([last, base]);
         let falls = last > base + model.path.target() / 4;
-        if !falls && self.drain.as_ref().is_some_and(|drain| drain.finds_length(&model.path)) {
-            self.drain = None;
+        let most = self.most_queue(model);
+        let finds = |drain: &Drain| drain.finds_length(&model.path, most);
+        if !falls && self.drain.as_ref().is_some_and(finds) {
+            self.end_look(model);
             self.lengths = Some([base; 2]);
         }
         self.rounds += 1;
@@ -233,17 +272,11 @@ impl Calm {
             self.on_tried(model, &tried);
         }
         if !self.yields {
-            let most = self.most_queue(model);
             let slow = self.drain.is_some() || self.is_dipping();
             self.ask.on_round(model, round, most, slow);
         }
         let Some(queue) = round.least_queue else { return false };
-        if self.drain.is_some() {
-            self.usual.on_drain();
-        } else {
-            let (_, haste) = model.fair_gain(QUEUE_GAIN);
-            self.usual.on_round(model.path.queue, model.path.base, haste);
-        }
+        self.learn_usual(model, round);
         self.learn_share(model, round);
         self.meets_strangers(model, round, queue, shortens)
     }
@@ -263,7 +296,9 @@ impl Calm {
             return;
         }
         model.share = model.share.min(tried.arrived);
-        (self.quiet, self.trains) = (0, false);
+        self.quiet = 0;
+        // What is lost in a queue that somebody fills says nothing of what it holds.
+        self.trains &= self.drain.is_some();
     }
 
     /// Whether the loss has stayed while the rate fell.
@@ -291,6 +326,19 @@ impl Calm {
         self.again = false;
         let window = model.share / 8.0 * model.path.base.as_secs_f64() * 2.0;
         model.own_loss.on_round(round.lost, round.acked + round.lost, window as u64);
+    }
+
+    /// How much longer the queue usually is than we keep it. While the application holds us back, it is not what makes us
+    /// give.
+    fn learn_usual(&mut self, model: &Model, round: &Round) {
+        if self.drain.is_some() || round.limited {
+            self.usual = Usual::default();
+            return;
+        }
+        let excess = model.path.queue.min(self.most_queue(model)).as_secs_f64()
+            - model.path.kept().as_secs_f64();
+        let (_, haste) = model.fair_gain(QUEUE_GAIN);
+        self.usual.on_round(excess, model.path.base, haste);
     }
 
     /// What we have while nobody fills the queue.
@@ -331,7 +379,7 @@ impl Calm {
             Progress::GoesOn => false,
             Progress::Short if stays => false,
             Progress::Looked => {
-                self.drain = None;
+                self.end_look(model);
                 false
             }
             Progress::Short => {
@@ -388,8 +436,8 @@ impl Calm {
         let (gain, haste) = model.fair_gain(QUEUE_GAIN);
         let lacks = (model.link() - model.share).max(0.0);
         let wins = (lacks * model.share).sqrt() * gain;
-        let excess = (self.usual.queue() - model.path.kept().as_secs_f64()).max(0.0);
-        let gives = model.share * QUEUE_GAIN * excess / model.path.base.as_secs_f64().max(0.001);
+        let gives = model.share * QUEUE_GAIN * self.usual.excess().max(0.0)
+            / model.path.base.as_secs_f64().max(0.001);
         wins + (self.usual.haste(haste) - 1.0) * (wins - gives)
     }
 
@@ -404,9 +452,15 @@ impl Calm {
         self.ask.bytes()
     }
 
-    /// On another path nothing was asked.
-    pub(super) fn forget_question(&mut self) {
+    /// On another path nothing was asked, and no queue is usual.
+    pub(super) fn on_other_path(&mut self) {
         self.ask = Ask::default();
+        self.usual = Usual::default();
+    }
+
+    /// A truce leaves no queue that is usual.
+    pub(super) fn on_truce(&mut self) {
+        self.usual = Usual::default();
     }
 
     /// For people to read.
@@ -426,7 +480,7 @@ impl Calm {
         let rtt = model.path.base.as_secs_f64().max(0.001);
         let excess = target - model.path.queue.as_secs_f64();
         let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);
-        // What is given goes by the usual queue, which a clock that jumped makes endless.
+        // With much haste the usual queue would make us give half of it at once.
         let wins = if self.yields { 0.0 } else { self.wins(model).max(-model.share * MOST_GIVEN) };
         if self.is_dipping() {
             return model.share * gain.min(DIP) + wins;
@@ -475,7 +529,7 @@ mod tests {
                 most_queue,
                 ..Round::default()
             };
-            if calm.on_report(&mut model, Some(&round)) {
+            if calm.on_report(now, &mut model, Some(&round)) {
                 break;
             }
         }
@@ -528,7 +582,7 @@ mod tests {
             let ends = now;
             let round =
                 Round { started, ends, acked, lost, limited, least_queue, ..Round::default() };
-            calm.on_report(&mut model, Some(&round))
+            calm.on_report(now, &mut model, Some(&round))
         });
         (model, contends)
     }
@@ -645,6 +699,88 @@ mod tests {
         assert!(contends(&parts.concat()));
     }
 
+    /// A flow that has just come to others, and took 20 ms of their queue for the path, hears of such round trips, each of
+    /// them twice, for it takes two to believe one.
+    fn hears(model: &mut Model, calm: &mut Calm, now: &mut Instant, rtt: u64) {
+        let started = *now;
+        *now += BASE;
+        for _ in 0..2 {
+            model.path.on_rtt(*now, Duration::from_millis(rtt), Bytes(1452), 100e6);
+        }
+        let least_queue = Some(model.path.queue);
+        let round = Round { started, ends: *now, acked: 75_000, least_queue, ..Round::default() };
+        assert!(!calm.on_report(*now, model, Some(&round)));
+    }
+
+    fn newcomer(ended: Ended) -> (Model, Calm) {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        (model.share, model.trains, model.queued) = (20e6, Some(100e6), 2);
+        let calm = Calm::after(ended, false, &model);
+        (model, calm)
+    }
+
+    #[test]
+    fn who_overran_a_queue_sends_trains_once_he_has_seen_it() {
+        let (mut model, mut calm) = newcomer(Ended::Overrun);
+        model.trains = None;
+        for (queued, sends) in [(0, false), (LASTING, false), (LASTING + 1, true)] {
+            model.queued = queued;
+            calm.on_report(Instant::ZERO, &mut model, None);
+            assert_eq!(calm.train(&model) > 1, sends, "{queued} reports");
+        }
+    }
+
+    #[test]
+    fn what_arrives_while_others_drain_is_not_ours_but_a_newcomers() {
+        let (mut model, mut calm) = newcomer(Ended::Full);
+        assert_eq!(calm.tells(Instant::ZERO), Tells::All);
+        let mut now = Instant::ZERO;
+        for (rtt, share) in [(50, 20e6), (50, 20e6), (40, 15e6), (30, 8e6), (30, 5e6)] {
+            model.share = share;
+            hears(&mut model, &mut calm, &mut now, rtt);
+        }
+        assert_eq!((calm.name(), model.share), ("calm", 20e6), "the most that was his");
+        let rtt = Duration::from_millis(30);
+        assert_eq!(calm.tells(now + rtt - Duration::from_millis(1)), Tells::Nothing);
+        assert_eq!(calm.tells(now + rtt), Tells::All);
+        calm.drain = Some(Drain::new(&model, false));
+        assert_eq!(calm.tells(now + rtt), Tells::Less);
+        calm.yields = true;
+        assert_eq!(calm.tells(now + rtt), Tells::All, "nobody lends to him");
+    }
+
+    #[test]
+    fn the_usual_queue_is_forgotten_with_what_made_it() {
+        let usual = |limited| {
+            let mut model = Model::new(Path::new(BASE, 1.0));
+            (model.share, model.trains) = (12e6, Some(100e6));
+            let mut calm = Calm::new(true, false);
+            let round = Round { limited, ..Round::default() };
+            for _ in 0..100 {
+                model.path.queue = model.path.kept() + Duration::from_millis(4);
+                calm.learn_usual(&model, &round);
+            }
+            (model, calm)
+        };
+        assert_eq!(usual(true).1.usual.excess(), 0.0, "what the application holds back");
+        let (model, mut calm) = usual(false);
+        assert!((calm.usual.excess() - 0.004).abs() < 1e-6);
+        // At this queue he gives as much of a tenth of the link as he takes.
+        let hastened = calm.wins(&model);
+        calm.usual = Usual::default();
+        assert!(hastened > 0.0 && hastened != calm.wins(&model));
+        let drains = |calm: &mut Calm| {
+            let model = Model::new(Path::new(BASE, 1.0));
+            calm.drain = Some(Drain::new(&model, false));
+            calm.learn_usual(&model, &Round::default());
+        };
+        for forget in [Calm::on_truce as fn(&mut Calm), Calm::on_other_path, drains] {
+            let (_, mut calm) = usual(false);
+            forget(&mut calm);
+            assert_eq!(calm.usual.excess(), 0.0);
+        }
+    }
+
     #[test]
     fn who_comes_to_others_drains_until_the_path_is_no_shorter() {
         let mut model = Model::new(Path::new(BASE, 1.0));
@@ -656,27 +792,14 @@ mod tests {
         model.share = 20e6;
         // Who comes to a full queue sees none, and overruns it.
         assert_eq!(Calm::after(Ended::Overrun, false, &model).name(), "drain");
-        let mut calm = Calm::after(Ended::Full, false, &model);
-        let mut now = Instant::ZERO;
-        let mut name = |rtt: u64| {
-            let started = now;
-            now += BASE;
-            // Twice: it takes two to believe it.
-            for _ in 0..2 {
-                model.path.on_rtt(now, Duration::from_millis(rtt), Bytes(1452), 100e6);
-            }
-            let least_queue = Some(model.path.queue);
-            let round =
-                Round { started, ends: now, acked: 75_000, least_queue, ..Round::default() };
-            assert!(!calm.on_report(&mut model, Some(&round)));
-            calm.name()
-        };
+        let ((mut model, mut calm), mut now) = (newcomer(Ended::Full), Instant::ZERO);
         // The others' queue goes after three rounds, and he had taken 20 ms of it for the path.
         for rtt in [50, 50, 50, 45, 40, 35, 30] {
-            assert_eq!(name(rtt), "drain", "{rtt} ms");
+            hears(&mut model, &mut calm, &mut now, rtt);
+            assert_eq!(calm.name(), "drain", "{rtt} ms");
         }
-        // With the others, as soon as it stays so.
-        assert_eq!([name(30), name(30), name(30)], ["calm"; 3]);
-        assert!(model.share <= 20e6, "what his start took was not his");
+        // With the others, as soon as the length stays so, whose queue may be back by then.
+        hears(&mut model, &mut calm, &mut now, 36);
+        assert_eq!(calm.name(), "calm");
     }
 }

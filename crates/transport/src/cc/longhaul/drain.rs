@@ -35,10 +35,19 @@ pub(super) struct Drain {
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
-    /// What who has just come took for the path's length.
-    took: Option<Duration>,
+    newcomer: Option<Newcomer>,
     /// Rounds in which it was waited for who overflows the queue.
     waited: u32,
+}
+
+/// Who has just come, and drains for the first time.
+#[derive(Debug)]
+struct Newcomer {
+    /// What he took for the path's length.
+    took: Duration,
+    /// The most that was his since, in bits a second: what he has when the drain ends is what the others leave him, who
+    /// by then take again.
+    most: f64,
 }
 
 /// What a round has shown.
@@ -58,19 +67,37 @@ impl Drain {
     /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, took: None, waited: 0 }
+        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, newcomer: None, waited: 0 }
     }
 
     /// Of who has just come: what he takes for the path's length may be the queue that the others kept.
     pub(super) fn of_newcomer(model: &Model) -> Self {
-        Self { took: Some(model.path.base), ..Self::new(model, true) }
+        let newcomer = Newcomer { took: model.path.base, most: 0.0 };
+        Self { newcomer: Some(newcomer), ..Self::new(model, true) }
     }
 
-    /// Whether it has shown who has just come that the path is shorter than that, and the queue gone. The others, who know
-    /// that length, end their drain just now: who went on would leave them what he has.
-    pub(super) fn finds_length(&self, path: &Path) -> bool {
-        let little = path.target() / 2;
-        self.took.is_some_and(|took| took > path.base + little) && path.queue < little
+    /// Whether it has shown who has just come that the path is shorter than that, with no queue left that is drained. The
+    /// others, who know that length, end their drain just now: who went on would leave them what he has.
+    pub(super) fn finds_length(&self, path: &Path, most: Duration) -> bool {
+        let shorter = |it: &Newcomer| it.took > path.base + path.target() / 2;
+        self.newcomer.as_ref().is_some_and(shorter) && path.queue < most
+    }
+
+    /// Whether it is the first of who has just come.
+    pub(super) const fn is_newcomers(&self) -> bool {
+        self.newcomer.is_some()
+    }
+
+    /// So much is ours by now.
+    pub(super) fn on_share(&mut self, share: f64) {
+        if let Some(newcomer) = &mut self.newcomer {
+            newcomer.most = newcomer.most.max(share);
+        }
+    }
+
+    /// The most that was his in it, of who has just come.
+    pub(super) fn newcomers_share(&self) -> Option<f64> {
+        self.newcomer.as_ref().map(|newcomer| newcomer.most)
     }
 
     /// Our share when it began, in bits a second.

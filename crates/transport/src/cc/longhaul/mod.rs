@@ -41,7 +41,7 @@ use self::calm::Calm;
 use self::contend::{Contend, Finding};
 use self::crowd::Crowd;
 use self::insist::Insist;
-use self::model::{Model, Round};
+use self::model::{Model, Round, Tells};
 use self::own_loss::OwnLoss;
 use self::path::Path;
 use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
@@ -174,7 +174,11 @@ impl Longhaul {
         let is_on = was_on || self.truce.pace().is_some();
         ControlFlow::Break(match (shown, &mut self.mode) {
             _ if !is_on => return ControlFlow::Continue(()),
-            (_, Mode::Startup(_) | Mode::Calm(_)) => None,
+            (_, Mode::Startup(_)) => None,
+            (_, Mode::Calm(calm)) => {
+                calm.on_truce();
+                None
+            }
             (Some(Shown::Alone), mode) => {
                 if let Mode::Insist(_) = mode {
                     self.doubt = Doubt::new(sample.now, model.share, model.link());
@@ -205,7 +209,11 @@ impl Longhaul {
     /// The mode that follows, if another does.
     fn next_mode(&mut self, sample: &AckSample) -> Option<Mode> {
         let yields = self.level == Level::Background;
-        let round = self.model.on_ack(sample);
+        let tells = match &self.mode {
+            Mode::Calm(calm) => calm.tells(sample.now),
+            _ => Tells::All,
+        };
+        let round = self.model.on_ack(sample, tells);
         let round = round.as_ref();
         if round.is_some_and(|round| self.meets_many(sample.now, round)) {
             self.model.own_loss = OwnLoss::default();
@@ -224,13 +232,14 @@ impl Longhaul {
                 Some(Mode::Calm(Calm::after(ended, yields, model)))
             }
             Mode::Calm(calm) => {
-                let contended = calm.on_report(model, round);
+                let contended = calm.on_report(sample.now, model, round);
                 // What an application holds back, or we drain, nobody takes.
                 self.doubt.take_if(|doubt| sample.limited || doubt.is_over(sample.now));
                 let robbed = self.doubt.as_ref().is_some_and(|it| it.is_justified(model.share))
                     && !model.crowd.is_known()
                     && round.is_some()
-                    && !calm.is_draining();
+                    && !calm.is_draining()
+                    && tells == Tells::All;
                 (contended || robbed).then(|| self.end_calm(sample.now))
             }
             Mode::Contend(contend) => match contend.on_report(model, sample, round)? {
@@ -338,7 +347,7 @@ impl Controller for Longhaul {
         self.truce.stop();
         self.doubt = None;
         if let Mode::Calm(calm) = &mut self.mode {
-            calm.forget_question();
+            calm.on_other_path();
         }
     }
 

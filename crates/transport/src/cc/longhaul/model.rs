@@ -53,6 +53,17 @@ impl Round {
     }
 }
 
+/// What arrives tells of our share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tells {
+    /// It is ours.
+    All,
+    /// It may be less than ours, and what is more is only lent: others drain.
+    Less,
+    /// It was sent while some drained.
+    Nothing,
+}
+
 /// Shared by all modes.
 #[derive(Debug)]
 pub(super) struct Model {
@@ -104,11 +115,12 @@ impl Model {
         }
     }
 
-    /// Takes in a report; gives the round that it ended.
-    pub(super) fn on_ack(&mut self, sample: &AckSample) -> Option<Round> {
+    /// Takes in a report, whose arrivals tell so much; gives the round that it ended.
+    pub(super) fn on_ack(&mut self, sample: &AckSample, tells: Tells) -> Option<Round> {
         if let Some(rtt) = sample.rtt {
             self.path.on_rtt(sample.now, rtt, sample.datagram, self.link());
             self.peace.on_base(self.path.base, self.path.target());
+            self.own_loss.on_base(self.path.base, self.path.target() / 2);
             let queue = self.path.queue;
             let least = &mut self.round.least_queue;
             *least = Some(least.map_or(queue, |least| least.min(queue)));
@@ -126,7 +138,7 @@ impl Model {
         self.trains = sample.capacity.map(|rate| rate.as_bits_per_sec() as f64).or(self.trains);
         let (received, at) = sample.received;
         if let Some(rate) = self.arrivals.rate(received.0, at, self.span()) {
-            self.on_arrival_rate(sample.now, rate, sample.limited);
+            self.on_arrival_rate(sample.now, rate, sample.limited, tells);
         }
         if sample.now < self.round.ends {
             return None;
@@ -149,19 +161,21 @@ impl Model {
         (self.path.base / 4).clamp(Duration::from_millis(shortest), Duration::from_millis(50))
     }
 
-    fn on_arrival_rate(&mut self, now: Instant, rate: f64, limited: bool) {
+    fn on_arrival_rate(&mut self, now: Instant, rate: f64, limited: bool, tells: Tells) {
         if now >= self.most_ends {
             self.most = [0.0, self.most[0]];
             self.most_ends = now + LINK_MEMORY;
         }
         let queued = self.path.queue > self.path.target();
         self.queued = if queued { self.queued + 1 } else { 0 };
-        if self.growing || !queued {
-            self.share = self.share.max(rate);
-        } else if !limited || rate > self.share {
-            // Smoothed over about a span's reports, against bunched arrivals.
-            self.share += (rate - self.share) / 8.0;
-        }
+        // Smoothed over about a span's reports, against bunched arrivals.
+        let smoothed = self.share + (rate - self.share) / 8.0;
+        self.share = match tells {
+            Tells::All if self.growing || !queued => self.share.max(rate),
+            Tells::All if !limited || rate > self.share => smoothed,
+            Tells::Less if queued && !limited => self.share.min(smoothed),
+            Tells::All | Tells::Less | Tells::Nothing => self.share,
+        };
         self.most[0] = self.most[0].max(self.share);
     }
 
@@ -218,5 +232,37 @@ impl Model {
         let each = self.fair_gain(queue_gain).0 * rtt / queue_gain;
         let target = self.path.target();
         (target + Duration::from_secs_f64((FLOWS - 1.0).sqrt() * each)).max(target * 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HAD: f64 = 80e6;
+
+    /// The share after so much arrived, behind a queue of so many milliseconds.
+    fn share(tells: Tells, queue: u64, rate: f64, limited: bool) -> f64 {
+        let mut model = Model::new(Path::new(Duration::from_millis(50), 1.0));
+        (model.share, model.growing) = (HAD, false);
+        model.path.queue = Duration::from_millis(queue);
+        model.on_arrival_rate(Instant::ZERO, rate, limited, tells);
+        model.share
+    }
+
+    #[test]
+    fn what_arrives_is_ours_but_in_a_drain_it_is_lent() {
+        let (more, less) = (160e6, 40e6);
+        assert_eq!(share(Tells::All, 0, more, false), more);
+        assert_eq!(share(Tells::All, 20, more, false), 90e6);
+        assert_eq!(share(Tells::All, 20, less, false), 75e6);
+        assert_eq!(share(Tells::Less, 20, less, false), 75e6);
+        for (queue, rate, limited) in
+            [(0, more, false), (20, more, false), (0, less, false), (20, less, true)]
+        {
+            assert_eq!(share(Tells::Less, queue, rate, limited), HAD, "{queue} ms, {rate}");
+            assert_eq!(share(Tells::Nothing, queue, rate, limited), HAD, "{queue} ms, {rate}");
+        }
+        assert_eq!(share(Tells::Nothing, 20, less, false), HAD);
     }
 }

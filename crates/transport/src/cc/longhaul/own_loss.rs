@@ -1,5 +1,6 @@
 //! Which part of the loss is the path's own.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 /// Measurements that are remembered.
@@ -15,6 +16,8 @@ const MOST: f64 = 0.4;
 #[derive(Debug, Default)]
 pub(super) struct OwnLoss {
     ratios: VecDeque<f64>,
+    /// The longest round trip without a queue, as it was thought to be.
+    base: Duration,
 }
 
 impl OwnLoss {
@@ -28,6 +31,15 @@ impl OwnLoss {
             self.ratios.pop_front();
         }
         self.ratios.push_back(lost as f64 / settled as f64);
+    }
+
+    /// The round trip without a queue turns out to be so long. What was taken for a part of it, longer than this queue, may
+    /// have overflowed while it was learnt.
+    pub(super) fn on_base(&mut self, base: Duration, queue: Duration) {
+        if base + queue < self.base {
+            *self = Self { base, ..Self::default() };
+        }
+        self.base = self.base.max(base);
     }
 
     /// The path's own loss ratio was found to be this one by other means.
@@ -70,5 +82,20 @@ mod tests {
             own.on_round(900_000, 1_000_000, 2_000_000);
         }
         assert_eq!(own.ratio(), MOST);
+    }
+
+    #[test]
+    fn what_is_lost_while_a_queue_is_taken_for_the_path_is_not_its_own() {
+        let mut own = OwnLoss::default();
+        let [millis, queue] = [50, 3].map(Duration::from_millis);
+        own.on_base(millis, queue);
+        own.is(0.4);
+        own.on_base(millis - queue, queue);
+        assert_eq!(own.known(), Some(0.4), "not shorter than by chance");
+        own.on_base(millis - queue - Duration::from_millis(1), queue);
+        assert_eq!(own.known(), None);
+        own.is(0.1);
+        own.on_base(millis - queue - Duration::from_millis(1), queue);
+        assert_eq!(own.known(), Some(0.1));
     }
 }

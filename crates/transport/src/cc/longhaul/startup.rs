@@ -157,6 +157,7 @@ fn least_rate(model: &Model) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Tells;
     use super::super::path::Path;
     use super::*;
     use crate::cc::AckSample;
@@ -174,15 +175,15 @@ mod tests {
             datagram: Bytes(1200),
             ..AckSample::default()
         };
-        model.on_ack(&sample(0));
+        model.on_ack(&sample(0), Tells::All);
         for start in [start, remembered] {
             let window = start.rate(&model) * 0.4 / 8.0;
             assert!((window - INITIAL_WINDOW.0 as f64).abs() < 1.0, "{window}");
         }
         // Loss alone is no reason.
         let mut model = Model::new(Path::new(Duration::from_millis(400), 1.0));
-        model.on_ack(&sample(12_000));
-        model.on_ack(&sample(0));
+        model.on_ack(&sample(12_000), Tells::All);
+        model.on_ack(&sample(0), Tells::All);
         assert_eq!(Startup::default().rate(&model), INITIAL_RATE.as_bits_per_sec() as f64);
     }
 

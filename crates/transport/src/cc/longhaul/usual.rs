@@ -4,9 +4,11 @@
 
 use core::time::Duration;
 
-/// So long after a drain the queue comes back, and rounds of it: taken for what is usual, what the drain left would let all take
-/// so much that the next one follows.
-const SETTLING: (Duration, f64, f64) = (Duration::from_millis(400), 2.0, 8.0);
+/// So long after a drain the queue comes back: taken for what is usual, what the drain left would let all take so much that
+/// the next one follows.
+const SETTLING: Duration = Duration::from_millis(400);
+/// The same in rounds, at least and at most.
+const SETTLING_ROUNDS: (f64, f64) = (2.0, 8.0);
 /// Who hastens so many times knows the usual queue from this many times as many rounds. By what he is wrong about it the
 /// queue grows or falls as many times, until he hears of that.
 const STEADY: f64 = 1.6;
@@ -20,37 +22,33 @@ pub(super) struct Usual {
     settling: u32,
     /// Rounds since then, from which it is known. At a drain somebody may have come, and all begin anew together.
     rounds: u32,
-    /// Smoothed, in seconds.
-    queue: f64,
+    /// What the queue is longer than we would keep it alone, smoothed, in seconds.
+    excess: f64,
 }
 
 impl Usual {
-    /// A round ended in which a queue was drained.
-    pub(super) fn on_drain(&mut self) {
-        *self = Self::default();
-    }
-
-    /// A round ended with such a queue, on a path of such a length, of who hastens so many times once he knows enough.
-    pub(super) fn on_round(&mut self, queue: Duration, base: Duration, most: f64) {
-        let (time, least_rounds, most_rounds) = SETTLING;
-        let settling = time.as_secs_f64() / base.as_secs_f64().max(1e-3);
-        if f64::from(self.settling) < settling.clamp(least_rounds, most_rounds) {
+    /// A round ended with a queue so many seconds longer than we keep it, on a path of such a length, of who hastens so
+    /// many times once he knows enough.
+    pub(super) fn on_round(&mut self, excess: f64, base: Duration, most_haste: f64) {
+        let (least, most) = SETTLING_ROUNDS;
+        let settling = SETTLING.as_secs_f64() / base.as_secs_f64().max(1e-3);
+        if f64::from(self.settling) < settling.clamp(least, most) {
             self.settling += 1;
             return;
         }
         self.rounds = self.rounds.saturating_add(1);
-        let over = f64::from(self.rounds).min((most * STEADY).max(LEAST_ROUNDS));
-        self.queue += (queue.as_secs_f64() - self.queue) / over;
+        let over = f64::from(self.rounds).min((most_haste * STEADY).max(LEAST_ROUNDS));
+        self.excess += (excess - self.excess) / over;
     }
 
     /// How many times as much may be taken and given by now, of so many at most.
-    pub(super) fn haste(&self, most: f64) -> f64 {
-        (f64::from(self.rounds) / STEADY).min(most).max(1.0)
+    pub(super) fn haste(&self, most_haste: f64) -> f64 {
+        (f64::from(self.rounds) / STEADY).min(most_haste).max(1.0)
     }
 
-    /// In seconds.
-    pub(super) const fn queue(&self) -> f64 {
-        self.queue
+    /// What the queue usually is longer than we keep it, in seconds; shorter when negative.
+    pub(super) const fn excess(&self) -> f64 {
+        self.excess
     }
 }
 
@@ -60,7 +58,7 @@ mod tests {
 
     const MOST: f64 = 14.0;
     const BASE: Duration = Duration::from_millis(200);
-    const USUAL: Duration = Duration::from_millis(10);
+    const USUAL: f64 = 0.01;
 
     fn after(rounds: u32, base: Duration) -> Usual {
         let mut usual = Usual::default();
@@ -79,20 +77,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_drain_left_is_not_usual_and_ends_the_haste() {
-        let mut usual = after(60, BASE);
-        assert!((usual.queue() - 0.01).abs() < 1e-9);
-        usual.on_drain();
-        assert_eq!(usual.haste(MOST), 1.0);
-        (0..2).for_each(|_| usual.on_round(Duration::ZERO, BASE, MOST));
-        usual.on_round(Duration::from_millis(8), BASE, MOST);
-        assert!((usual.queue() - 0.008).abs() < 1e-9);
+    fn what_a_drain_left_is_not_usual() {
+        let mut usual = Usual::default();
+        (0..2).for_each(|_| usual.on_round(0.0, BASE, MOST));
+        usual.on_round(0.008, BASE, MOST);
+        assert!((usual.excess() - 0.008).abs() < 1e-9);
     }
 
     #[test]
     fn one_round_says_little_where_much_is_made_of_it() {
         let mut usual = after(60, BASE);
-        usual.on_round(USUAL * 3, BASE, MOST);
-        assert!(usual.queue() < 0.011, "{}", usual.queue());
+        usual.on_round(USUAL * 3.0, BASE, MOST);
+        assert!(usual.excess() < 0.011, "{}", usual.excess());
     }
 }
