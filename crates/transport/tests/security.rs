@@ -630,7 +630,7 @@ fn keys_change_though_every_other_ping_is_lost() {
 
 #[test]
 fn keys_change_under_loss_and_reordering() {
-    let config = Config { key_packets: 50, ..Config::default() };
+    let config = Config { key_packets: 20, ..Config::default() };
     let mut world = World::connected(config);
     world.loss = 0.05;
     world.jitter = ms(30);

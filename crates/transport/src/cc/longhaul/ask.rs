@@ -251,7 +251,10 @@ mod tests {
             let now = Instant::ZERO + BASE * self.number;
             let drains = self.drains && self.number.is_multiple_of(8);
             let queue = if self.number.is_multiple_of(8) { self.longest } else { Duration::ZERO };
-            self.model.path.on_rtt(now, BASE + queue, Bytes(1452), LINK);
+            // What jumps with each report would be noise.
+            for _ in 0..3 {
+                self.model.path.on_rtt(now, BASE + queue, Bytes(1452), LINK);
+            }
             if self.number.is_multiple_of(LOOK) {
                 self.model.share *= self.left;
             }

@@ -10,14 +10,12 @@ use units::Instant;
 
 use super::ask::Ask;
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
+use super::lent::Lent;
 use super::model::{Model, Round, Tells};
+use super::sharing::{QUEUE_GAIN, Sharing, longest_queue};
 use super::startup::{Ended, shortest_train};
 use super::trial::{Trial, Tried};
-use super::usual::Usual;
 
-/// The proportional gain of the queue's control. Feedback comes a round trip late; up to 1/e
-/// there is no overshoot.
-pub(super) const QUEUE_GAIN: f64 = 0.35;
 /// The pace dips below the capacity, uncompensated, for [`DIP_ROUNDS`] of so many rounds: the
 /// queue drains, the least round-trip time shows, and so does loss that is not our doing.
 const DIP_PERIOD: u32 = 32;
@@ -99,15 +97,14 @@ pub(super) struct Calm {
     /// back soon after that.
     drained: Option<u32>,
     relapses: u32,
-    /// What was sent while some drained has arrived by then.
-    drained_until: Instant,
+    lent: Lent,
     /// The background level: any queue is somebody else's.
     yields: bool,
     /// Trains may be sent: the queue has not been found too short for them.
     trains: bool,
     /// The start has overrun something, of which no queue has been seen yet.
     overran: bool,
-    usual: Usual,
+    sharing: Sharing,
     /// The path's length as it was known at the ends of the last two rounds, the older first.
     lengths: Option<[Duration; 2]>,
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
@@ -128,11 +125,11 @@ impl Calm {
             overrun: None,
             drained: None,
             relapses: 0,
-            drained_until: Instant::ZERO,
+            lent: Lent::default(),
             yields,
             trains: !yields,
             overran: false,
-            usual: Usual::default(),
+            sharing: Sharing::default(),
             lengths: None,
             has_borne: false,
             ask: Ask::default(),
@@ -156,14 +153,11 @@ impl Calm {
         self.drain.is_some()
     }
 
-    /// What arrives now tells so much of our share. While others drain, they leave us theirs; who has just come has none
-    /// yet that he could keep.
+    /// What arrives now tells so much of our share. Who has just come has none yet that he could keep.
     pub(super) fn tells(&self, now: Instant) -> Tells {
         match &self.drain {
             Some(drain) if self.yields || drain.is_newcomers() => Tells::All,
-            Some(_) => Tells::Less,
-            None if now < self.drained_until => Tells::Nothing,
-            None => Tells::All,
+            drain => self.lent.tells(now, drain.is_some()),
         }
     }
 
@@ -172,7 +166,7 @@ impl Calm {
         if self.yields {
             return model.path.target().mul_f64(BACKGROUND_MOST);
         }
-        model.calm_queue(QUEUE_GAIN).mul_f64(CLEARLY)
+        longest_queue(&model.path).mul_f64(CLEARLY)
     }
 
     /// A report came; true when others fill the queue.
@@ -183,7 +177,7 @@ impl Calm {
         round: Option<&Round>,
     ) -> bool {
         if let Some(drain) = &mut self.drain {
-            self.drained_until = now + model.path.rtt();
+            self.lent.on_drain(now, model.path.rtt());
             drain.on_share(model.share);
         }
         model.share = model.share.min(self.ask.most());
@@ -195,6 +189,7 @@ impl Calm {
             let soon = self.drained.is_some_and(|at| self.rounds < at + RELAPSE_ROUNDS);
             self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain::new(model, !is_long));
+            self.lent.on_drain(now, model.path.rtt());
             model.peace.interrupt();
             if is_long {
                 self.ask.on_drain();
@@ -276,7 +271,7 @@ impl Calm {
             self.ask.on_round(model, round, most, slow);
         }
         let Some(queue) = round.least_queue else { return false };
-        self.learn_usual(model, round);
+        self.learn_to_share(model, round);
         self.learn_share(model, round);
         self.meets_strangers(model, round, queue, shortens)
     }
@@ -330,15 +325,13 @@ impl Calm {
 
     /// How much longer the queue usually is than we keep it. While the application holds us back, it is not what makes us
     /// give.
-    fn learn_usual(&mut self, model: &Model, round: &Round) {
+    fn learn_to_share(&mut self, model: &Model, round: &Round) {
         if self.drain.is_some() || round.limited {
-            self.usual = Usual::default();
+            self.sharing = Sharing::default();
             return;
         }
-        let excess = model.path.queue.min(self.most_queue(model)).as_secs_f64()
-            - model.path.kept().as_secs_f64();
-        let (_, haste) = model.fair_gain(QUEUE_GAIN);
-        self.usual.on_round(excess, model.path.base, haste);
+        let most = self.most_queue(model);
+        self.sharing.on_round(&model.path, most);
     }
 
     /// What we have while nobody fills the queue.
@@ -428,19 +421,6 @@ impl Calm {
         self.since_dip < DIP_ROUNDS
     }
 
-    /// What we take from the others, in bits a second. The queue grows by what all flows take, until
-    /// it makes them give as much. To take more at once and give more at once leaves it as it is,
-    /// and brings the flows to equal shares sooner: what the queue makes us give is known from
-    /// its usual length.
-    fn wins(&self, model: &Model) -> f64 {
-        let (gain, haste) = model.fair_gain(QUEUE_GAIN);
-        let lacks = (model.link() - model.share).max(0.0);
-        let wins = (lacks * model.share).sqrt() * gain;
-        let gives = model.share * QUEUE_GAIN * self.usual.excess().max(0.0)
-            / model.path.base.as_secs_f64().max(0.001);
-        wins + (self.usual.haste(haste) - 1.0) * (wins - gives)
-    }
-
     /// Datagrams to be sent in one go.
     pub(super) fn train(&self, model: &Model) -> usize {
         let late = model.trains.is_none() && self.rounds < LATE_ROUNDS;
@@ -455,12 +435,12 @@ impl Calm {
     /// On another path nothing was asked, and no queue is usual.
     pub(super) fn on_other_path(&mut self) {
         self.ask = Ask::default();
-        self.usual = Usual::default();
+        self.sharing = Sharing::default();
     }
 
     /// A truce leaves no queue that is usual.
     pub(super) fn on_truce(&mut self) {
-        self.usual = Usual::default();
+        self.sharing = Sharing::default();
     }
 
     /// For people to read.
@@ -481,7 +461,8 @@ impl Calm {
         let excess = target - model.path.queue.as_secs_f64();
         let gain = (1.0 + QUEUE_GAIN * excess / rtt).clamp(0.7, 1.1);
         // With much haste the usual queue would make us give half of it at once.
-        let wins = if self.yields { 0.0 } else { self.wins(model).max(-model.share * MOST_GIVEN) };
+        let wins =
+            if self.yields { 0.0 } else { self.sharing.wins(model).max(-model.share * MOST_GIVEN) };
         if self.is_dipping() {
             return model.share * gain.min(DIP) + wins;
         }
@@ -751,33 +732,28 @@ mod tests {
 
     #[test]
     fn the_usual_queue_is_forgotten_with_what_made_it() {
-        let usual = |limited| {
+        let learnt = |limited| {
             let mut model = Model::new(Path::new(BASE, 1.0));
-            (model.share, model.trains) = (12e6, Some(100e6));
             let mut calm = Calm::new(true, false);
             let round = Round { limited, ..Round::default() };
             for _ in 0..100 {
                 model.path.queue = model.path.kept() + Duration::from_millis(4);
-                calm.learn_usual(&model, &round);
+                calm.learn_to_share(&model, &round);
             }
-            (model, calm)
+            calm
         };
-        assert_eq!(usual(true).1.usual.excess(), 0.0, "what the application holds back");
-        let (model, mut calm) = usual(false);
-        assert!((calm.usual.excess() - 0.004).abs() < 1e-6);
-        // At this queue he gives as much of a tenth of the link as he takes.
-        let hastened = calm.wins(&model);
-        calm.usual = Usual::default();
-        assert!(hastened > 0.0 && hastened != calm.wins(&model));
+        let nothing = Sharing::default();
+        assert_eq!(learnt(true).sharing, nothing, "what the application holds back");
+        assert_ne!(learnt(false).sharing, nothing);
         let drains = |calm: &mut Calm| {
             let model = Model::new(Path::new(BASE, 1.0));
             calm.drain = Some(Drain::new(&model, false));
-            calm.learn_usual(&model, &Round::default());
+            calm.learn_to_share(&model, &Round::default());
         };
         for forget in [Calm::on_truce as fn(&mut Calm), Calm::on_other_path, drains] {
-            let (_, mut calm) = usual(false);
+            let mut calm = learnt(false);
             forget(&mut calm);
-            assert_eq!(calm.usual.excess(), 0.0);
+            assert_eq!(calm.sharing, nothing);
         }
     }
 

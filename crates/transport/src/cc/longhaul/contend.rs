@@ -13,8 +13,8 @@ use units::Instant;
 use super::super::AckSample;
 use super::super::cubic::Curve;
 use super::super::window::Avoidance;
-use super::calm::QUEUE_GAIN;
 use super::model::{Model, Round};
+use super::sharing::longest_queue;
 
 /// The least window, in packets.
 const MIN_WINDOW: f64 = 4.0;
@@ -200,7 +200,7 @@ impl Contend {
 
     /// Whether the window rests. Behind a queue that our kind does not keep there is nothing to wait for.
     fn rests(&self, model: &Model) -> bool {
-        self.watch.is_some() && model.path.queue < model.calm_queue(QUEUE_GAIN)
+        self.watch.is_some() && model.path.queue < longest_queue(&model.path)
     }
 
     /// We have most of a link that trains told, and others fill its queue: BBR keeps but two round trips in
@@ -259,7 +259,7 @@ impl Contend {
         }
         self.watch = None;
         let grew = queue > least + (least / 8).max(model.path.target() / 4);
-        queue < model.calm_queue(QUEUE_GAIN) && !grew
+        queue < longest_queue(&model.path) && !grew
     }
 
     /// The window in bytes.

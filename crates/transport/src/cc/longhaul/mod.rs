@@ -23,14 +23,16 @@ mod contend;
 mod crowd;
 mod drain;
 mod insist;
+mod lent;
 mod model;
+mod noise;
 mod own_loss;
 mod path;
 mod peace;
+mod sharing;
 mod startup;
 mod trial;
 mod truce;
-mod usual;
 
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -389,13 +391,14 @@ impl Controller for Longhaul {
         let Model { path, share, .. } = &self.model;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         format!(
-            "{mode:8} share {:6.1} of {:6.1}, pace {:6.1}, base {:6.1} queue {:5.1}, own {:.4}",
+            "{mode:8} share {:6.1} of {:6.1}, pace {:6.1}, base {:6.1} queue {:5.1}, own {:.4}, noise {:.1}",
             share / 1e6,
             self.model.link() / 1e6,
             self.rate.as_bits_per_sec() as f64 / 1e6,
             ms(path.base),
             ms(path.queue),
             self.model.own_loss.ratio(),
+            ms(path.allowance()),
         )
     }
 

@@ -15,15 +15,6 @@ use super::peace::Peace;
 const MIN_ROUND: Duration = Duration::from_millis(10);
 /// The most that arrived is remembered for this long to twice as long.
 const LINK_MEMORY: Duration = Duration::from_secs(15);
-/// Convergence of flows that share a path: within so long, each would come e times nearer to its share if what it does were
-/// heard of at once.
-const FAIR_TIME: f64 = 1.5;
-/// The same for the part of it that makes a queue.
-const FAIR_QUEUE_TIME: f64 = 2.5;
-/// The queue, in seconds, that this costs at most for each flow.
-const FAIR_QUEUE: f64 = 0.003;
-/// The most by which what is balanced among flows may speed them up.
-const MOST_HASTE: f64 = 14.0;
 /// Where others fill the queue one of two flows is owed so much of the link.
 const HALF: f64 = 0.5;
 /// So much more than what one had before is chance.
@@ -31,7 +22,7 @@ const CHANCE: f64 = 1.1;
 /// No more of the path's own loss than this is made up for among many: most of it is their overflow.
 const MANY_OWN: f64 = 0.05;
 /// Flows that may share a path before their queue looks like somebody else's.
-const FLOWS: f64 = 12.0;
+pub(super) const FLOWS: f64 = 12.0;
 
 /// Sums over a round trip.
 #[derive(Debug, Default)]
@@ -216,22 +207,6 @@ impl Model {
     pub(super) fn compensated(&self, rate: f64) -> f64 {
         let most = if self.crowd.is_known() { MANY_OWN } else { 1.0 };
         rate / (1.0 - self.own_loss.ratio().min(most))
-    }
-
-    /// The part of the link that others have which a flow tries to win in a round trip, and so many
-    /// times as much if the queue did not grow by it.
-    pub(super) fn fair_gain(&self, queue_gain: f64) -> (f64, f64) {
-        let rtt = self.path.base.as_secs_f64().max(1e-3);
-        let gain = (rtt / FAIR_QUEUE_TIME).min(queue_gain * FAIR_QUEUE / rtt);
-        (gain, (rtt / FAIR_TIME / gain).min(MOST_HASTE))
-    }
-
-    /// The longest queue that flows of our own kind keep between them.
-    pub(super) fn calm_queue(&self, queue_gain: f64) -> Duration {
-        let rtt = self.path.base.as_secs_f64().max(1e-3);
-        let each = self.fair_gain(queue_gain).0 * rtt / queue_gain;
-        let target = self.path.target();
-        (target + Duration::from_secs_f64((FLOWS - 1.0).sqrt() * each)).max(target * 4)
     }
 }
 

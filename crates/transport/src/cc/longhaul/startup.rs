@@ -97,7 +97,9 @@ impl Startup {
             let grew = model.share > before * GROWTH;
             self.still = if grew { (0, model.share) } else { (still + 1, before) };
         }
-        let queue = model.path.queue > model.path.target() * 2 && model.queued >= 2;
+        let path = &model.path;
+        // A queue that a start makes only grows.
+        let queue = path.queue > path.target() * 2 && model.queued >= 2 && path.only_grows();
         let overrun = round.is_some_and(|round| round.loss() > MAX_LOSS);
         let told =
             !self.yields && model.trains.is_some_and(|told| model.share >= told * JUMP * 0.9);
