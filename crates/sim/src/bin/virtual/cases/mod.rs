@@ -2,6 +2,7 @@
 
 mod alone;
 mod shared;
+mod unsteady;
 
 use core::time::Duration;
 
@@ -61,6 +62,7 @@ pub const PARTS: &[&str] = &[
     "short",
     "late",
     "marks",
+    "unsteady",
 ];
 
 /// Hosts with more threads than processors.
@@ -90,5 +92,6 @@ const OURS: Kind = Kind::Ours(Algorithm::Longhaul);
 pub fn all(rate: u64) -> Vec<Case> {
     let mut cases = alone::all(rate);
     cases.extend(shared::all());
+    cases.extend(unsteady::all());
     cases
 }
