@@ -18,6 +18,8 @@ const SHRINKS: f64 = 0.1;
 const STUCK_ROUNDS: u32 = 3;
 /// A queue that grows so many times is filled by somebody who starts.
 const SURGE: f64 = 1.25;
+/// So often in a drain. Who fills the queue of a link that changes makes it grow and shrink for ever.
+const MOST_SURGES: u32 = 8;
 /// A full queue cannot grow: its losses show that somebody starts. So many rounds of them are waited for in a drain, whoever
 /// else surges: who heeds no loss would make them for ever.
 pub(super) const WAITED_ROUNDS: u32 = 3;
@@ -36,6 +38,7 @@ pub(super) struct Drain {
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
     newcomer: Option<Newcomer>,
+    surges: u32,
     /// Rounds in which it was waited for who overflows the queue.
     waited: u32,
 }
@@ -67,7 +70,17 @@ impl Drain {
     /// Begins for a long queue, or because it `looks` for the path's length.
     pub(super) fn new(model: &Model, looks: bool) -> Self {
         let (share, queue) = (model.share, model.path.queue);
-        Self { share, rounds: 0, stuck: 0, queue, least: queue, looks, newcomer: None, waited: 0 }
+        Self {
+            share,
+            rounds: 0,
+            stuck: 0,
+            queue,
+            least: queue,
+            looks,
+            newcomer: None,
+            surges: 0,
+            waited: 0,
+        }
     }
 
     /// Of who has just come: what he takes for the path's length may be the queue that the others kept.
@@ -137,8 +150,9 @@ impl Drain {
             return Progress::Short;
         }
         self.least = self.least.min(queue);
-        if queue > self.least.mul_f64(SURGE) + little {
+        if queue > self.least.mul_f64(SURGE) + little && self.surges < MOST_SURGES {
             // Somebody has come, and his start fills the queue: what he sees now, he drains too.
+            self.surges += 1;
             (self.rounds, self.stuck, self.least, self.queue) = (0, 0, queue, queue);
             return Progress::GoesOn;
         }
@@ -183,5 +197,20 @@ mod tests {
         assert_eq!(stuck_after(|round| round <= BLIND_ROUNDS), soonest, "sent before we drained");
         assert_eq!(stuck_after(|round| round == 4), soonest + 1);
         assert_eq!(stuck_after(|_| true), soonest + WAITED_ROUNDS);
+    }
+
+    #[test]
+    fn a_queue_that_grows_and_shrinks_for_ever_is_somebodys() {
+        let [base, most] = [50, 16].map(Duration::from_millis);
+        let model = Model::new(Path::new(base, 1.0));
+        let mut drain = Drain::new(&model, false);
+        let queues = [100, 75, 50, 75, 100, 125].map(Duration::from_millis);
+        let mut rounds = queues.iter().cycle();
+        let mut is_stuck = |_: &u32| {
+            let queue = *rounds.next().expect("no end");
+            drain.on_round(base, queue, most, false) == Progress::Stuck
+        };
+        let stuck = (1..1000).find(|round| is_stuck(round)).expect("it ends");
+        assert!((4 * MOST_SURGES..8 * MOST_SURGES).contains(&stuck), "{stuck}");
     }
 }
