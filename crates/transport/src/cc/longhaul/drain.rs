@@ -37,7 +37,9 @@ pub(super) struct Drain {
     least: Duration,
     /// It began not for a long queue, but because what is taken for the path's length may be one.
     looks: bool,
+    /// It is the first of who has just come.
     newcomer: Option<Newcomer>,
+    /// Starts of others, which were waited for.
     surges: u32,
     /// Rounds in which it was waited for who overflows the queue.
     waited: u32,
@@ -89,8 +91,8 @@ impl Drain {
         Self { newcomer: Some(newcomer), ..Self::new(model, true) }
     }
 
-    /// Whether it has shown who has just come that the path is shorter than that, with no queue left that is drained. The
-    /// others, who know that length, end their drain just now: who went on would leave them what he has.
+    /// Whether it has shown who has just come that the path is shorter than that, with no queue beyond `most`, which is
+    /// drained. The others, who know that length, end their drain just now: who went on would leave them what he has.
     pub(super) fn finds_length(&self, path: &Path, most: Duration) -> bool {
         let shorter = |it: &Newcomer| it.took > path.base + path.target() / 2;
         self.newcomer.as_ref().is_some_and(shorter) && path.queue < most

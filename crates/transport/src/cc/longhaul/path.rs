@@ -14,14 +14,14 @@ const FRAMING: u64 = 48;
 const QUEUE_MEMORY: Duration = Duration::from_millis(10);
 /// More noise than this, or than half of a round trip, is none that could be told from a queue.
 const MOST_NOISE: Duration = Duration::from_millis(20);
-/// On a noisy path a report of a short queue is believed for so many times the noise,
+/// On a noisy path a report of a short queue is believed for so many times the noise.
 const NOISE_MEMORY: u32 = 8;
-/// and so many times the noise is not taken for a queue.
+/// So many times the noise is not taken for a queue.
 const NOISE: u32 = 3;
 /// This part of what round trips have been longer by for [`LONG_MEMORY`] is kept besides: a noisy path is longer under load.
 /// Were it all of it, flows that share a path would keep an ever longer queue between them.
 const UNDER_LOAD: f64 = 0.7;
-/// So many times the noise at most: somebody may keep a queue besides.
+/// So many times the noise are kept for that at most: somebody may keep a queue besides.
 const MOST_UNDER_LOAD: u32 = 12;
 /// For how long the longest queue, and the shortest round trip, of a time are remembered.
 const LONG_MEMORY: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ impl Path {
         *shortest = rtt.min(*shortest);
     }
 
-    /// Whether the queue has only grown lately, as far as noise lets it be seen.
+    /// Whether the queue has only grown in the last 32 to 63 reports, as far as noise lets it be seen.
     pub(super) fn only_grows(&self) -> bool {
         self.noise.leaps() < self.queue / 2
     }

@@ -1,5 +1,5 @@
-//! Paths as radio makes them: packets are held back and come in bunches, or the rate changes all the time. Ours beside none,
-//! and what TCP's CUBIC and BBR make of the same path.
+//! Paths as radio makes them: packets are held back and come in bunches, or the rate changes all the time. Ours alone, two
+//! of ours, ours beside TCP's CUBIC and BBR, and what these make of the same path alone.
 
 use path::{PathConfig, RateTrace};
 use transport::cc::Algorithm;
