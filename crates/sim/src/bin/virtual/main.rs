@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         args.words.is_empty() || args.words.iter().any(has)
     };
     let cases: Vec<Case> = cases::all(args.rate).into_iter().filter(wanted).collect();
+    if cases.is_empty() {
+        eprintln!("error: no part and no case is called so; the parts are {}", PARTS.join(", "));
+        return ExitCode::from(2);
+    }
     if print(&cases, &run_all(&args, &cases)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
