@@ -2,6 +2,8 @@
 
 /// A path loses, as far as little data is concerned, of which more than one packet in so many is lost.
 const LOSSY: u64 = 1000;
+/// It loses much of which more than one packet in so many is lost.
+const LOSES_MUCH: u64 = 16;
 /// Packets that are remembered, and as many before them: what a start has overrun is forgotten.
 const REMEMBERED: u64 = 4 * LOSSY;
 
@@ -21,8 +23,17 @@ impl Losses {
 
     /// Whether the path loses.
     pub(super) fn are_many(&self) -> bool {
+        self.are_more_than_one_in(LOSSY)
+    }
+
+    /// Whether the path loses so much that what is lost twice is no small part.
+    pub(super) fn are_heavy(&self) -> bool {
+        self.are_more_than_one_in(LOSES_MUCH)
+    }
+
+    fn are_more_than_one_in(&self, packets: u64) -> bool {
         let [latest, before] = self.0;
-        (latest.1 + before.1) * LOSSY > latest.0 + before.0
+        (latest.1 + before.1) * packets > latest.0 + before.0
     }
 }
 
@@ -43,5 +54,14 @@ mod tests {
         assert!(losses.are_many());
         losses.on_settled(1, 0);
         assert!(!losses.are_many());
+    }
+
+    #[test]
+    fn one_in_sixteen_is_heavy() {
+        let mut losses = Losses::default();
+        losses.on_settled(1500, 100);
+        assert!(!losses.are_heavy());
+        losses.on_settled(0, 1);
+        assert!(losses.are_heavy());
     }
 }

@@ -331,8 +331,9 @@ impl Connection {
     }
 
     /// How many times more goes out what was packed last. Twice, what was lost twice already: the reader,
-    /// and all that waits behind it in memory, has waited for long. Once, what was lost near the very end,
-    /// for nothing else moves in the round trip that losing it once more would cost; and on a path that
+    /// and all that waits behind it in memory, has waited for long. On a path so full of losses that this would be a good part
+    /// of all, four times, what was lost thrice, which bounds the wait by one round trip more. Once, what was lost near the very
+    /// end, for nothing else moves in the round trip that losing it once more would cost; and on a path that
     /// loses and is hardly used, all: requests and answers wait for the last of their packets, not for
     /// the rate.
     fn copies(&self) -> u8 {
@@ -343,7 +344,9 @@ impl Connection {
         match least.unwrap_or_default() {
             0 => u8::from(spare && self.cc.may_insure() && self.losses.are_many()),
             1 => u8::from(spare && !self.streams.has_pending()),
-            _ => 2,
+            2 if self.losses.are_heavy() && !spare => 0,
+            2 => 2,
+            _ => 4,
         }
     }
 
