@@ -26,7 +26,7 @@ impl Losses {
         self.are_more_than_one_in(LOSSY)
     }
 
-    /// Whether the path loses so much that what is lost twice is no small part.
+    /// Whether the path loses so much that three copies of what is lost twice cost more than the wait for another repair.
     pub(super) fn are_heavy(&self) -> bool {
         self.are_more_than_one_in(LOSES_MUCH)
     }

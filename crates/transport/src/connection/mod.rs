@@ -226,6 +226,8 @@ pub struct Connection {
     unanswered_since: Option<Instant>,
     /// When the application or credit last held the sender back: for a round trip, reports tell of that.
     limited_at: Option<Instant>,
+    /// When credit last held the sender back.
+    blocked_at: Option<Instant>,
     events: VecDeque<Event>,
     stats: Stats,
     trace: Option<Box<Trace>>,
@@ -291,6 +293,7 @@ impl Connection {
             progress_at: now,
             unanswered_since: None,
             limited_at: None,
+            blocked_at: None,
             events: VecDeque::new(),
             stats: Stats {
                 limits: LimitTimes::starting(now),

@@ -24,6 +24,8 @@ const SIGNAL_LEN: usize = 24;
 /// Who has less than this share of what the path holds in flight, copies included, leaves most of it unused:
 /// at the very end of a transfer, or with little to send.
 const SPARE_SHARE: u64 = 4;
+/// Who was held back by credit minds for so many round trips how long holes wait.
+const BLOCKED_ROUNDS: u32 = 16;
 /// After so many times its patience without any answer the sender asks what has become of all that it sent.
 const STUCK: u32 = 2;
 /// The sender's state is told once in this share of a round trip, within bounds.
@@ -264,6 +266,9 @@ impl Connection {
             if matches!(limit, Limit::Application | Limit::Credit) {
                 self.limited_at = Some(now);
             }
+            if limit == Limit::Credit {
+                self.blocked_at = Some(now);
+            }
             return None;
         }
         match held_by {
@@ -330,13 +335,12 @@ impl Connection {
         }
     }
 
-    /// How many times more goes out what was packed last. Twice, what was lost twice already: the reader,
-    /// and all that waits behind it in memory, has waited for long. On a path so full of losses that this would be a good part
-    /// of all, four times, what was lost thrice, which bounds the wait by one round trip more. Once, what was lost near the very
-    /// end, for nothing else moves in the round trip that losing it once more would cost; and on a path that
-    /// loses and is hardly used, all: requests and answers wait for the last of their packets, not for
-    /// the rate.
-    fn copies(&self) -> u8 {
+    /// How many times more goes out what was packed last. Four times, what was lost thrice already, and twice, what was lost
+    /// twice: the reader, and all that waits behind it in memory, has waited for long. Where much is lost the latter would be a
+    /// fiftieth of all, and waits for a third repair, if the path is in use and memory holds what that keeps waiting. Once, what
+    /// was lost near the very end, for nothing else moves in the round trip that losing it once more would cost; and on a path
+    /// that loses and is hardly used, all: requests and answers wait for the last of their packets, not for the rate.
+    fn copies(&self, now: Instant) -> u8 {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
         // Not of the window: that of a thin path is larger than the path.
         let held = self.rate().min(self.cc.known_rate()).bytes_in(self.rtt.min());
@@ -344,10 +348,15 @@ impl Connection {
         match least.unwrap_or_default() {
             0 => u8::from(spare && self.cc.may_insure() && self.losses.are_many()),
             1 => u8::from(spare && !self.streams.has_pending()),
-            2 if self.losses.are_heavy() && !spare => 0,
+            2 if self.losses.are_heavy() && !spare && !self.was_blocked(now) => 0,
             2 => 2,
             _ => 4,
         }
+    }
+
+    /// Whether credit held new data back in recent round trips: what waits behind holes may be why.
+    fn was_blocked(&self, now: Instant) -> bool {
+        self.blocked_at.is_some_and(|at| now < at + self.rtt.patience() * BLOCKED_ROUNDS)
     }
 
     /// Appends a packet of at most `segment` bytes with what is next, of as many streams as it
@@ -370,7 +379,7 @@ impl Connection {
         }
         let start = out.len();
         self.seal_pieces(now, out, segment);
-        self.repeat(self.copies());
+        self.repeat(self.copies(now));
         out.len() - start
     }
 

@@ -1,12 +1,12 @@
-//! What goes out more than once, on paths that lose: little, what was lost twice, and nothing else.
+//! What goes out more than once, on paths that lose: little, what was lost twice or thrice, and nothing else.
 
 use path::{Change, PathConfig};
 use sim::{Endless, Faults, World, pattern};
 use transport::Config;
 use transport::cc::Algorithm;
-use units::Rate;
+use units::{Bytes, Rate};
 
-use crate::dumbbell::{flow, share};
+use crate::dumbbell::{flow, rates, share};
 use crate::{mbit, ms};
 
 fn kbit(rate: u64) -> Rate {
@@ -147,4 +147,15 @@ fn a_reader_seldom_waits_for_a_third_repair_nor_where_much_is_lost_for_a_fourth(
     // be a fiftieth of all that arrives.
     let (fourth, arrived) = stands(0.1, 20);
     assert!(fourth <= 1 && arrived < 1.03, "{fourth} times in 40 s, {arrived:.3} for each byte");
+}
+
+#[test]
+fn what_is_lost_twice_goes_thrice_where_memory_cannot_hold_what_waits() {
+    let path = PathConfig::new(mbit(100), ms(100)).with_loss(0.1).with_seed(1);
+    let config = Config { receive_memory: Bytes::kib(4000), ..Config::default() };
+    let mut world = share(&path, &[(config, ms(0))]);
+    world.run_until(ms(5000), |_| false);
+    // All that the loss leaves is 87. Where what is lost twice goes once, 70.
+    let rate = rates(&mut world, ms(20_000))[0];
+    assert!(rate > 75e6, "{rate}");
 }
