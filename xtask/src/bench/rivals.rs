@@ -19,8 +19,8 @@ pub struct Args {
     /// Tell what the senders think every so many milliseconds.
     #[arg(long, default_value_t = 0)]
     trace: u64,
-    /// Only cases of these parts (start, grid, jumbo, ours, many, cubic, bbr, among, background, short,
-    /// marks), or with these words in their names.
+    /// Only cases of these parts (start, grid, jumbo, ours, many, lossy, cubic, bbr, among, background, short, late, marks,
+    /// unsteady), or with these words in their names.
     cases: Vec<String>,
 }
 

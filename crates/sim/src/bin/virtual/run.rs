@@ -232,6 +232,16 @@ impl Seen {
         self.used(from, to) * PAYLOAD / TCP_PAYLOAD / (1.0 - loss)
     }
 
+    /// What the first flow's application read, as part of the same: what arrived twice, or waits behind holes, is not in it.
+    pub fn read_of_limit(&self, loss: f64, from: f64, to: f64) -> f64 {
+        let at = |seconds: f64| {
+            let look = (seconds / STEP.as_secs_f64()).round() as usize;
+            look.checked_sub(1).map_or(0, |at| self.read[at.min(self.read.len() - 1)])
+        };
+        let rate = (at(to) - at(from)) as f64 * 8.0 / (to - from);
+        rate / self.rate * self.packet / TCP_PAYLOAD / (1.0 - loss)
+    }
+
     /// Packets dropped in the queue between two times.
     pub fn dropped(&self, from: f64, to: f64) -> u64 {
         let at = |seconds: f64| {

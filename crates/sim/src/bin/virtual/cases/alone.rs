@@ -95,6 +95,7 @@ fn grid(rate: u64) -> Vec<Case> {
             name: format!("{rate} Mbit/s, {rtt} ms, {}%", loss * 100.0),
             figures: vec![
                 at_least("second half", second),
+                at_least("read then", second),
                 at_least("whole", whole),
                 at_most("drops %", 1.0),
                 at_most("queue ms", 12.5),
@@ -109,6 +110,7 @@ fn grid(rate: u64) -> Vec<Case> {
             judge: Box::new(move |seen| {
                 vec![
                     seen.of_limit(loss, TIME / 2.0, TIME),
+                    seen.read_of_limit(loss, TIME / 2.0, TIME),
                     seen.of_limit(loss, 0.0, TIME),
                     seen.drop_share(0.0, TIME) * 100.0,
                     seen.queue(0.5, TIME / 2.0, TIME) * 1e3,
