@@ -361,7 +361,7 @@ fn judge_domestic(seen: &Seen<Crossed>) -> Judgement {
             asked.because(|| {
                 format!(
                     "{what}: with and without the delay the trunk is full: a window of {} bytes each 2 ms is \
-                     more than it carries. What the paper lost of 21.2 Mbit/s it lost by its machines",
+                     more than it carries. The paper had 21.2 Mbit/s there: with machines that carry less than the trunk each delay may count, which was not tried",
                     ATM.window * ATM.segment
                 )
             });

@@ -27,13 +27,32 @@ pub(super) const ROWS: &[Row] = &[Row {
         let sooner = seen.spreads(first..first + COUNTS.len(), mbps);
         judgement
             .tell(format!("time-outs of at least 0.2 s, 200 ms, N = 1..16: {sooner:.2} Mbit/s"));
+        let first = first + COUNTS.len();
+        for (at, (rtt, (name, _))) in ends().enumerate() {
+            let from = first + at * COUNTS.len();
+            let found = seen.spreads(from..from + COUNTS.len(), mbps);
+            let holds = found.medians().is_sorted();
+            judgement.ask(holds, format!("{name}, {rtt} ms, N = 1..16: {found:.2} Mbit/s"));
+        }
         judgement
     }),
 }];
 
+/// The ends of both ranges of errors, at each delay.
+const ENDS: [(&str, Errors); 4] = [
+    ("a cell loss ratio of 3.8e-6", Errors::Cells(3.8e-6)),
+    ("a cell loss ratio of 2.4e-4", Errors::Cells(2.4e-4)),
+    ("bit errors of 3.0e-8", Errors::Bits(3.0e-8)),
+    ("bit errors of 4.8e-7", Errors::Bits(4.8e-7)),
+];
+
+fn ends() -> impl Iterator<Item = (u64, (&'static str, Errors))> {
+    RTTS.into_iter().skip(1).flat_map(|rtt| ENDS.map(|end| (rtt, end)))
+}
+
 /// What both halves assume.
 pub(super) const RANGES: &str = "cell loss ratios from 3.8e-6 to 2.4e-4, each twice the last, and bit errors from 3.0e-8 to \
-                          4.8e-7; against N one of 1.2e-4; a curve between two of its points is a straight line of \
+                          4.8e-7; against N a cell loss ratio of 1.2e-4 (simulated, the ends of both ranges too); a curve between two of its points is a straight line of \
                           logarithms; a segment with its header is in truth 192 cells and 73.7 kbit";
 
 /// How many connections there are.
@@ -95,7 +114,9 @@ fn error_studies() -> Vec<Study> {
     let sooner = Config { min_rto: MinRto::Whole(ms(200)), ..config };
     let all = against_n(&RTTS).into_iter().map(|it| run(it, config, 200));
     let all = all.chain(two_curves().into_iter().map(|it| run(it, config, 600)));
-    all.chain(against_n(&[200]).into_iter().map(|it| run(it, sooner, 200))).collect()
+    let all = all.chain(against_n(&[200]).into_iter().map(|it| run(it, sooner, 200)));
+    let ends = ends().flat_map(|(rtt, (_, errors))| COUNTS.map(|count| (rtt, errors, count)));
+    all.chain(ends.map(|it| run(it, config, 200))).collect()
 }
 
 /// What lies at `x` on a curve that falls, between its points a line of logarithms.

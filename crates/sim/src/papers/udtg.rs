@@ -61,7 +61,7 @@ const RED: &str = "what of RED the paper does not name is as ns-2 has it, on whi
                    packets of 1500 bytes (the last figures: 2.7e-6, by that rule for packets of 500 bytes, ns-2's \
                    default; 0.002, Floyd and Jacobson's; a queue that holds 100 ms and not twice as much)";
 const UDT: &str = "UDT as in the Internet draft, the successor of the paper's UDTv2: beside one TCP flow on 100 Mbit/s and \
-                   100 ms it takes 81 and leaves 12, where its authors' own ns-2 model takes 65 and leaves 32";
+                   100 ms it takes 81 and leaves 13, where its authors' own ns-2 model takes 65 and leaves 32";
 
 /// Each kind of volume flow with its queue, in the order of the studies.
 const GRID: [(Volume, &str, &str); 8] = [
@@ -146,7 +146,7 @@ struct Other {
     alone: usize,
 }
 
-const OTHERS: [Other; 13] = {
+const OTHERS: [Other; 18] = {
     const fn other(name: &'static str, of: usize, change: fn(&mut Study), alone: usize) -> Other {
         Other { name, of, change, alone }
     }
@@ -164,6 +164,11 @@ const OTHERS: [Other; 13] = {
         other("622 Mbit/s", ALONE, slow, SLOW),
         other("622 Mbit/s", UDT_DT, slow, SLOW),
         other("622 Mbit/s", UDT_G_RED_I, slow, SLOW),
+        other("200 ms", TCP_C, far, FAR),
+        other("622 Mbit/s", TCP_C, slow, SLOW),
+        other("200 ms, hosts of 1 Gbit/s", UDT_G_RED_I, far_hosts, FAR),
+        other("622 Mbit/s, and the hosts", UDT_G_RED_I, slow_path_and_hosts, SLOW),
+        other("hosts of 1 Gbit/s, a queue of 25 ms", UDT_G_DT, slow_hosts_shallow, ALONE),
     ]
 };
 /// Studies of [`OTHERS`]: slow hosts, UDT with RED-a of weight 0.002, and the others alone on other paths.
@@ -194,6 +199,21 @@ fn far(study: &mut Study) {
 
 fn slow(study: &mut Study) {
     study.path = both(study.path.clone(), |link| link.rate = Rate::from_bits_per_sec(622_000_000));
+}
+
+fn far_hosts(study: &mut Study) {
+    far(study);
+    slow_hosts(study);
+}
+
+fn slow_path_and_hosts(study: &mut Study) {
+    slow(study);
+    slow_hosts(study);
+}
+
+fn slow_hosts_shallow(study: &mut Study) {
+    red_a(study, "25ms");
+    slow_hosts(study);
 }
 
 /// The grid, then the others alone, then each of [`OTHERS`].
@@ -283,20 +303,25 @@ fn judge_ftp(seen: &Seen<Outcome>) -> Judgement {
     let used = |at: usize| (line_of_volume(at) + line_of_ftp(at)) / 1000.0;
     let fills = |at: usize| format!("{} fills {:.0} %", GRID[at].2, 100.0 * used(at));
     let takes = |at: usize| format!("{} takes {:.0} %", GRID[at].2, 100.0 * taken(at));
+    let least = (ALONE + 1..).zip(&OTHERS).filter(|(_, other)| other.of == UDT_G_RED_I);
+    let least = least
+        .map(|(at, other)| 1.0 - mbps(at, "ftp").median / mbps(other.alone, "ftp").median)
+        .fold(f64::MAX, f64::min);
     // The share that windows which do not grow lose by the wait alone.
     let why = |at: usize| {
         format!(
             "{}: the FTP flows have fixed windows, of which the wait of {:.0} ms beside the 100 ms of the path \
              costs {:.0} % by itself; the rest is lost packets, {:.2} %. What UDT-g weighs down is a median of \
              packet pairs, and those of hosts of 10 Gbit/s cross the bottleneck without being torn apart: with \
-             hosts of 1 Gbit/s, whose pairs other flows do tear apart, {:.0} % are taken with RED-i. The paper \
-             tells neither its hosts' links nor rate nor delay; and this UDT is harder on TCP than its authors' \
+             hosts of 1 Gbit/s, whose pairs other flows do tear apart, {:.0} % are taken with RED-i, and {:.0} % is the least with \
+             any rate, delay and hosts that are shown. The paper tells none of them; and this UDT is harder on TCP than its authors' \
              model of UDTv2.",
             GRID[at].2,
             waits[at].median,
             100.0 * waits[at].median / (100.0 + waits[at].median),
             losses[at].median,
-            100.0 * (1.0 - mbps(SLOW_HOSTS, "ftp").median / alone.median)
+            100.0 * (1.0 - mbps(SLOW_HOSTS, "ftp").median / alone.median),
+            100.0 * least
         )
     };
     let full = |at: usize| why_full(at, losses[at].median, 100.0 * used(at));

@@ -13,8 +13,8 @@ use crate::study::{Outcome, Stand, Striped, Study};
 use crate::tcp::{Config, Recovery, Source};
 
 /// What holds for every row.
-const HOSTS: &str =
-    "Reno, every segment acknowledged; hosts answer within a millisecond more or less";
+const HOSTS: &str = "Reno, every segment acknowledged; hosts answer within a millisecond more or less; a file is there when the \
+                     connections together have brought so many bytes, without headers of records or a last one's wait";
 
 /// How it is shown what hangs on that.
 const WAVERING: &str = "the last figures: hosts within 0.2 and 5 ms";
@@ -103,6 +103,7 @@ pub(super) const ROWS: &[Row] = &[
             HOSTS,
             FALL,
             "the product's rule, of which alpha and beta are 1.25 and 2 times the base round-trip time; \
+             three round trips between one connection more and the next; \
              beginning with one connection, from 15 s to 75 s (the last figures: other bounds)",
         ],
         seeds: SEEDS,

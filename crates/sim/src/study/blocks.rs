@@ -1,7 +1,9 @@
 //! A file over several TCP connections, block by block, as paper 1 has it (section 3.3).
 //!
 //! Each connection is given blocks and carries them in order; the product's own [`Gather`] puts
-//! those of all connections in order, and bounds how far one may run ahead of another.
+//! those of all connections in order, and bounds how far one may run ahead of another. The product's `Scatter` is not in it: it
+//! sends what is late once more over another connection, however it was assigned, so that nothing would be seen of what
+//! paper 1 tells of static assignment.
 
 use core::time::Duration;
 use std::collections::VecDeque;

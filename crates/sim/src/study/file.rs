@@ -10,6 +10,7 @@ use path::spelled::{text, time};
 use path::{LinkConfig, LossConfig, QueueConfig, Scenario, ScenarioError};
 use serde::Deserialize;
 use toml::Spanned;
+use transport::FeedbackKind;
 use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
@@ -130,6 +131,10 @@ struct Table {
     stop: Option<Duration>,
     from: Side,
     between: Option<[String; 2]>,
+    #[serde(deserialize_with = "text")]
+    feedback: Option<FeedbackKind>,
+    #[serde(deserialize_with = "text")]
+    rate_limit: Option<Rate>,
     #[serde(flatten)]
     tcp: Tcp,
 }
@@ -147,6 +152,8 @@ impl Default for Table {
             stop: None,
             from: Side::default(),
             between: None,
+            feedback: None,
+            rate_limit: None,
             tcp: Tcp::default(),
         }
     }
@@ -265,6 +272,9 @@ impl Table {
                 let instead = "with transport = \"tcp\" write source = \"5MB\", say";
                 return Err(format!("'copy:' is how longhaul copies; {instead}"));
             }
+            if self.feedback.is_some() || self.rate_limit.is_some() {
+                return Err("feedback and rate-limit are for transport = \"longhaul\"".into());
+            }
             return self.tcp.config(cc, mtu).map(Protocol::Tcp);
         }
         if self.tcp != Tcp::default() {
@@ -274,8 +284,12 @@ impl Table {
             return Err("documents are sent with transport = \"tcp\"".into());
         }
         let cc = cc.map(str::parse::<Algorithm>).transpose().map_err(|e| e.to_string())?;
-        let congestion = cc.unwrap_or_default();
-        Ok(Protocol::Longhaul(transport::Config { congestion, ..transport::Config::default() }))
+        Ok(Protocol::Longhaul(transport::Config {
+            congestion: cc.unwrap_or_default(),
+            feedback: self.feedback.unwrap_or_default(),
+            rate_limit: self.rate_limit,
+            ..transport::Config::default()
+        }))
     }
 
     /// The flows of this table, of which `before` came before; `number` is the table's.
@@ -502,6 +516,27 @@ mod tests {
         assert_eq!(study.flows[0].source, Source::Copy(Bytes(5_000_000)));
         let error = flow("transport = \"tcp\"").expect_err("TCP knows no copies").to_string();
         assert!(error.contains("write source = \"5MB\""), "{error}");
+    }
+
+    #[test]
+    fn feedback_and_a_limit_are_for_our_transport() {
+        let flow = |keys: &str| {
+            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\n";
+            format!("{path}{keys}").parse::<Study>()
+        };
+        let study = flow("feedback = \"positive-ack\"\nrate-limit = \"500kbit\"");
+        let Protocol::Longhaul(config) = study.expect("it is known").flows[0].protocol else {
+            panic!("it is ours")
+        };
+        assert_eq!(config.feedback, FeedbackKind::PositiveAck);
+        assert_eq!(config.rate_limit, Some(Rate::from_bits_per_sec(500_000)));
+        for refused in [
+            "feedback = \"none\"",
+            "transport = \"tcp\"\nfeedback = \"periodic\"",
+            "transport = \"tcp\"\nrate-limit = \"500kbit\"",
+        ] {
+            assert!(flow(refused).is_err(), "{refused}");
+        }
     }
 
     #[test]
