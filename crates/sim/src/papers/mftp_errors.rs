@@ -40,10 +40,10 @@ pub(super) const ROWS: &[Row] = &[Row {
 
 /// The ends of both ranges of errors, at each delay.
 const ENDS: [(&str, Errors); 4] = [
-    ("a cell loss ratio of 3.8e-6", Errors::Cells(3.8e-6)),
-    ("a cell loss ratio of 2.4e-4", Errors::Cells(2.4e-4)),
-    ("bit errors of 3.0e-8", Errors::Bits(3.0e-8)),
-    ("bit errors of 4.8e-7", Errors::Bits(4.8e-7)),
+    ("a cell loss ratio of 3.8e-6", Errors::Cells(CELL_LOSS[0])),
+    ("a cell loss ratio of 2.4e-4", Errors::Cells(CELL_LOSS[CELL_LOSS.len() - 1])),
+    ("bit errors of 3.0e-8", Errors::Bits(BIT_ERRORS[0])),
+    ("bit errors of 4.8e-7", Errors::Bits(BIT_ERRORS[BIT_ERRORS.len() - 1])),
 ];
 
 fn ends() -> impl Iterator<Item = (u64, (&'static str, Errors))> {

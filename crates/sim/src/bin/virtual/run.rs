@@ -202,8 +202,13 @@ impl Seen {
     }
 
     fn at(&self, flow: usize, seconds: f64) -> f64 {
+        self.look(seconds).map_or(0.0, |look| self.arrived[look][flow])
+    }
+
+    /// The last look by then; none before the first.
+    fn look(&self, seconds: f64) -> Option<usize> {
         let look = (seconds / STEP.as_secs_f64()).round() as usize;
-        look.checked_sub(1).map_or(0.0, |at| self.arrived[at.min(self.arrived.len() - 1)][flow])
+        look.checked_sub(1).map(|look| look.min(self.arrived.len() - 1))
     }
 
     /// How many flows there are.
@@ -234,20 +239,14 @@ impl Seen {
 
     /// What the first flow's application read, as part of the same: what arrived twice, or waits behind holes, is not in it.
     pub fn read_of_limit(&self, loss: f64, from: f64, to: f64) -> f64 {
-        let at = |seconds: f64| {
-            let look = (seconds / STEP.as_secs_f64()).round() as usize;
-            look.checked_sub(1).map_or(0, |at| self.read[at.min(self.read.len() - 1)])
-        };
+        let at = |seconds: f64| self.look(seconds).map_or(0, |look| self.read[look]);
         let rate = (at(to) - at(from)) as f64 * 8.0 / (to - from);
         rate / self.rate * self.packet / TCP_PAYLOAD / (1.0 - loss)
     }
 
     /// Packets dropped in the queue between two times.
     pub fn dropped(&self, from: f64, to: f64) -> u64 {
-        let at = |seconds: f64| {
-            let look = (seconds / STEP.as_secs_f64()).round() as usize;
-            look.checked_sub(1).map_or(0, |at| self.drops[at.min(self.drops.len() - 1)])
-        };
+        let at = |seconds: f64| self.look(seconds).map_or(0, |look| self.drops[look]);
         at(to) - at(from)
     }
 
