@@ -124,7 +124,12 @@ pub(super) const ROWS: &[Row] = &[
         experiment: "2 ms between the client and its gateway, by iperf3",
         paper: "a little worse for one connection, equal for many",
         criterion: "one connection 1-25% lower, eight within 2%",
-        assumptions: &[KERNEL, "ATM; 2 ms are there and back; 20 s of steady state"],
+        assumptions: &[
+            KERNEL,
+            "ATM; 2 ms are there and back; 20 s of steady state",
+            "machines that need 12.4 ms for a window of 32,768 bytes, which their way is longer by: so much are the 21.2 Mbit/s \
+             that the paper's one connection had. Today's need less than the trunk does, and are shown besides",
+        ],
         seeds: SEEDS,
         work: crossings(domestic, judge_domestic),
     },
@@ -142,6 +147,8 @@ const WINDOWS_OTHERWISE: [(&str, u64); 2] =
 const SEVERAL: [usize; 3] = [2, 4, 8];
 /// How many seconds after the others the last of them begins.
 const LATE: [u64; 2] = [0, 3];
+/// Mbit/s that one connection of the paper had through its gateways, with ATM.
+const PAPER_ONE: f64 = 21.2;
 /// Mbit/s of payload that the trunk carries, and the part of it from which on it is full.
 const TRUNK: f64 = 27.1;
 const FULL: f64 = 0.95;
@@ -246,7 +253,7 @@ fn judge_counts<T>(
 ) -> Judgement {
     let mut judgement = Judgement::new();
     for (at, (lan, one, several)) in
-        [(ATM, 21.2, FULL * TRUNK), (ETHERNET, 5.69, 6.5)].into_iter().enumerate()
+        [(ATM, PAPER_ONE, FULL * TRUNK), (ETHERNET, 5.69, 6.5)].into_iter().enumerate()
     {
         let name = lan.name;
         let of = |way: usize| {
@@ -334,7 +341,7 @@ fn judge_files(seen: &Seen<Crossed>) -> Judgement {
     judgement
 }
 
-/// One connection and eight, each without delay at home and with.
+/// One connection and eight between the paper's machines, then one between today's, each without delay at home and with.
 fn domestic() -> Vec<Crossing> {
     let run = |count, delay| {
         let mut crossing = Crossing::between(ATM, true, sending(count));
@@ -343,7 +350,12 @@ fn domestic() -> Vec<Crossing> {
         }
         crossing
     };
-    [1, 8].into_iter().flat_map(|count| [ms(0), ms(2)].map(|delay| run(count, delay))).collect()
+    let window = f64::from(ATM.window * ATM.segment) * 8.0;
+    let machines = Duration::from_secs_f64(window / (PAPER_ONE * 1e6));
+    [(1, machines), (8, machines), (1, ms(0))]
+        .into_iter()
+        .flat_map(|(count, machines)| [ms(0), ms(2)].map(|delay| run(count, machines + delay)))
+        .collect()
 }
 
 fn judge_domestic(seen: &Seen<Crossed>) -> Judgement {
@@ -353,20 +365,16 @@ fn judge_domestic(seen: &Seen<Crossed>) -> Judgement {
     {
         let [near, far] = [0, 1].map(|at| seen.spread(first + at, Crossed::mbps));
         let lower = 100.0 * (1.0 - far.median / near.median);
-        let asked = judgement.ask(
+        judgement.ask(
             (least..=most).contains(&lower),
             format!("{what}: {near:.2} Mbit/s, {far:.2} at 2 ms: {lower:.1} % lower"),
         );
-        if near.median.min(far.median) >= FULL * TRUNK {
-            asked.because(|| {
-                format!(
-                    "{what}: with and without the delay the trunk is full: a window of {} bytes each 2 ms is \
-                     more than it carries. The paper had 21.2 Mbit/s there: with machines that carry less than the trunk each delay may count, which was not tried",
-                    ATM.window * ATM.segment
-                )
-            });
-        }
     }
+    let [near, far] = [4, 5].map(|at| seen.spread(at, Crossed::mbps));
+    judgement.tell(format!(
+        "one connection of today's machines: {near:.2} Mbit/s, {far:.2} at 2 ms: a window each 2 ms is more than \
+         the trunk carries"
+    ));
     judgement
 }
 
@@ -410,18 +418,18 @@ mod tests {
         assert!(full.reasons[0].contains("dropped 1.000 % of the 7.50 Mbit/s"), "{full:?}");
     }
 
-    /// A trunk that is full either way hides what the delay costs.
+    /// What today's machines do is shown, and decides nothing.
     #[test]
-    fn a_delay_that_costs_nothing_has_a_cause() {
+    fn a_delay_counts_between_the_papers_machines() {
         let judged = |rates: [f64; 4]| {
-            let seen = rates.map(|rate| Crossed { rates: vec![rate], ..Crossed::default() });
-            judge_domestic(&Seen::new(seen.into(), 4))
+            let seen = [rates.as_slice(), &[26.7e6; 2]].concat().into_iter();
+            let seen = seen.map(|rate| Crossed { rates: vec![rate], ..Crossed::default() });
+            judge_domestic(&Seen::new(seen.collect(), 6)).passed
         };
-        assert!(judged([21.2e6, 20e6, 26e6, 26e6]).passed);
-        let full = judged([26.7e6, 26.7e6, 26.7e6, 26.7e6]);
-        assert!(!full.passed && full.reasons[0].contains("full: a window of 32768"), "{full:?}");
-        let slow = judged([21.2e6, 21.2e6, 26e6, 26e6]);
-        assert!(!slow.passed && slow.reasons[0].contains("no reason"), "{slow:?}");
+        assert!(judged([21.2e6, 18e6, 26e6, 26e6]));
+        assert!(!judged([26.7e6, 26.7e6, 26e6, 26e6]), "nothing is lost by one");
+        assert!(!judged([21.2e6, 15e6, 26e6, 26e6]), "too much is lost by one");
+        assert!(!judged([21.2e6, 18e6, 26e6, 25e6]), "something is lost by eight");
     }
 
     #[test]
