@@ -30,7 +30,7 @@ pub use ls::Ls;
 pub use probe::Probe;
 pub use sending::Sending;
 pub use simulate::{Half, Reproduce, Simulate};
-pub use striping::{Known, Streams, Striping, target};
+pub use striping::{Known, Striping};
 pub use sync::Sync;
 
 /// How every command ends; part of `--help` and of the man pages.

@@ -52,6 +52,6 @@ pub use node::{Arrived, Datagram, Node};
 pub use socket::Socket;
 pub use study::{
     Blocks, Carried, Documents, FlowConfig, FlowReport, Outcome, Protocol, QueueReport, Relay,
-    Sample, Stand, Striped, Study, Wire, run_all,
+    Sample, Striping, Study, Wire, run_all,
 };
 pub use world::{Faults, Struck, World, pattern};

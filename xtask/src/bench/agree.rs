@@ -21,12 +21,12 @@ pub struct Args {
     /// Runs of each scenario, here and there.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
-    /// Seconds of each with TCP; our own transport copies a file.
+    /// Seconds of each with iperf3; ours are copies of a file.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
 
-/// The file that our own transport copies, in MiB.
+/// The file that is copied, in MiB.
 const FILE: u64 = 256;
 
 /// In how many seconds it must have arrived.
@@ -34,9 +34,10 @@ const PATIENCE: u64 = 600;
 
 /// Flows of one kind over a path.
 struct Case {
-    /// `reno` and `cubic` are TCP's, of the kernel or of the model; `ours` is our own transport.
+    /// `reno` and `cubic` are TCP's, of the kernel or of the model; `ours` is our own transport, `striped` a copy over
+    /// connections of CUBIC.
     flow: &'static str,
-    /// How many, all from the beginning; of `ours` one.
+    /// How many, all from the beginning; of `ours` one; of `striped` its connections.
     count: usize,
     rate: &'static str,
     rtt: &'static str,
@@ -48,7 +49,7 @@ struct Case {
 const RED: &str = "red:min=50packets,max=150packets,max_p=10%";
 const RED_I: &str = "red-i:min=50packets,max=150packets,max_p=10%";
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     Case::new("reno", 1, "20mbit", "40ms", "100packets", "0"),
     Case::new("reno", 1, "100mbit", "50ms", "400packets", "0.1%"),
     Case::new("cubic", 1, "50mbit", "100ms", "400packets", "0"),
@@ -60,6 +61,8 @@ const CASES: [Case; 11] = [
     Case::new("ours", 1, "100mbit", "100ms", "50ms", "0.5%"),
     Case::new("ours", 1, "50mbit", "200ms", "50ms", "0"),
     Case::new("ours", 1, "50mbit", "100ms", RED, "0"),
+    Case::new("striped", 4, "100mbit", "150ms", "50ms", "0.05%"),
+    Case::new("striped", 16, "100mbit", "150ms", "50ms", "0.05%"),
 ];
 
 /// What a run showed: Mbit/s that the reader got, the share of data packets lost, in the queue and
@@ -141,12 +144,15 @@ impl Case {
         let Self { flow, count, rate, rtt, queue, loss } = *self;
         let flow = match flow {
             "ours" => format!("source = \"{FILE}MiB\""),
-            cc => format!("transport = \"tcp\"\ncc = \"{cc}\""),
+            "striped" => {
+                format!("transport = \"tcp\"\nstreams = {count}\nsource = \"{FILE}MiB\"")
+            }
+            cc => format!("transport = \"tcp\"\ncc = \"{cc}\"\ncount = {count}"),
         };
         let text = format!(
             "about = \"The same\"\nseed = {seed}\nrtt = \"{rtt}\"\nboth = {{ rate = \"{rate}\" }}\n\
              forward = {{ queue = \"{queue}\", loss = \"{loss}\" }}\n\
-             [[flow]]\nname = \"flow\"\ncount = {count}\n{flow}\n"
+             [[flow]]\nname = \"flow\"\n{flow}\n"
         );
         let file = bed.folder().join("same.toml");
         std::fs::write(&file, text)?;
@@ -158,14 +164,18 @@ impl Case {
         let (binary, key) = (bed.binary().display(), bed.key());
         let (key, root) = (key.display(), bed.destination());
         std::fs::create_dir_all(&root)?;
+        let carrier = match self.flow {
+            "striped" => format!("tcp --tcp-cc cubic --streams {}", self.count),
+            _ => "udp".to_owned(),
+        };
         let (far, near) = match self.flow {
-            "ours" => (
+            "ours" | "striped" => (
                 format!(
                     "exec {binary} serve --quiet --no-remember --key {key} --root {}",
                     root.display()
                 ),
                 format!(
-                    "begin=$(date +%s%N) && {binary} cp --quiet --no-remember --transport udp --key {key} {} \
+                    "begin=$(date +%s%N) && {binary} cp --quiet --no-remember --transport {carrier} --key {key} {} \
                      lh://$LONGHAUL_FAR/ >&2 && end=$(date +%s%N) && echo $((end - begin))",
                     bed.source().join("file").display(),
                 ),
@@ -191,7 +201,7 @@ impl Case {
         let dropped = ["queue", "early", "loss"].map(|cause| count(&lane["dropped"][cause]));
         let lost = dropped.into_iter().sum::<Result<f64>>()?;
         let mbps = match self.flow {
-            "ours" => carried(count(&said)? * 1e-9),
+            "ours" | "striped" => carried(count(&said)? * 1e-9),
             _ => count(&said["end"]["sum_received"]["bits_per_second"])? * 1e-6,
         };
         Ok(Figures {
@@ -205,7 +215,8 @@ impl Case {
     fn simulate(&self, bed: &Bed, seconds: u64, seed: u64) -> Result<Figures> {
         let mut simulate = std::process::Command::new(bed.binary());
         simulate.arg("simulate").arg(self.scenario(bed, seed)?).arg("--json");
-        let seconds = if self.flow == "ours" { PATIENCE } else { seconds };
+        let copies = ["ours", "striped"].contains(&self.flow);
+        let seconds = if copies { PATIENCE } else { seconds };
         simulate.args(["--duration", &format!("{seconds}s")]);
         let said = command::output(&mut simulate)?;
         let line: Value = serde_json::from_str(said.lines().next().context("a line")?)?;
@@ -213,10 +224,7 @@ impl Case {
         let sum = |key: &str| -> Result<f64> {
             flows.iter().map(|flow| flow[key].as_f64().with_context(|| key.to_owned())).sum()
         };
-        let mbps = match self.flow {
-            "ours" => carried(sum("finished")?),
-            _ => sum("goodput_bps")? * 1e-6,
-        };
+        let mbps = if copies { carried(sum("finished")?) } else { sum("goodput_bps")? * 1e-6 };
         Ok(Figures {
             mbps,
             lost: (sum("queue_drops")? + sum("line_losses")?) / sum("sent")?,

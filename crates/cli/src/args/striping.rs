@@ -70,25 +70,14 @@ pub enum Streams {
 impl FromStr for Streams {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => return Ok(Self::Auto),
-            "equation" => return Ok(Self::Equation),
-            "rtt-bounded" => return Ok(Self::RttBounded(Duration::ZERO, Duration::ZERO)),
-            _ => {}
+        match Policy::read(text, path::parse_time) {
+            _ if text == "equation" => Ok(Self::Equation),
+            Ok(Policy::Equation { .. }) => Err("the rate is for --target-rate".to_owned()),
+            Ok(Policy::Auto { .. }) => Ok(Self::Auto),
+            Ok(Policy::Fixed(count)) => Ok(Self::Fixed(count)),
+            Ok(Policy::RttBounded { alpha, beta }) => Ok(Self::RttBounded(alpha, beta)),
+            Err(why) => Err(why),
         }
-        if let Some(bounds) = text.strip_prefix("rtt-bounded:") {
-            let (alpha, beta) = bounds.split_once(',').ok_or("write rtt-bounded:ALPHA,BETA")?;
-            let time = |text| path::parse_time(text).map_err(|error| error.to_string());
-            let (alpha, beta) = (time(alpha)?, time(beta)?);
-            return match alpha <= beta {
-                true => Ok(Self::RttBounded(alpha, beta)),
-                false => Err("the first bound is the lower one".to_owned()),
-            };
-        }
-        let count = text.parse().ok().filter(|count| (1..=MAX_STREAMS as u16).contains(count));
-        count.map(Self::Fixed).ok_or_else(|| {
-            format!("write auto, equation, rtt-bounded or a number from 1 to {MAX_STREAMS}")
-        })
     }
 }
 
@@ -104,7 +93,7 @@ pub struct Known {
 }
 
 /// A rate to be reached.
-pub fn target(text: &str) -> Result<Rate, String> {
+fn target(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
     match rate.as_bits_per_sec() {
         0 => Err("that is no rate to reach; write one above 0, as in 100mbit".to_owned()),
@@ -157,7 +146,7 @@ mod tests {
         let bounds = Streams::RttBounded(Duration::from_millis(700), Duration::from_millis(1100));
         assert_eq!("rtt-bounded:700ms,1.1s".parse(), Ok(bounds));
         assert_eq!(("auto".parse(), "9".parse()), (Ok(Streams::Auto), Ok(Streams::Fixed(9))));
-        for bad in ["0", "513", "many", "rtt-bounded:2s,1s", "rtt-bounded:1s"] {
+        for bad in ["0", "513", "many", "equation:5mbit", "rtt-bounded:1s"] {
             assert!(bad.parse::<Streams>().is_err(), "{bad}");
         }
     }

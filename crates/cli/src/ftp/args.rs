@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use net::tcp::Policy;
 
-use crate::args::{Memory, Streams, target};
+use crate::args::Memory;
 
 /// The most connections of one striped transfer.
 const STREAMS_MAX: i64 = ftp::client::MAX_STREAMS as i64;
@@ -80,15 +80,7 @@ pub struct Sender {
 
 /// How a sender chooses among the connections of a striped transfer.
 fn policy(text: &str) -> Result<Policy, String> {
-    if let Some(rate) = text.strip_prefix("equation:") {
-        return Ok(Policy::Equation { target: target(rate)?, first: 0, k: 0 });
-    }
-    match text.parse::<Streams>()? {
-        Streams::Auto => Ok(Policy::Auto { first: 0 }),
-        Streams::Fixed(count) => Ok(Policy::Fixed(count)),
-        Streams::RttBounded(alpha, beta) => Ok(Policy::RttBounded { alpha, beta }),
-        Streams::Equation => Err("write the rate behind it, as in equation:100mbit".to_owned()),
-    }
+    Policy::read(text, path::parse_time)
 }
 
 /// A number of connections; 0 stands for "auto", as for the client.
@@ -178,24 +170,4 @@ pub struct Ftp {
     pub tcp_cc: Option<String>,
     #[command(flatten)]
     pub memory: Memory,
-}
-
-#[cfg(test)]
-mod tests {
-    use units::Rate;
-
-    use super::*;
-
-    #[test]
-    fn policies_are_read() {
-        let target = Rate::from_bits_per_sec(5_000_000);
-        let equation = Policy::Equation { target, first: 0, k: 0 };
-        assert_eq!(policy("equation:5mbit"), Ok(equation));
-        assert_eq!(policy("auto"), Ok(Policy::default()));
-        assert_eq!(policy("16"), Ok(Policy::Fixed(16)));
-        assert!(matches!(policy("rtt-bounded"), Ok(Policy::RttBounded { .. })));
-        for bad in ["equation", "equation:fast", "equation:0bit", "0", "rtt-bounded:1s"] {
-            assert!(policy(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -20,6 +20,10 @@ pub fn section(set: &str, summary: &str, run: &Outcome) -> anyhow::Result<Markup
         let rate = |sample: &Sample| sample.rate_bps.map(|rate| rate as f64 / 1e6);
         plots.push(by_flow(run, "Rate at which it may send", "Mbit/s", rate));
     }
+    if run.samples.iter().any(|sample| sample.connections.is_some()) {
+        let count = |sample: &Sample| sample.connections.map(f64::from);
+        plots.push(by_flow(run, "TCP connections", "connections", count));
+    }
     plots.push(queues(run));
     plots.push(by_flow(run, "Dropped so far", "packets", |sample| Some(sample.drops as f64)));
     let charts = report::charts(&plots)?;

@@ -120,10 +120,10 @@ fn trace(file: &Path, points: &[Point], seeds: u32, outcomes: &[Outcome]) -> any
         for run in runs {
             for sample in &run.samples {
                 let Sample { seconds, goodput_bps, rtt, window_bytes, rate_bps, .. } = *sample;
-                let Sample { queue_packets, drops, .. } = *sample;
+                let Sample { connections, queue_packets, drops, .. } = *sample;
                 let flow = &run.flows[sample.flow].name;
-                let path = (goodput_bps, rtt, window_bytes, rate_bps, queue_packets, drops);
-                csv.serialize((&set, run.seed, seconds, flow, path))?;
+                let own = (goodput_bps, rtt, window_bytes, rate_bps, connections);
+                csv.serialize((&set, run.seed, seconds, flow, own, queue_packets, drops))?;
             }
         }
     }
@@ -131,7 +131,7 @@ fn trace(file: &Path, points: &[Point], seeds: u32, outcomes: &[Outcome]) -> any
 }
 
 /// The columns: what was set, the seed, and those of [`sim::Sample`].
-const TRACE_HEADER: [&str; 10] = [
+const TRACE_HEADER: [&str; 11] = [
     "set",
     "seed",
     "seconds",
@@ -140,6 +140,7 @@ const TRACE_HEADER: [&str; 10] = [
     "rtt_seconds",
     "window_bytes",
     "rate_bps",
+    "connections",
     "queue_packets",
     "drops",
 ];

@@ -26,8 +26,7 @@ use path::{HostGroup, LinkConfig, PathConfig, Preset, Scenario};
 
 use crate::exchange::{Exchange, Exchanged};
 use crate::study::{
-    Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Relay, Stand, Striped, Study,
-    side_by_side,
+    Blocks, Carried, FAR, FlowConfig, NEAR, Outcome, Protocol, Relay, Study, side_by_side,
 };
 use crate::tcp::{Config, Source};
 pub use crossing::{Crossed, Crossing, Fetch, Lan, Load, Pair, Task};
@@ -79,8 +78,6 @@ enum Work {
     Studies(Runs<Study, Outcome>),
     /// A file over several connections.
     Files(Runs<Blocks, Carried>),
-    /// Connections whose number is controlled.
-    Stripes(Runs<Striped, Vec<Stand>>),
     /// Connections between two networks, with paper 2's gateways or without.
     Relays(Runs<Relay, Vec<f64>>),
     /// Paper 5's model.
@@ -134,14 +131,6 @@ impl Run for Blocks {
     type Shown = Carried;
     fn show(&self, seed: u64) -> Carried {
         self.run(seed)
-    }
-}
-
-impl Run for Striped {
-    type Shown = Vec<Stand>;
-    fn show(&self, seed: u64) -> Vec<Stand> {
-        let path = self.path.clone().with_seed(seed);
-        Self { path, ..self.clone() }.run()
     }
 }
 
@@ -242,7 +231,6 @@ impl Row {
         match &self.work {
             Work::Studies(runs) => (runs.make)().len(),
             Work::Files(runs) => (runs.make)().len(),
-            Work::Stripes(runs) => (runs.make)().len(),
             Work::Relays(runs) => (runs.make)().len(),
             Work::Exchanges(runs) => (runs.make)().len(),
             Work::Crossings(runs) => (runs.make)().len(),
@@ -282,7 +270,6 @@ impl Row {
         match &self.work {
             Work::Studies(runs) => runs.simulated(seeds, jobs, done),
             Work::Files(runs) => runs.simulated(seeds, jobs, done),
-            Work::Stripes(runs) => runs.simulated(seeds, jobs, done),
             Work::Relays(runs) => runs.simulated(seeds, jobs, done),
             Work::Exchanges(runs) => runs.simulated(seeds, jobs, done),
             Work::Crossings(runs) => {
@@ -388,7 +375,6 @@ mod tests {
             let paths: Vec<_> = match &row.work {
                 Work::Studies(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Files(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
-                Work::Stripes(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Relays(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),
                 Work::Exchanges(_) => Vec::new(),
                 Work::Crossings(runs) => (runs.make)().into_iter().map(|run| run.path).collect(),

@@ -480,6 +480,7 @@ mod tests {
             line_losses: 0,
             rtt_mean: None,
             rtt_least: None,
+            connections: None,
             finished: None,
             documents: Documents { count: 100, total_seconds, unfinished: 1 },
         }

@@ -6,10 +6,10 @@ use path::{Jitter, PathConfig};
 use stripe::count::Policy;
 
 use super::{
-    Judgement, Plot, Row, Runs, SEEDS, Seen, Spread, Spreads, Work, both, ms, preset, seconds,
-    studies, study, tcp, time_for, with_rtt,
+    Judgement, Plot, Row, SEEDS, Seen, Spread, Spreads, alike, both, ms, preset, seconds, studies,
+    study, tcp, time_for, with_rtt,
 };
-use crate::study::{Outcome, Stand, Striped, Study};
+use crate::study::{Outcome, Protocol, Striping, Study};
 use crate::tcp::{Config, Recovery, Source};
 
 /// What holds for every row.
@@ -107,18 +107,14 @@ pub(super) const ROWS: &[Row] = &[
              beginning with one connection, from 15 s to 75 s (the last figures: other bounds)",
         ],
         seeds: SEEDS,
-        work: Work::Stripes(Runs {
-            make: adaptive,
-            judge: |seen| {
-                let mut judgement = judge_adaptive(seen, &MOST, |stands| steady(stands));
-                for (at, (alpha, beta)) in BOUNDS.into_iter().enumerate() {
-                    let found = seen.spread(MOST.len() + at, |stands| steady(stands));
-                    judgement.tell(format!(
-                        "between {alpha} and {beta} ms, at most 16: {found:.0} byte/s"
-                    ));
-                }
+        work: studies(adaptive, |seen| {
+            let mut judgement = judge_adaptive(seen, &MOST, steady);
+            for (at, (alpha, beta)) in BOUNDS.into_iter().enumerate() {
+                let found = seen.spread(MOST.len() + at, steady);
                 judgement
-            },
+                    .tell(format!("between {alpha} and {beta} ms, at most 16: {found:.0} byte/s"));
+            }
+            judgement
         }),
     },
     Row {
@@ -382,24 +378,24 @@ const STEADY: (u64, u64) = (15, 75);
 const BOUNDS: [(u64, u64); 3] = [(620, 900), (700, 1400), (900, 1120)];
 
 /// With at most so many connections, then with 16 and other bounds.
-fn adaptive() -> Vec<Striped> {
+fn adaptive() -> Vec<Study> {
     let policy = Policy::RttBounded { alpha: Duration::ZERO, beta: Duration::ZERO };
     let connection = Config::classic(Recovery::Reno, MSS, 24 << 10);
-    let duration = seconds(STEADY.1);
-    let with =
-        |most, policy| Striped { connection, most, duration, ..Striped::new(satellite(), policy) };
+    let with = |most, policy| {
+        let striped = Protocol::Striped(Striping { connection, policy, most });
+        let mut study =
+            study(satellite(), alike("file", 1, striped, Source::Greedy), seconds(STEADY.1));
+        study.measure_from = seconds(STEADY.0);
+        study
+    };
     let others = BOUNDS
         .map(|(alpha, beta)| with(16, Policy::RttBounded { alpha: ms(alpha), beta: ms(beta) }));
     MOST.into_iter().map(|most| with(most, policy)).chain(others).collect()
 }
 
 /// Byte/s of steady state.
-fn steady(stands: &[Stand]) -> f64 {
-    let at = |time| {
-        let stand = stands.iter().rfind(|stand| stand.at <= seconds(time));
-        stand.map_or(0, |stand| stand.delivered.0)
-    };
-    (at(STEADY.1) - at(STEADY.0)) as f64 / (STEADY.1 - STEADY.0) as f64
+fn steady(seen: &Outcome) -> f64 {
+    seen.flows[0].goodput_bps / 8.0
 }
 
 /// Judges runs with at most so many connections by their byte/s.

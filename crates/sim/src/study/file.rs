@@ -9,11 +9,13 @@ use core::time::Duration;
 use path::spelled::{text, time};
 use path::{LinkConfig, LossConfig, QueueConfig, Scenario, ScenarioError};
 use serde::Deserialize;
+use stripe::count::{MAX_CONNECTIONS, Policy};
 use toml::Spanned;
 use transport::FeedbackKind;
 use transport::cc::Algorithm;
 use units::{Bytes, Rate};
 
+use super::striped::Striping;
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::{FlowConfig, Protocol, Study};
 use crate::tcp::{Config, Congestion, Flight, MinRto, Recovery, Source};
@@ -135,6 +137,9 @@ struct Table {
     feedback: Option<FeedbackKind>,
     #[serde(deserialize_with = "text")]
     rate_limit: Option<Rate>,
+    #[serde(deserialize_with = "text")]
+    streams: Option<Streams>,
+    streams_max: Option<u16>,
     #[serde(flatten)]
     tcp: Tcp,
 }
@@ -154,6 +159,8 @@ impl Default for Table {
             between: None,
             feedback: None,
             rate_limit: None,
+            streams: None,
+            streams_max: None,
             tcp: Tcp::default(),
         }
     }
@@ -201,6 +208,17 @@ struct Tcp {
     ssthresh: Option<Bytes>,
     #[serde(deserialize_with = "time")]
     min_rto: Option<Duration>,
+}
+
+/// How many connections a stream is striped over.
+#[derive(Clone, Copy, PartialEq)]
+struct Streams(Policy);
+
+impl FromStr for Streams {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Policy::read(text, path::parse_time).map(Self)
+    }
 }
 
 /// How long acknowledgements wait: a time, or `none`.
@@ -275,7 +293,10 @@ impl Table {
             if self.feedback.is_some() || self.rate_limit.is_some() {
                 return Err("feedback and rate-limit are for transport = \"longhaul\"".into());
             }
-            return self.tcp.config(cc, mtu).map(Protocol::Tcp);
+            return self.striped(self.tcp.config(cc, mtu)?);
+        }
+        if self.streams.is_some() || self.streams_max.is_some() {
+            return Err("streams and streams-max are for transport = \"tcp\"".into());
         }
         if self.tcp != Tcp::default() {
             return Err("such keys are for transport = \"tcp\"".into());
@@ -290,6 +311,29 @@ impl Table {
             rate_limit: self.rate_limit,
             ..transport::Config::default()
         }))
+    }
+
+    /// Over as many such connections as are asked for.
+    fn striped(&self, connection: Config) -> Result<Protocol, String> {
+        let most = self.streams_max.map_or(MAX_CONNECTIONS, usize::from);
+        match (self.streams, self.source) {
+            _ if !(1..=MAX_CONNECTIONS).contains(&most) => {
+                Err(format!("streams-max is 1 to {MAX_CONNECTIONS}"))
+            }
+            (None, _) if self.streams_max.is_some() => {
+                Err("streams-max is with streams, as in streams = \"auto\"".into())
+            }
+            (None, _) => Ok(Protocol::Tcp(connection)),
+            (Some(_), Some(Source::Http(_))) => {
+                Err("each document has a connection of its own: leave streams out".into())
+            }
+            (Some(_), _) if self.count as usize * most > MAX_FLOWS => Err(format!(
+                "that may be more than {MAX_FLOWS} connections: bound them by streams-max"
+            )),
+            (Some(Streams(policy)), _) => {
+                Ok(Protocol::Striped(Striping { connection, policy, most }))
+            }
+        }
     }
 
     /// The flows of this table, of which `before` came before; `number` is the table's.
@@ -480,7 +524,7 @@ mod tests {
             let study = format!("{path}[[flow]]\ntransport = \"tcp\"\n{keys}").parse::<Study>();
             study.map(|study| match study.flows[0].protocol {
                 Protocol::Tcp(config) => config.mss.0,
-                Protocol::Longhaul(_) => panic!("it is TCP"),
+                Protocol::Longhaul(_) | Protocol::Striped(_) => panic!("it is TCP"),
             })
         };
         for (mtu, most) in [(9000, 1448), (1500, 1448), (1280, 1228), (68, 16)] {
@@ -536,6 +580,36 @@ mod tests {
             "transport = \"tcp\"\nrate-limit = \"500kbit\"",
         ] {
             assert!(flow(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn streams_are_for_tcp_without_documents() {
+        let flow = |keys: &str| {
+            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\n";
+            format!("{path}{keys}").parse::<Study>()
+        };
+        let study = flow("transport = \"tcp\"\nstreams = 8\nstreams-max = 4\nmss = 512");
+        let Protocol::Striped(striping) = study.expect("it is known").flows[0].protocol else {
+            panic!("it is striped")
+        };
+        assert_eq!((striping.policy, striping.most), (Policy::Fixed(8), 4));
+        assert_eq!(striping.connection.mss, Bytes(512));
+        for (keys, why) in [
+            ("streams = 8", "for transport = \"tcp\""),
+            ("transport = \"tcp\"\nstreams = 0", "a number from 1 to 512"),
+            ("transport = \"tcp\"\nstreams = \"equation\"", "equation:100mbit"),
+            ("transport = \"tcp\"\nstreams = 8\nstreams-max = 0", "is 1 to 512"),
+            ("transport = \"tcp\"\nstreams = 8\nstreams-max = 513", "is 1 to 512"),
+            ("transport = \"tcp\"\nstreams-max = 8", "is with streams"),
+            ("transport = \"tcp\"\nstreams = 8\nsource = \"http\"", "leave streams out"),
+            ("transport = \"tcp\"\nstreams = \"auto\"\ncount = 50", "by streams-max"),
+        ] {
+            let error = flow(keys).expect_err(keys).to_string();
+            assert!(error.contains(why), "{keys}: {error}");
+        }
+        for fine in ["rtt-bounded:700ms,1.1s", "equation:5mbit", "auto"] {
+            assert!(flow(&format!("transport = \"tcp\"\nstreams = \"{fine}\"")).is_ok(), "{fine}");
         }
     }
 

@@ -5,6 +5,7 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 use super::outcome::Documents;
+use super::striped::Striping;
 use super::transit::{Body, Outlet};
 use crate::tcp::{self, SenderStats, Source};
 
@@ -13,6 +14,8 @@ use crate::tcp::{self, SenderStats, Source};
 pub enum Protocol {
     /// A model of TCP.
     Tcp(tcp::Config),
+    /// Many such connections for one stream, by the product's controllers.
+    Striped(Striping),
     /// Our own transport: the product's code.
     Longhaul(transport::Config),
 }
@@ -20,9 +23,13 @@ pub enum Protocol {
 impl Protocol {
     /// In a word or two.
     pub fn name(&self) -> String {
+        let tcp = |config: &tcp::Config| {
+            format!("tcp {:?} {:?}", config.recovery, config.congestion).to_lowercase()
+        };
         match self {
-            Self::Tcp(config) => {
-                format!("tcp {:?} {:?}", config.recovery, config.congestion).to_lowercase()
+            Self::Tcp(config) => tcp(config),
+            Self::Striped(striping) => {
+                format!("{} x {}", striping.count(), tcp(&striping.connection))
             }
             Self::Longhaul(config) => format!("longhaul {:?}", config.congestion).to_lowercase(),
         }
@@ -68,6 +75,8 @@ pub(super) struct Standing {
     pub(super) window: Bytes,
     /// At which it may send: of a window, that over the round-trip time.
     pub(super) rate: Option<Rate>,
+    /// TCP connections that carry, of a stream that is striped.
+    pub(super) connections: Option<u32>,
     pub(super) sent: u64,
     pub(super) retransmitted: u64,
     pub(super) timeouts: u64,

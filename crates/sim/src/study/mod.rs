@@ -45,7 +45,7 @@ pub use outcome::{Documents, FlowReport, Outcome, QueueReport, Sample};
 pub use parallel::run_all;
 pub(crate) use parallel::side_by_side;
 pub use relay::Relay;
-pub use striped::{Stand, Striped};
+pub use striped::Striping;
 pub use topology::{FAR, NEAR, Wire};
 
 /// How often a run looks at the queue.

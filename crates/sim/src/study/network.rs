@@ -9,6 +9,7 @@ use super::Study;
 use super::agenda::Agenda;
 use super::flow::{End, Flow, FlowConfig, Protocol, Standing};
 use super::sites::Sites;
+use super::striped::StripedFlow;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
 use super::transit::{Parcel, Place, Transit};
@@ -111,22 +112,17 @@ impl Network {
         self.runs = vec![Agenda::default(); self.sites.count()];
     }
 
-    /// Adds a flow; gives its number.
-    pub(super) fn add(&mut self, config: &FlowConfig) -> usize {
-        self.place(config, self.ends(config, self.flows.len()))
-    }
-
     fn ends(&self, config: &FlowConfig, index: usize) -> Box<dyn Flow> {
         // In the high bits, so that neighbouring seeds do not meet each other's flows.
         let seed = self.seed ^ FLOWS ^ (index as u64) << 48;
         ends(config, self.mtu, seed)
     }
 
-    fn place(&mut self, config: &FlowConfig, ends: Box<dyn Flow>) -> usize {
+    fn place(&mut self, config: &FlowConfig, ends: Box<dyn Flow>) {
         let stop = config.stop.map_or(Instant::FAR_FUTURE, |stop| START + stop);
         let places = [(config.between.0, config.near), (config.between.1, config.far)];
         let [sender, receiver] = if config.from_far { [1, 0] } else { [0, 1] };
-        self.attach(ends, [places[sender], places[receiver]], stop)
+        self.attach(ends, [places[sender], places[receiver]], stop);
     }
 
     /// Adds a flow of any make, from a near host to a far one.
@@ -155,11 +151,6 @@ impl Network {
             self.plan(index, end, self.next_run(index, end));
         }
         index
-    }
-
-    /// Cuts a flow off at a time.
-    pub(super) fn stop(&mut self, flow: usize, at: Duration) {
-        self.flows[flow].stop = START + at;
     }
 
     /// The links from a host of one router to a host of another.
@@ -349,6 +340,13 @@ fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
     let start = START + config.start;
     match &config.protocol {
         Protocol::Tcp(tcp) => Box::new(TcpFlow::new(tcp, config.source, start, seed)),
+        Protocol::Striped(striping) => {
+            let size = match config.source {
+                Source::Fixed(size) | Source::Copy(size) => Some(size),
+                Source::Greedy | Source::Http(_) => None,
+            };
+            Box::new(StripedFlow::new(striping, size, start))
+        }
         Protocol::Longhaul(transport) => {
             // Who copies is at the former end.
             let copy = if config.from_far { Manner::Get } else { Manner::Put };
@@ -382,7 +380,8 @@ mod tests {
         let study = study(text);
         let mut one = Network::undivided(&study);
         for flow in &study.flows {
-            one.add(flow);
+            let ends = one.ends(flow, one.flows.len());
+            one.place(flow, ends);
         }
         let one = study.run_in(one, |_| {});
         assert!(one.of("copy").all(|flow| flow.finished.is_some()), "{:?}", one.flows);

@@ -51,7 +51,7 @@ pub struct FlowReport {
     pub protocol: String,
     /// Measured seconds in which it might send.
     pub seconds: f64,
-    /// Bytes that its reader read in that time.
+    /// Bytes that its reader read in that time; of a stream that is striped, what came in order over each connection.
     pub delivered_bytes: u64,
     /// The same in bits a second.
     pub goodput_bps: f64,
@@ -69,6 +69,8 @@ pub struct FlowReport {
     pub rtt_mean: Option<f64>,
     /// See `rtt_mean`.
     pub rtt_least: Option<f64>,
+    /// TCP connections that carried, on average, of a stream that is striped.
+    pub connections: Option<f64>,
     /// When all had arrived, of a source with an end; of a copy, when its client was through; in seconds from the start of
     /// the run.
     pub finished: Option<f64>,
@@ -102,12 +104,14 @@ pub struct Sample {
     pub flow: usize,
     /// Goodput since its last sample.
     pub goodput_bps: f64,
-    /// The latest round-trip time, in seconds.
+    /// The latest round-trip time, in seconds; of a stream that is striped the mean of its connections' smoothed ones.
     pub rtt: Option<f64>,
-    /// Congestion window.
+    /// Congestion window; of a stream that is striped all windows together.
     pub window_bytes: u64,
     /// The rate at which it may send.
     pub rate_bps: Option<u64>,
+    /// TCP connections that carry, of a stream that is striped.
+    pub connections: Option<u32>,
     /// Packets in the queue of the busiest link that its data crosses.
     pub queue_packets: u64,
     /// Data packets of this flow that queues and lines dropped so far.
@@ -166,12 +170,13 @@ struct Seen {
 /// How a flow stood, and how many of its packets were dropped.
 type Stood = (Standing, (u64, u64));
 
-/// Sums and means of round-trip times at the glances.
+/// Sums of round-trip times at the glances, and of connections.
 #[derive(Clone, Copy, Default)]
-struct Rtts {
+struct Glanced {
     sum: f64,
     count: u64,
     least: Option<f64>,
+    connections: Option<u64>,
 }
 
 /// What is added up while a run goes on.
@@ -182,7 +187,7 @@ pub(super) struct Tally<'a> {
     /// Looks at the links and what was seen.
     glances: u64,
     links: Vec<Seen>,
-    rtts: Vec<Rtts>,
+    flows: Vec<Glanced>,
     /// Of the last sample: when it was, and bytes delivered.
     last: (Duration, Vec<u64>),
     samples: Vec<Sample>,
@@ -199,7 +204,7 @@ impl<'a> Tally<'a> {
             before: <_>::default(),
             glances: 0,
             links: vec![Seen::default(); network.links().len()],
-            rtts: vec![Rtts::default(); flows],
+            flows: vec![Glanced::default(); flows],
             last: (Duration::ZERO, vec![0; flows]),
             samples: Vec::new(),
             waiting: Vec::new(),
@@ -234,10 +239,12 @@ impl<'a> Tally<'a> {
             let stop = self.study.flows[index].stop;
             let is_over = standing.finished.is_some() || stop.is_some_and(|stop| stop <= at);
             if let Some(rtt) = standing.rtt.filter(|_| !is_over).map(|rtt| rtt.as_secs_f64()) {
-                let rtts = &mut self.rtts[index];
-                rtts.sum += rtt;
-                rtts.count += 1;
-                rtts.least = Some(rtts.least.map_or(rtt, |least| least.min(rtt)));
+                let seen = &mut self.flows[index];
+                seen.sum += rtt;
+                seen.count += 1;
+                seen.least = Some(seen.least.map_or(rtt, |least| least.min(rtt)));
+                let more = standing.connections.map(u64::from);
+                seen.connections = more.map(|more| more + seen.connections.unwrap_or(0));
             }
         }
     }
@@ -260,6 +267,7 @@ impl<'a> Tally<'a> {
                 rtt: standing.rtt.map(|rtt| rtt.as_secs_f64()),
                 window_bytes: standing.window.0,
                 rate_bps: standing.rate.map(Rate::as_bits_per_sec),
+                connections: standing.connections,
                 queue_packets: 0,
                 drops: dropped.0 + dropped.1,
             });
@@ -332,7 +340,8 @@ impl<'a> Tally<'a> {
         let end = finished.unwrap_or(end);
         let seconds = end.saturating_sub(config.start.max(self.study.measure_from)).as_secs_f64();
         let delivered_bytes = at.delivered - before.delivered;
-        let rtts = &self.rtts[index];
+        let seen = &self.flows[index];
+        let mean = |sum: f64| (seen.count > 0).then(|| sum / seen.count as f64);
         FlowReport {
             name: config.name.clone(),
             protocol: config.protocol.name(),
@@ -344,8 +353,9 @@ impl<'a> Tally<'a> {
             timeouts: at.timeouts - before.timeouts,
             queue_drops: dropped.0 - earlier.0,
             line_losses: dropped.1 - earlier.1,
-            rtt_mean: (rtts.count > 0).then(|| rtts.sum / rtts.count as f64),
-            rtt_least: rtts.least,
+            rtt_mean: mean(seen.sum),
+            rtt_least: seen.least,
+            connections: seen.connections.and_then(|sum| mean(sum as f64)),
             finished: finished.map(|time| time.as_secs_f64()),
             documents: at.documents.since(before.documents),
         }

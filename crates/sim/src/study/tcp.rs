@@ -145,6 +145,7 @@ impl Flow for TcpFlow {
             rtt,
             window: stats.window,
             rate: rtt.and_then(|rtt| Rate::of(stats.window, rtt)),
+            connections: None,
             sent: self.past.sent + stats.sent,
             retransmitted: self.past.retransmitted + stats.retransmitted,
             timeouts: self.past.timeouts + stats.timeouts,

@@ -262,6 +262,7 @@ impl Flow for UdpFlow {
             rtt: Some(stats.rtt).filter(|rtt| !rtt.is_zero()),
             window: stats.window,
             rate: Some(stats.pacing_rate),
+            connections: None,
             sent: stats.sent.0,
             retransmitted: stats.lost.0,
             timeouts: stats.probes,

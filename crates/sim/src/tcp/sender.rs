@@ -135,6 +135,11 @@ impl Sender {
         self.closed = true;
     }
 
+    /// Whether the other end has answered.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Closed | Phase::Opening | Phase::SynSent)
+    }
+
     /// Whether all that was written has been acknowledged.
     pub fn is_done(&self) -> bool {
         self.una == self.written
@@ -148,6 +153,23 @@ impl Sender {
     /// Bytes that were written and are not acknowledged: what the socket holds.
     pub fn held(&self) -> u64 {
         self.written - self.una
+    }
+
+    /// Bytes that were written and were never sent.
+    pub fn unsent(&self) -> u64 {
+        self.written - self.most
+    }
+
+    /// The smoothed round-trip time (RFC 6298).
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        self.rto.smoothed()
+    }
+
+    /// What may be under way, in whole segments: the least of the congestion window, the receiver's and what the socket
+    /// holds.
+    pub fn usable_window(&self) -> Bytes {
+        let usable = self.control.window().min(self.window).min(self.config.send_buffer.0);
+        Bytes(usable - usable % self.config.mss.0)
     }
 
     /// What it did so far.

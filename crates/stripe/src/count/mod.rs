@@ -13,7 +13,7 @@ mod tests;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use units::{Bytes, Instant, Rate};
+use units::{Bytes, Instant, ParseUnitError, Rate};
 
 pub use auto::{Auto, suitable};
 pub use equation::{Equation, System};
@@ -137,6 +137,49 @@ impl Controller for Fixed {
 }
 
 impl Policy {
+    /// Reads `auto`, a number, `equation:RATE`, `rtt-bounded` or `rtt-bounded:ALPHA,BETA`, of which `time` reads the bounds.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn read(
+        text: &str,
+        time: impl Fn(&str) -> Result<Duration, String>,
+    ) -> Result<Self, String> {
+        let (name, rest) =
+            text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        match (name, rest) {
+            ("auto", None) => Ok(Self::Auto { first: 0 }),
+            ("equation", None) => {
+                Err("write the rate behind it, as in equation:100mbit".to_owned())
+            }
+            ("equation", Some(rate)) => {
+                let target: Rate = rate.parse().map_err(|e: ParseUnitError| e.to_string())?;
+                let none = "that is no rate to reach; write one above 0, as in 100mbit";
+                let some = target.as_bits_per_sec() > 0;
+                some.then_some(Self::Equation { target, first: 0, k: 0 }).ok_or(none.to_owned())
+            }
+            ("rtt-bounded", None) => {
+                Ok(Self::RttBounded { alpha: Duration::ZERO, beta: Duration::ZERO })
+            }
+            ("rtt-bounded", Some(bounds)) => {
+                let (alpha, beta) = bounds.split_once(',').ok_or("write rtt-bounded:ALPHA,BETA")?;
+                let (alpha, beta) = (time(alpha)?, time(beta)?);
+                let bounded = (alpha <= beta).then_some(Self::RttBounded { alpha, beta });
+                bounded.ok_or_else(|| "the first bound is the lower one".to_owned())
+            }
+            _ => {
+                let count = text.parse().ok();
+                let count =
+                    count.filter(|count| (1..=MAX_CONNECTIONS).contains(&usize::from(*count)));
+                count.map(Self::Fixed).ok_or_else(|| {
+                    format!(
+                        "write auto, equation, rtt-bounded or a number from 1 to {MAX_CONNECTIONS}"
+                    )
+                })
+            }
+        }
+    }
+
     /// Begins anew.
     pub fn controller(self) -> Box<dyn Controller> {
         match self {

@@ -292,6 +292,42 @@ fn paper_3s_bounds_halve_above_beta_and_add_below_alpha() {
 }
 
 #[test]
+fn policies_are_read() {
+    let times = |text: &str| match text {
+        "700ms" => Ok(Duration::from_millis(700)),
+        "1.1s" => Ok(Duration::from_millis(1100)),
+        _ => Err("no time".to_owned()),
+    };
+    let read = |text| Policy::read(text, times);
+    let target = Rate::from_bits_per_sec(5_000_000);
+    assert_eq!(read("equation:5mbit"), Ok(Policy::Equation { target, first: 0, k: 0 }));
+    assert_eq!(read("auto"), Ok(Policy::default()));
+    assert_eq!((read("1"), read("512")), (Ok(Policy::Fixed(1)), Ok(Policy::Fixed(512))));
+    let bounds = |alpha, beta| {
+        let [alpha, beta] = [alpha, beta].map(Duration::from_millis);
+        Ok(Policy::RttBounded { alpha, beta })
+    };
+    assert_eq!(read("rtt-bounded"), bounds(0, 0));
+    assert_eq!(read("rtt-bounded:700ms,1.1s"), bounds(700, 1100));
+    for bad in [
+        "equation",
+        "equation:fast",
+        "equation:0bit",
+        "0",
+        "513",
+        "many",
+        "auto:3",
+        "auto:",
+        "equation:",
+        "rtt-bounded:",
+        "rtt-bounded:1.1s,700ms",
+        "rtt-bounded:700ms",
+    ] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn policies_survive_the_wire() {
     let time = Duration::from_millis(700);
     for policy in [
