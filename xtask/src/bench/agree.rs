@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::lab::{Bed, Crossing};
@@ -79,6 +79,8 @@ struct Figures {
 
 /// Prints a row for each scenario; false when a median misses the goal.
 pub fn run(args: &Args) -> Result<bool> {
+    let wanted = |case: &&Case| format!("{} {}", case.count, case.flow).contains(&args.only);
+    ensure!(CASES.iter().any(|case| wanted(&case)), "no flows are called '{}'", args.only);
     let bed = Bed::new()?;
     bed.fill("file", FILE << 20)?;
     println!(
@@ -88,7 +90,6 @@ pub fn run(args: &Args) -> Result<bool> {
     println!("| flow | path | who | Mbit/s | lost % | |");
     println!("|---|---|---|---|---|---|");
     let mut reached = true;
-    let wanted = |case: &&Case| format!("{} {}", case.count, case.flow).contains(&args.only);
     for case in CASES.iter().filter(wanted) {
         let each = |run: &dyn Fn(u64) -> Result<Figures>| -> Result<Vec<Figures>> {
             (1..=args.seeds).map(run).collect()

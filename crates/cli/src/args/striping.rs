@@ -72,7 +72,9 @@ impl FromStr for Streams {
     fn from_str(text: &str) -> Result<Self, String> {
         match Policy::read(text, path::parse_time) {
             _ if text == "equation" => Ok(Self::Equation),
-            Ok(Policy::Equation { .. }) => Err("the rate is for --target-rate".to_owned()),
+            Ok(Policy::Equation { .. }) => {
+                Err("write equation alone, and the rate as --target-rate".to_owned())
+            }
             Ok(Policy::Auto { .. }) => Ok(Self::Auto),
             Ok(Policy::Fixed(count)) => Ok(Self::Fixed(count)),
             Ok(Policy::RttBounded { alpha, beta }) => Ok(Self::RttBounded(alpha, beta)),

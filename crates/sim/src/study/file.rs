@@ -535,39 +535,33 @@ mod tests {
         assert!(mss(1280, "mss = 1229").is_err());
     }
 
+    /// A path with a flow of these keys.
+    fn flow(keys: &str) -> Result<Study, ScenarioError> {
+        format!("about = \"\"\nboth = {{ rate = \"1mbit\" }}\n[[flow]]\n{keys}").parse()
+    }
+
     #[test]
     fn what_is_halved_at_a_loss_is_for_who_halves() {
-        let flow = |keys: &str| {
-            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\ntransport = \"tcp\"\n";
-            format!("{path}{keys}").parse::<Study>()
-        };
-        let study = flow("cc = \"reno\"\nflight = \"pipe\"").expect("it is known");
+        let tcp = |keys: &str| flow(&format!("transport = \"tcp\"\n{keys}"));
+        let study = tcp("cc = \"reno\"\nflight = \"pipe\"").expect("it is known");
         let Protocol::Tcp(config) = study.flows[0].protocol else { panic!("it is TCP") };
         assert_eq!(config.flight, Flight::Pipe);
         for refused in ["flight = \"pipe\"", "cc = \"reno\"\nflight = \"half\""] {
-            assert!(flow(refused).is_err(), "{refused}");
+            assert!(tcp(refused).is_err(), "{refused}");
         }
     }
 
     #[test]
     fn a_copy_is_for_our_transport() {
-        let flow = |keys: &str| {
-            let path =
-                "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\nsource = \"copy:5MB\"\n";
-            format!("{path}{keys}").parse::<Study>()
-        };
-        let study = flow("").expect("it is known");
+        let copy = |keys: &str| flow(&format!("source = \"copy:5MB\"\n{keys}"));
+        let study = copy("").expect("it is known");
         assert_eq!(study.flows[0].source, Source::Copy(Bytes(5_000_000)));
-        let error = flow("transport = \"tcp\"").expect_err("TCP knows no copies").to_string();
+        let error = copy("transport = \"tcp\"").expect_err("TCP knows no copies").to_string();
         assert!(error.contains("write source = \"5MB\""), "{error}");
     }
 
     #[test]
     fn feedback_and_a_limit_are_for_our_transport() {
-        let flow = |keys: &str| {
-            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\n";
-            format!("{path}{keys}").parse::<Study>()
-        };
         let study = flow("feedback = \"positive-ack\"\nrate-limit = \"500kbit\"");
         let Protocol::Longhaul(config) = study.expect("it is known").flows[0].protocol else {
             panic!("it is ours")
@@ -585,10 +579,6 @@ mod tests {
 
     #[test]
     fn streams_are_for_tcp_without_documents() {
-        let flow = |keys: &str| {
-            let path = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[flow]]\n";
-            format!("{path}{keys}").parse::<Study>()
-        };
         let study = flow("transport = \"tcp\"\nstreams = 8\nstreams-max = 4\nmss = 512");
         let Protocol::Striped(striping) = study.expect("it is known").flows[0].protocol else {
             panic!("it is striped")

@@ -60,13 +60,10 @@ pub(super) struct StripedFlow {
     live: Vec<usize>,
     /// When each sender is to be run, and each receiver.
     runs: [Agenda; 2],
-    /// Bytes that were given to no connection.
+    /// Bytes of the stream, those that were given to no connection, and those that have arrived.
+    size: u64,
     left: u64,
-    /// Bytes that have yet to arrive.
-    missing: u64,
     delivered: u64,
-    /// Bytes that may wait unsent in each of them.
-    unsent: u64,
     /// When the controller is asked again.
     tick: Instant,
     /// The least round-trip time that any connection saw.
@@ -170,10 +167,9 @@ impl StripedFlow {
             lanes: Vec::new(),
             live: Vec::new(),
             runs: <_>::default(),
+            size,
             left: size,
-            missing: size,
             delivered: 0,
-            unsent: UNSENT_EACH[1],
             tick: start,
             base_rtt: Duration::MAX,
             past: Standing::default(),
@@ -253,8 +249,6 @@ impl StripedFlow {
     /// Opens connections, or lets the youngest go.
     fn adjust(&mut self, now: Instant, count: usize) {
         let count = count.clamp(1, self.striping.most);
-        let [least, most] = UNSENT_EACH;
-        self.unsent = (UNSENT / count as u64).clamp(least, most);
         let stays = |&number: &usize| {
             self.lanes[number].as_ref().is_some_and(|lane| lane.stage != Stage::Retiring)
         };
@@ -276,17 +270,24 @@ impl StripedFlow {
         }
     }
 
+    /// Bytes that may wait unsent in each connection.
+    fn unsent(&self) -> u64 {
+        let [least, most] = UNSENT_EACH;
+        (UNSENT / self.live.len().max(1) as u64).clamp(least, most)
+    }
+
     /// Lets an end of a connection do what is due.
     fn run_lane(&mut self, now: Instant, end: End, number: usize, out: &mut Outlet<'_>) {
+        let unsent = self.unsent();
         let Some(lane) = &mut self.lanes[number] else { return self.end_lane(number) };
         match end {
             End::Sender => {
                 lane.sender.handle_timeout(now);
                 lane.advance(now);
-                lane.fill(&self.striping.connection, self.unsent, &mut self.left);
+                lane.fill(&self.striping.connection, unsent, &mut self.left);
                 while let Some(segment) = lane.sender.poll(now) {
                     out.send_segment(number as u32, segment);
-                    lane.fill(&self.striping.connection, self.unsent, &mut self.left);
+                    lane.fill(&self.striping.connection, unsent, &mut self.left);
                 }
                 if lane.stage == Stage::Retiring && lane.sender.is_done() {
                     return self.end_lane(number);
@@ -336,10 +337,8 @@ impl StripedFlow {
                 if let Some(answer) = lane.receiver.handle(now, &segment) {
                     out.send_segment(number, answer);
                 }
-                let new = lane.receiver.delivered() - before;
-                self.delivered += new;
-                self.missing -= new;
-                if self.missing == 0 {
+                self.delivered += lane.receiver.delivered() - before;
+                if self.delivered == self.size {
                     self.finished.get_or_insert(now);
                 }
             }
