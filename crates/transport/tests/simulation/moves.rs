@@ -6,6 +6,7 @@ use transport::Config;
 use transport::cc::Algorithm;
 use units::Rate;
 
+use crate::dumbbell::{flow, rates, share};
 use crate::{mbit, ms};
 
 /// The near host moves from 1 Gbit/s to 20 Mbit/s between two transfers from the host `from`: what is `seen`
@@ -74,4 +75,25 @@ fn nor_what_the_old_path_carries_until_the_other_end_knows() {
         most = most.max(world.stats(1).capacity.0.unwrap_or_default());
     }
     assert!(most > mbit(15) && most < mbit(100), "{most}");
+}
+
+/// What looks like a queue from then on would be given way to for ever.
+#[test]
+fn a_path_that_becomes_longer_is_filled_again() {
+    for (congestion, rtt, longer) in [
+        (Algorithm::Longhaul, 50, 10),
+        (Algorithm::Longhaul, 50, 40),
+        (Algorithm::Longhaul, 200, 25),
+        (Algorithm::Background, 50, 3),
+        (Algorithm::Background, 50, 40),
+    ] {
+        let path = PathConfig::new(mbit(100), ms(rtt)).with_seed(1);
+        let mut world = share(&path, &[flow(congestion, 0)]);
+        world.run_until(ms(5000), |_| false);
+        let delay = Some(ms(rtt + longer) / 2);
+        world.change_path(&Change { delay, ..Change::default() });
+        world.run_until(ms(20_000), |_| false);
+        let rates = rates(&mut world, ms(10_000));
+        assert!(rates[0] > 85e6, "{congestion}, {rtt} ms and {longer} more: {rates:?}");
+    }
 }

@@ -11,6 +11,7 @@ use units::Instant;
 use super::ask::Ask;
 use super::drain::{BLIND_ROUNDS, Drain, Progress};
 use super::lent::Lent;
+use super::longer::Longer;
 use super::model::{Model, Round, Tells};
 use super::sharing::{QUEUE_GAIN, Sharing, longest_queue};
 use super::startup::{Ended, shortest_train};
@@ -110,6 +111,7 @@ pub(super) struct Calm {
     /// Whether a queue that others may keep has been borne: who has not known peace bears it once.
     has_borne: bool,
     ask: Ask,
+    longer: Box<Longer>,
 }
 
 impl Calm {
@@ -133,6 +135,7 @@ impl Calm {
             lengths: None,
             has_borne: false,
             ask: Ask::default(),
+            longer: Box::default(),
         }
     }
 
@@ -255,6 +258,10 @@ impl Calm {
         self.since_dip = (self.since_dip + 1) % DIP_PERIOD;
         let usual = model.own_loss.known().map_or(MAX_EXCESS, |own| own * USUAL + EXCESS_LOSS);
         let usual = if model.crowd.is_known() { usual.min(MANY_USUAL) } else { usual };
+        if round.limited {
+            // Later it would not be the next time in a row.
+            self.overrun = None;
+        }
         let tried = self.trial.end(round, model.packet.0, usual);
         if self.was_dipping() {
             self.learn_own_loss(model, round);
@@ -270,10 +277,23 @@ impl Calm {
             let slow = self.drain.is_some() || self.is_dipping();
             self.ask.on_round(model, round, most, slow);
         }
+        self.look_for_length(model, round);
         let Some(queue) = round.least_queue else { return false };
         self.learn_to_share(model, round);
         self.learn_share(model, round);
         self.meets_strangers(model, round, queue, shortens)
+    }
+
+    /// What never changes may be the way itself. Who yields to everything drains it for ever.
+    fn look_for_length(&mut self, model: &mut Model, round: &Round) {
+        if self.drain.is_some() && !self.yields {
+            self.longer.interrupt();
+        }
+        let free = !self.is_dipping() && !self.was_dipping() && self.ask.bytes() == 0.0;
+        let Some(by) = self.longer.on_round(model, round, free) else { return };
+        model.path.becomes_longer(by);
+        self.lengths = Some([model.path.base; 2]);
+        (self.drain, self.sharing) = (None, Sharing::default());
     }
 
     /// What is lost beyond the usual has overrun something that does not queue, unless it is lost at any rate. While a
@@ -429,13 +449,12 @@ impl Calm {
 
     /// Bytes in flight beyond what is ours.
     pub(super) fn asked(&self) -> f64 {
-        self.ask.bytes()
+        self.ask.bytes() + self.longer.bytes()
     }
 
-    /// On another path nothing was asked, and no queue is usual.
+    /// On another path nothing is known, and trains are to tell its capacity.
     pub(super) fn on_other_path(&mut self) {
-        self.ask = Ask::default();
-        self.sharing = Sharing::default();
+        *self = Self::new(false, self.yields);
     }
 
     /// A truce leaves no queue that is usual.
@@ -450,6 +469,9 @@ impl Calm {
 
     /// The pace, in bits a second.
     pub(super) fn pace(&self, model: &Model) -> f64 {
+        if let Some(pace) = self.longer.pace() {
+            return pace;
+        }
         if let Some(drain) = &self.drain {
             return drain.pace(model.share, self.yields);
         }

@@ -11,6 +11,9 @@
 //!
 //! Whose share fades in the calm makes a queue himself, by which he sees whether the others drain it (`ask`).
 //!
+//! Whose share fades behind a queue that never changes sends a little besides: what does not queue shows a path that has become
+//! longer (`longer`).
+//!
 //! Many of us that overflow the link together (`crowd`) contend without claims, until a truce shows them the path.
 //!
 //! Whoever contends or insists joins the `truce` of every half minute, from which all of our kind come back calm. Who
@@ -24,6 +27,7 @@ mod crowd;
 mod drain;
 mod insist;
 mod lent;
+mod longer;
 mod model;
 mod noise;
 mod own_loss;
@@ -46,6 +50,7 @@ use self::insist::Insist;
 use self::model::{Model, Round, Tells};
 use self::own_loss::OwnLoss;
 use self::path::Path;
+use self::peace::Peace;
 use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
 use self::truce::{Doubt, Shown, Truce};
 use super::{AckSample, Controller, Remembered};
@@ -344,8 +349,10 @@ impl Controller for Longhaul {
     }
 
     fn forget_capacity(&mut self) {
-        self.model.trains = None;
-        self.model.crowd = Crowd::default();
+        let rtt = self.model.path.rtt();
+        self.model.path = self.level.path(rtt);
+        (self.model.own_loss, self.model.peace) = (OwnLoss::default(), Peace::default());
+        (self.model.trains, self.model.crowd) = (None, Crowd::default());
         self.truce.stop();
         self.doubt = None;
         if let Mode::Calm(calm) = &mut self.mode {
@@ -490,8 +497,13 @@ mod tests {
         let mut flow = Longhaul::new(Level::Normal);
         flow.doubt = Doubt::new(Instant::ZERO, 0.5 * LINK, LINK);
         assert!(flow.doubt.is_some());
+        flow.model.path = Path::new(BASE, 1.0);
+        report(&mut flow, (0, 100), |_| 10, false);
+        flow.model.own_loss.is(0.3);
         flow.forget_capacity();
         assert!(flow.doubt.is_none());
+        assert_eq!(flow.model.own_loss.known(), None);
+        assert!(flow.model.path.base > BASE && flow.model.path.queue.is_zero());
     }
 
     #[test]

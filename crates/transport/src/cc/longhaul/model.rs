@@ -42,6 +42,11 @@ impl Round {
     pub(super) fn loss(&self) -> f64 {
         self.lost as f64 / (self.acked + self.lost).max(1) as f64
     }
+
+    /// What has arrived, in bits a second.
+    pub(super) fn arrived(&self) -> f64 {
+        self.acked as f64 * 8.0 / self.ends.since(self.started).max(MIN_ROUND).as_secs_f64()
+    }
 }
 
 /// What arrives tells of our share.
