@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rustix::fs::{
@@ -36,9 +37,17 @@ pub struct Landing {
     before: Before,
     /// With its first byte it becomes the kept part.
     lasts: bool,
+    /// The permissions of the file that it began with.
+    mode: Option<u32>,
     /// Bytes it began with.
     pub offset: u64,
 }
+
+/// Whether somebody still waits for what takes long.
+pub type Wanted<'a> = &'a dyn Fn() -> bool;
+
+/// So many bytes are copied before that is asked again.
+const COPIED_AT_ONCE: u64 = 64 << 20;
 
 /// Where it is until it has its name.
 enum Place {
@@ -92,32 +101,40 @@ impl Landing {
     /// beside a file, for what is told of the name is told of the file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] when there are not so many bytes.
+    /// [`io::ErrorKind::InvalidInput`] when there are not so many bytes, [`io::ErrorKind::Interrupted`] when this is not
+    /// `wanted` any more.
     pub fn resumed(
         directory: OwnedFd,
         name: &OsStr,
         old: Option<File>,
         offset: u64,
+        wanted: Wanted<'_>,
     ) -> io::Result<Self> {
         match old {
             // Beside the old file, which stays whole until this one is.
-            Some(old) => Self::copied(&old, Arc::new(directory), name, offset),
-            None => Self::kept(directory, name, offset),
+            Some(old) => Self::beside(&old, directory, name, offset, wanted),
+            None => Self::kept(directory, name, offset, wanted),
         }
     }
 
     /// From a later byte of what was kept.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] when that has not so many bytes.
-    pub fn kept(directory: OwnedFd, name: &OsStr, offset: u64) -> io::Result<Self> {
+    /// [`io::ErrorKind::InvalidInput`] when that has not so many bytes, [`io::ErrorKind::Interrupted`] when this is not
+    /// `wanted` any more.
+    pub fn kept(
+        directory: OwnedFd,
+        name: &OsStr,
+        offset: u64,
+        wanted: Wanted<'_>,
+    ) -> io::Result<Self> {
         let Some(mut file) = open_kept(&directory, name)? else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let directory = Arc::new(directory);
         if !locked(&file) {
-            // Another transfer goes on in it. What it began with does not change any more.
-            return Self::copied(&file, directory, name, offset);
+            // Another transfer goes on in it. What came is taken back only if it broke the rules.
+            return Self::copied(&file, directory, name, offset, wanted);
         }
         // Whoever held the lock before may have made it whole meanwhile.
         if file.metadata()?.len() < offset || !is_at(&directory, &partial_name(name), &file)? {
@@ -132,20 +149,26 @@ impl Landing {
     /// Behind what there is: the old file, or the kept part of one that is not there yet.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] when somebody else appends there.
-    pub fn appended(directory: OwnedFd, name: &OsStr, old: Option<File>) -> io::Result<Self> {
+    /// [`io::ErrorKind::ResourceBusy`] when somebody else appends there, [`io::ErrorKind::Interrupted`] when this is not
+    /// `wanted` any more.
+    pub fn appended(
+        directory: OwnedFd,
+        name: &OsStr,
+        old: Option<File>,
+        wanted: Wanted<'_>,
+    ) -> io::Result<Self> {
         let landing = match (old, partial(&directory, name)?) {
             (Some(old), _) => {
                 if is_in_use(&old) {
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }
                 let size = old.metadata()?.len();
-                let mut landing = Self::copied(&old, Arc::new(directory), name, size)?;
+                let mut landing = Self::beside(&old, directory, name, size, wanted)?;
                 landing.before = Before::File(old, size);
                 landing
             }
             (None, Some((size, _))) => {
-                let mut landing = Self::kept(directory, name, size)?;
+                let mut landing = Self::kept(directory, name, size, wanted)?;
                 landing.before = Before::Nothing;
                 landing
             }
@@ -163,22 +186,48 @@ impl Landing {
         may_go_on.then_some(self).ok_or(io::ErrorKind::ResourceBusy.into())
     }
 
+    /// In a new file that begins as the old one does, and is for the same eyes.
+    fn beside(
+        old: &File,
+        directory: OwnedFd,
+        name: &OsStr,
+        offset: u64,
+        wanted: Wanted<'_>,
+    ) -> io::Result<Self> {
+        let mode = Some(old.metadata()?.mode());
+        Ok(Self { mode, ..Self::copied(old, Arc::new(directory), name, offset, wanted)? })
+    }
+
     /// In a new file that begins as another does.
-    fn copied(old: &File, directory: Arc<OwnedFd>, name: &OsStr, offset: u64) -> io::Result<Self> {
+    fn copied(
+        old: &File,
+        directory: Arc<OwnedFd>,
+        name: &OsStr,
+        offset: u64,
+        wanted: Wanted<'_>,
+    ) -> io::Result<Self> {
         if old.metadata()?.len() < offset {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (file, temp) = Names::new()?.create_file(&directory, name)?;
         let mut file = File::from(file);
-        if io::copy(&mut old.take(offset), &mut file)? < offset {
-            return Err(io::ErrorKind::InvalidInput.into());
+        let mut left = offset;
+        while left > 0 {
+            if !wanted() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let piece = left.min(COPIED_AT_ONCE);
+            if io::copy(&mut old.take(piece), &mut file)? < piece {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            left -= piece;
         }
         Ok(Self::begun(file, Place::New(temp), name, offset))
     }
 
     fn begun(file: File, place: Place, name: &OsStr, offset: u64) -> Self {
         let (file, name) = (tokio::fs::File::from_std(file), name.to_owned());
-        Self { file, place, name, before: Before::Anything, lasts: false, offset }
+        Self { file, place, name, before: Before::Anything, lasts: false, mode: None, offset }
     }
 
     /// Has what comes stand as the kept part from its first byte on, so that it is there though the
@@ -206,7 +255,7 @@ impl Landing {
         Ok(())
     }
 
-    /// It is whole: makes it durable and gives it its name. Blocks.
+    /// It is whole: makes it durable and gives it its name.
     ///
     /// # Errors
     /// When the disk fails, or a directory has the name; the old file is there still then.
@@ -214,20 +263,26 @@ impl Landing {
     pub async fn install(mut self, modified: Option<i64>) -> io::Result<()> {
         self.file.flush().await?;
         let file = self.file.into_std().await;
-        let (place, name, before) = (self.place, self.name, self.before);
+        let (place, name, before, mode) = (self.place, self.name, self.before, self.mode);
         blocking(move || {
             let directory = place.directory().clone();
-            fchmod(&file, mode_for(&directory, &name))?;
+            fchmod(&file, mode_for(&directory, &name, mode))?;
             if let Some(seconds) = modified {
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
                 futimens(&file, &Timestamps { last_access: now, ..modified_at(seconds) })?;
             }
-            fsync(&file)?;
-            if !before.is_at(&directory, &name)? {
+            let forget_kept = || {
                 if let Place::Kept(kept) = &place {
-                    // Beside a whole file it is never looked at.
                     let _ = remove(&kept.directory, &kept.part, &kept.file);
                 }
+            };
+            fsync(&file).inspect_err(|_| {
+                // Nobody knows what the disk has lost of it: it is not to be gone on with, nor to be found whole later.
+                forget_kept();
+            })?;
+            if !before.is_at(&directory, &name)? {
+                // Beside a whole file it is never looked at.
+                forget_kept();
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
             match place {
@@ -270,7 +325,8 @@ impl Landing {
                 return Ok(());
             }
             if let Some(seconds) = modified {
-                futimens(&file, &modified_at(seconds))?;
+                // A part of which this cannot be said is not gone on with by itself, and that is all.
+                let _ = futimens(&file, &modified_at(seconds));
             }
             if let Place::New(mut temp) = place {
                 replace_part(&mut temp, &file, &name)?;
@@ -283,9 +339,9 @@ impl Landing {
     /// What came broke the rules and is not worth keeping; what it began with is.
     pub async fn discard(mut self) {
         let _ = self.file.flush().await;
-        if let Place::Kept(_) = self.place {
+        if let Place::Kept(kept) = &mut self.place {
             // A disk that cannot do this keeps a part whose checksum will not be right.
-            let _ = self.file.set_len(self.offset).await;
+            kept.written = self.file.set_len(self.offset).await.is_err();
         }
     }
 }
@@ -364,14 +420,14 @@ pub(crate) fn modified_at(seconds: i64) -> Timestamps {
     }
 }
 
-/// The permissions of what takes a name: those of the file that has it, and of that alone; a link's are
-/// everything.
-fn mode_for(directory: &OwnedFd, name: &OsStr) -> Mode {
+/// The permissions of what takes a name: those of the file that has it, for a link's are everything; else of the one that it
+/// began with, to which a link led.
+fn mode_for(directory: &OwnedFd, name: &OsStr, began_with: Option<u32>) -> Mode {
     let flags = StatxFlags::TYPE | StatxFlags::MODE;
     let old = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, flags);
     let mode = old.ok().map(|old| u32::from(old.stx_mode));
     let mode = mode.filter(|&mode| FileType::from_raw_mode(mode) == FileType::RegularFile);
-    Mode::from_raw_mode(mode.map_or_else(new_file_mode, |mode| mode & 0o777))
+    Mode::from_raw_mode(mode.or(began_with).map_or_else(new_file_mode, |mode| mode & 0o777))
 }
 
 /// What this process' umask leaves of a new file's permissions.
@@ -387,7 +443,7 @@ fn new_file_mode() -> u32 {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use super::*;
@@ -430,14 +486,15 @@ mod tests {
         landing.keep(Some(77)).await;
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         assert_eq!(partial(open(folder.path()), name).unwrap(), Some((7, 77)));
-        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8);
+        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8, &|| true);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
         let mut landing =
-            Landing::resumed(open(folder.path()), name, old(folder.path()), 4).unwrap();
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 4, &|| true).unwrap();
         landing.write(b"three").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(names(folder.path()), ["a"]);
-        let mut landing = Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
+        let mut landing =
+            Landing::appended(open(folder.path()), name, old(folder.path()), &|| true).unwrap();
         landing.write(b" four").await.unwrap();
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one three");
         landing.install(None).await.unwrap();
@@ -451,22 +508,23 @@ mod tests {
         let (name, read) = (OsStr::new("a"), || fs::read(folder.path().join("a")).unwrap());
         fs::write(folder.path().join("a"), b"one").unwrap();
         fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
-        let mut landing = Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
+        let mut landing =
+            Landing::appended(open(folder.path()), name, old(folder.path()), &|| true).unwrap();
         landing.write(b" two").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(read(), b"one two");
         assert_eq!(names(folder.path()), ["a"]);
         fs::write(folder.path().join(".a.longhaul.part"), b"something else").unwrap();
-        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8);
+        let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8, &|| true);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
         let mut landing =
-            Landing::resumed(open(folder.path()), name, old(folder.path()), 3).unwrap();
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 3, &|| true).unwrap();
         landing.write(b" three").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(read(), b"one three");
         // A client knows which of the two it asks for.
         fs::write(folder.path().join(".a.longhaul.part"), b"else").unwrap();
-        let mut landing = Landing::kept(open(folder.path()), name, 4).unwrap();
+        let mut landing = Landing::kept(open(folder.path()), name, 4, &|| true).unwrap();
         landing.write(b"where").await.unwrap();
         landing.install(None).await.unwrap();
         assert_eq!(read(), b"elsewhere");
@@ -477,20 +535,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let name = OsStr::new("a");
         fs::write(folder.path().join(".a.longhaul.part"), b"one").unwrap();
-        let mut first = Landing::kept(open(folder.path()), name, 3).unwrap();
+        let mut first = Landing::kept(open(folder.path()), name, 3, &|| true).unwrap();
         first.write(b" two").await.unwrap();
         // As it stands there while the first goes on, and when the process is killed.
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         let mut second =
-            Landing::resumed(open(folder.path()), name, old(folder.path()), 3).unwrap();
+            Landing::resumed(open(folder.path()), name, old(folder.path()), 3, &|| true).unwrap();
         second.write(b" three").await.unwrap();
         assert!(!forget(open(folder.path()), name).unwrap(), "the first goes on in it");
         second.keep(None).await;
         first.keep(None).await;
         assert_eq!(fs::read(folder.path().join(".a.longhaul.part")).unwrap(), b"one two");
-        let mut first = Landing::kept(open(folder.path()), name, 7).unwrap();
+        let mut first = Landing::kept(open(folder.path()), name, 7, &|| true).unwrap();
         first.write(b" more").await.unwrap();
-        let second = Landing::kept(open(folder.path()), name, 7).unwrap();
+        let second = Landing::kept(open(folder.path()), name, 7, &|| true).unwrap();
         second.install(None).await.unwrap();
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"one two");
         first.discard().await;
@@ -503,7 +561,7 @@ mod tests {
     async fn two_do_not_append_to_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let name = OsStr::new("a");
-        let append = || Landing::appended(open(folder.path()), name, old(folder.path()));
+        let append = || Landing::appended(open(folder.path()), name, old(folder.path()), &|| true);
         let is_busy = |landing: io::Result<Landing>| {
             landing.err().is_some_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
         };
@@ -532,7 +590,8 @@ mod tests {
             for meanwhile in ["replaced", "longer"] {
                 before.inspect(|before| fs::write(&a, before).unwrap());
                 let mut landing =
-                    Landing::appended(open(folder.path()), name, old(folder.path())).unwrap();
+                    Landing::appended(open(folder.path()), name, old(folder.path()), &|| true)
+                        .unwrap();
                 landing.write(b"more").await.unwrap();
                 if meanwhile == "replaced" {
                     let mut other = Landing::fresh(open(folder.path()), name).unwrap();
@@ -591,7 +650,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (name, part) = (OsStr::new("a"), folder.path().join(".a.longhaul.part"));
         fs::write(&part, b"one").unwrap();
-        let landing = Landing::kept(open(folder.path()), name, 3).unwrap();
+        let landing = Landing::kept(open(folder.path()), name, 3, &|| true).unwrap();
         fs::remove_file(&part).unwrap();
         fs::write(&part, b"another").unwrap();
         assert!(landing.install(None).await.is_err());
@@ -633,12 +692,12 @@ mod tests {
         assert_eq!(partial(&directory, name).unwrap().unwrap().0, 3);
         assert!(of(1_000_000) && !of(1_000_001));
         let mut landing =
-            Landing::kept(open(folder.path()), name, 3).unwrap().lasting(Some(1_000_000));
+            Landing::kept(open(folder.path()), name, 3, &|| true).unwrap().lasting(Some(1_000_000));
         landing.write(b" two").await.unwrap();
         landing.file.flush().await.unwrap();
         drop(landing);
         assert!(of(1_000_000));
-        let landing = Landing::kept(open(folder.path()), name, 7).unwrap();
+        let landing = Landing::kept(open(folder.path()), name, 7, &|| true).unwrap();
         landing.install(Some(77)).await.unwrap();
         assert_eq!(names(folder.path()), ["a"]);
         let metadata = fs::metadata(folder.path().join("a")).unwrap();
@@ -664,7 +723,47 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut landing = Landing::fresh(open(folder.path()), "a".as_ref()).unwrap();
         landing.write(b"one").await.unwrap();
+        let Place::New(temp) = &mut landing.place else { panic!("a new one") };
+        temp.appear(&landing.file).unwrap();
+        assert_eq!(names(folder.path()).len(), 1);
         drop(landing);
         assert!(names(folder.path()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_what_broke_the_rules_from_its_first_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut landing = Landing::first(open(folder.path()), "a".as_ref()).unwrap();
+        landing.write(b"nonsense").await.unwrap();
+        landing.discard().await;
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_not_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), b"one").unwrap();
+        let cut =
+            Landing::appended(open(folder.path()), "a".as_ref(), old(folder.path()), &|| false);
+        assert_eq!(cut.err().unwrap().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(names(folder.path()), ["a"]);
+    }
+
+    /// A link is replaced by what went on from the file that it led to.
+    #[tokio::test]
+    async fn what_begins_as_a_secret_stays_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        fs::write(&secret, b"one").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("secret", folder.path().join("a")).unwrap();
+        let mut landing =
+            Landing::resumed(open(folder.path()), "a".as_ref(), old(folder.path()), 3, &|| true)
+                .unwrap();
+        landing.write(b" two").await.unwrap();
+        landing.install(None).await.unwrap();
+        let metadata = fs::symlink_metadata(folder.path().join("a")).unwrap();
+        assert_eq!((metadata.is_file(), metadata.mode() & 0o777), (true, 0o600));
+        assert_eq!(fs::read(&secret).unwrap(), b"one");
     }
 }

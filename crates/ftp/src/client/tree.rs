@@ -16,6 +16,7 @@ use transfer::{Counts, Note, NoteKind, Progress, RelPath, Tree};
 use super::{Client, ClientError, Found};
 use crate::data::Moved;
 use crate::entry::{Entry, Kind};
+use crate::names::is_partial;
 
 /// A smaller file is put anew rather than asked for.
 const RESUME_MIN: u64 = 1 << 20;
@@ -170,7 +171,7 @@ impl Client {
             for entry in entries {
                 let path = joined(&there, &entry.name);
                 let Some(here) = landing_path(&here, &entry) else {
-                    let reason = "a name that leads elsewhere: not taken";
+                    let reason = "a name that leads elsewhere, or is a part of ours: not taken";
                     copied.note(NoteKind::Failed, &path, reason);
                     continue;
                 };
@@ -313,11 +314,11 @@ impl Client {
     }
 }
 
-/// Where an entry goes, unless its name is none.
+/// Where an entry goes, unless its name is none, or one of our own parts.
 fn landing_path(directory: &RelPath, entry: &Entry) -> Option<RelPath> {
     let name = RelPath::new(entry.name.clone()).ok()?;
     let is_one = !name.as_bytes().is_empty() && !name.as_bytes().contains(&b'/');
-    directory.join(name.as_bytes()).ok().filter(|_| is_one)
+    directory.join(name.as_bytes()).ok().filter(|_| is_one && !is_partial(name.as_bytes()))
 }
 
 fn make_directory(tree: &mut Tree, path: &RelPath) -> io::Result<()> {
@@ -349,7 +350,9 @@ mod tests {
             };
             landing_path(&directory, &entry).map(|path| path.as_bytes().to_vec())
         };
-        for bad in ["..", ".", "", "../b", "/etc/passwd", "b/c", "b/../../c", "b\0"] {
+        for bad in
+            ["..", ".", "", "../b", "/etc/passwd", "b/c", "b/../../c", "b\0", ".b.longhaul.part"]
+        {
             assert_eq!(path(bad), None, "{bad}");
         }
         assert_eq!(path("b..c"), Some(b"a/b..c".to_vec()));

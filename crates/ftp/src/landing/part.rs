@@ -65,7 +65,8 @@ pub(super) fn locked(file: &impl AsFd) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Whether another transfer goes on in a kept part; when not, none begins to while this is open.
+/// Whether another transfer goes on in a kept part; when not, none begins to while this is open, but where nothing can be
+/// locked.
 pub(super) fn is_in_use(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
@@ -94,12 +95,15 @@ pub(super) fn is_found(
 pub(super) fn claim(directory: &Arc<OwnedFd>, part: &OsStr, file: &File) -> io::Result<Temp> {
     let take = |at: &OwnedFd, temporary: &OsStr| renameat(at, part, at, temporary);
     let ((), mut temp) = Names::new()?.create(directory, part, take)?;
-    if !is_at(directory, temp.name(), file)? {
-        // Somebody has put another in its place, and may have it back.
-        temp.rename(part)?;
-        return Err(io::ErrorKind::NotFound.into());
+    match is_at(directory, temp.name(), file) {
+        Ok(true) => Ok(temp),
+        other => {
+            // Somebody has put another in its place, and may have it back; or nobody can tell.
+            temp.rename(part)?;
+            other?;
+            Err(io::ErrorKind::NotFound.into())
+        }
     }
-    Ok(temp)
 }
 
 /// Removes what was kept of a file; false when there is nothing, or a transfer goes on in it.

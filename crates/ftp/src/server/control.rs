@@ -300,6 +300,7 @@ fn on_disk(store: &Store, may_write: bool, task: Task, wanted: &Weak<()>) -> Don
     let changes = |change: &dyn Fn() -> Result<(), Failure>| {
         done(if may_write { change() } else { Err(Failure::Denied) })
     };
+    let is_wanted = || wanted.strong_count() > 0;
     let answer = match &task {
         Task::Inspect(path) => store.inspect(path).map_or_else(Answer::Failed, Answer::Entry),
         Task::MakeDirectory(path) => changes(&|| store.make_directory(path)),
@@ -309,11 +310,11 @@ fn on_disk(store: &Store, may_write: bool, task: Task, wanted: &Weak<()>) -> Don
         Task::SetModified(path, time) => changes(&|| store.set_modified(path, *time)),
         Task::SetMode(path, mode) => changes(&|| store.set_mode(path, *mode)),
         Task::Hash(path, algorithm, first, end) => store
-            .hash(path, *algorithm, (*first, *end), || wanted.strong_count() > 0)
+            .hash(path, *algorithm, (*first, *end), is_wanted)
             .map_or_else(Answer::Failed, |(sum, end)| Answer::Hash(sum, end)),
         Task::Status(path) => super::transfer::status(store, path),
         Task::Open(open) => {
-            return match Prepared::open(store, may_write, open) {
+            return match Prepared::open(store, may_write, open, &is_wanted) {
                 Ok((prepared, size, name)) => {
                     let answer = Answer::Opened(size, name);
                     Done { answer, login: None, prepared: Some(prepared) }

@@ -16,7 +16,7 @@ use transfer::{Place, RelPath};
 
 use crate::entry::{Entry, Facts, Kind, ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, forget, forget_part, modified_at, open_partial, partial};
+use crate::landing::{Landing, Wanted, forget, forget_part, modified_at, open_partial, partial};
 use crate::names::{is_kept, is_partial};
 use crate::session::{Failure, Form};
 
@@ -191,8 +191,8 @@ impl Store {
         Err(Failure::Cut)
     }
 
-    /// A place for a file that arrives.
-    pub fn land(&self, path: &RelPath, from: From) -> Result<Landing, Failure> {
+    /// A place for a file that arrives, which may have to begin with much that is there: given up once nobody wants it.
+    pub fn land(&self, path: &RelPath, from: From, wanted: Wanted<'_>) -> Result<Landing, Failure> {
         let (parent, name) = self.parent(path)?;
         // A directory of that name would be noticed only at the end.
         if self.inspect(path).is_ok_and(|entry| entry.kind == Kind::Directory) {
@@ -200,8 +200,8 @@ impl Store {
         }
         let landing = match from {
             From::Byte(0) => Landing::fresh(parent, name),
-            From::Byte(offset) => Landing::resumed(parent, name, self.old(path)?, offset),
-            From::End => Landing::appended(parent, name, self.old(path)?),
+            From::Byte(offset) => Landing::resumed(parent, name, self.old(path)?, offset, wanted),
+            From::End => Landing::appended(parent, name, self.old(path)?, wanted),
             From::Nothing => Landing::first(parent, name),
         };
         landing.map_err(|error| failure(&error))
@@ -229,7 +229,7 @@ impl Store {
                 Ok(_) => continue,
                 Err(failure) => return Err(failure),
             }
-            match self.land(&candidate, From::Nothing) {
+            match self.land(&candidate, From::Nothing, &|| true) {
                 // Somebody was faster.
                 Err(Failure::Busy) => {}
                 landing => return Ok((landing?, candidate)),
@@ -398,6 +398,7 @@ pub fn failure(error: &io::Error) -> Failure {
         None if error.kind() == io::ErrorKind::InvalidInput => Failure::BadRestart,
         None if error.kind() == io::ErrorKind::NotFound => Failure::NotFound,
         None if error.kind() == io::ErrorKind::ResourceBusy => Failure::Busy,
+        None if error.kind() == io::ErrorKind::Interrupted => Failure::Cut,
         _ => Failure::Denied,
     }
 }

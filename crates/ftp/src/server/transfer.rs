@@ -18,7 +18,7 @@ use super::store::{From, Store, failure, write_list};
 use super::{Event, Shared, What};
 use crate::address::{Ends, with_port};
 use crate::data::{Channel, DataError, Moved, receive, send, tune};
-use crate::landing::Landing;
+use crate::landing::{Landing, Wanted};
 use crate::names::show;
 use crate::session::{Answer, Data, Failure, Form, Framing, Open, Way};
 
@@ -93,6 +93,7 @@ impl Prepared {
         store: &Store,
         may_write: bool,
         open: &Open,
+        wanted: Wanted<'_>,
     ) -> Result<(Self, Option<u64>, Option<RelPath>), Failure> {
         if open.receives() && !may_write {
             return Err(Failure::Denied);
@@ -107,10 +108,13 @@ impl Prepared {
                 Ok((Self::Reading { file, path: show(path) }, Some(left), None))
             }
             Open::Write(path, offset) => {
-                let place = store.land(path, From::Byte(*offset))?;
+                let place = store.land(path, From::Byte(*offset), wanted)?;
                 Ok((landing(place, path), None, None))
             }
-            Open::Append(path) => Ok((landing(store.land(path, From::End)?, path), None, None)),
+            Open::Append(path) => {
+                let place = store.land(path, From::End, wanted)?;
+                Ok((landing(place, path), None, None))
+            }
             Open::Unique(path) => {
                 let (place, path) = store.land_unique(path)?;
                 Ok((landing(place, &path), None, Some(path)))
