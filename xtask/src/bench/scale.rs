@@ -53,13 +53,15 @@ const ROWS: [Row; 10] = [
 
 /// Prints a row for each.
 pub fn run(args: &Args) -> Result<bool> {
+    let wanted = |row: &&Row| row.name().contains(&args.only);
+    ensure!(ROWS.iter().any(|row| wanted(&row)), "no row is described by '{}'", args.only);
     let build = Build::new()?;
     let folder = tempfile::tempdir()?;
     println!(
         "| flows | link | goodput, Gbit/s | Jain's fairness | used % | reports % | peak MiB | real s |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for row in ROWS.iter().filter(|row| row.name().contains(&args.only)) {
+    for row in ROWS.iter().filter(wanted) {
         let Simulated { run, seconds, peak } =
             simulate(&build.binary, &folder, &row.scenario(), &row.times())?;
         let count = |value: &Value| value.as_f64().context("an odd run");

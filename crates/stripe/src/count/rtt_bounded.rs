@@ -43,15 +43,16 @@ impl Controller for RttBounded {
         };
         let [alpha, beta] = [bound(self.alpha, ALPHA, LEAST[0]), bound(self.beta, BETA, LEAST[1])];
         let count = self.count.get_or_insert(sample.connections.max(1));
-        if sample.now < self.next {
+        // Round trips of those that rest tell of the time before.
+        if sample.now < self.next || sample.idle {
             return *count;
         }
         if sample.rtt > beta && *count > 1 {
             *count = (*count / 2).max(1);
             // The queue drains, and only then tells something about what is left.
             self.next = sample.now + sample.rtt * 2;
-        } else if sample.rtt < alpha && !sample.idle && sample.connections >= *count {
-            *count = sample.connections + 1;
+        } else if sample.rtt < alpha && sample.connections >= *count {
+            *count += 1;
             self.next = sample.now + sample.rtt * PATIENCE;
         }
         *count
