@@ -91,6 +91,25 @@ fn plateau(x: &[f64], y: &[f64]) -> (f64, f64) {
     widest
 }
 
+/// How many of the time-outs that are so many milliseconds apart lie within a plateau.
+fn points((from, to): (f64, f64), apart: f64) -> usize {
+    ((to / apart).floor() - (from / apart).ceil() + 1.0).max(0.0) as usize
+}
+
+/// What the plateaus of periodic exchange and of positive acknowledgement look like when time-outs are farther apart: with how
+/// many milliseconds a single one lies within the latter, and several within the former.
+fn sampled([periodic, acked]: [(f64, f64); 2]) -> String {
+    let is_single = |apart: &f64| points(acked, *apart) == 1 && points(periodic, *apart) > 1;
+    let Some(apart) = (1..=8).map(|fives| f64::from(5 * fives)).find(is_single) else {
+        return String::new();
+    };
+    format!(
+        " Of time-outs {apart} ms apart one lies on positive acknowledgement's plateau and {} on that of periodic exchange: a \
+         point and a range, as the paper has them, which does not tell how far apart its time-outs were.",
+        points(periodic, apart)
+    )
+}
+
 /// How wide a plateau is.
 fn width((from, to): (f64, f64)) -> f64 {
     to - from
@@ -132,11 +151,11 @@ fn judge_timeouts(seen: &Seen<Exchanged>) -> Judgement {
                 "At {delay} ms the plateau of periodic exchange is {:.1} ms wide, that of positive acknowledgement \
                  {:.1}. Below the plateau packets are sent again that are only late, above it a lost packet stops \
                  the window of 1024 packets, {:.0} ms of what comes: both edges draw together as the delay \
-                 grows, with either method. {}",
+                 grows, with either method. {holding}{}",
                 width(periodic),
                 width(acked),
                 1024.0 * 0.08,
-                holding
+                sampled([periodic, acked])
             )
         });
         let title = format!("Paper 5, figure {}: {delay} ms", 6 + at);
@@ -193,6 +212,17 @@ mod tests {
         assert!(judged(&[3, 4, 5]).passed);
         let narrow = judged(&[3]);
         assert!(narrow.reasons[0].contains("1.1 ms wide"), "{narrow:?}");
+    }
+
+    #[test]
+    fn a_plateau_is_a_point_when_few_are_looked_at() {
+        assert_eq!([5.0, 10.0, 20.0].map(|apart| points((10.0, 29.0), apart)), [4, 2, 1]);
+        let told = sampled([(25.0, 62.0), (28.0, 44.0)]);
+        assert!(
+            told.starts_with(" Of time-outs 15 ms apart one lies on") && told.contains("and 3 on"),
+            "{told}"
+        );
+        assert_eq!(sampled([(31.0, 39.0), (31.0, 39.0)]), "");
     }
 
     #[test]
