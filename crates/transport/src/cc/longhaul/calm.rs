@@ -193,6 +193,7 @@ impl Calm {
             self.relapses = if soon && is_long { self.relapses + 1 } else { 0 };
             self.drain = Some(Drain::new(model, !is_long));
             self.lent.on_drain(now, model.path.rtt());
+            self.longer.interrupt(now);
             model.peace.interrupt();
             if is_long {
                 self.ask.on_drain();
@@ -286,10 +287,8 @@ impl Calm {
 
     /// What never changes may be the way itself. Who yields to everything drains it for ever.
     fn look_for_length(&mut self, model: &mut Model, round: &Round) {
-        if self.drain.is_some() && !self.yields {
-            self.longer.interrupt();
-        }
-        let free = !self.is_dipping() && !self.was_dipping() && self.ask.bytes() == 0.0;
+        let drains = self.drain.is_some() && !self.yields;
+        let free = !drains && !self.is_dipping() && !self.was_dipping() && self.ask.bytes() == 0.0;
         let Some(by) = self.longer.on_round(model, round, free) else { return };
         model.path.becomes_longer(by);
         self.lengths = Some([model.path.base; 2]);
@@ -458,8 +457,9 @@ impl Calm {
     }
 
     /// A truce leaves no queue that is usual.
-    pub(super) fn on_truce(&mut self) {
+    pub(super) fn on_truce(&mut self, now: Instant) {
         self.sharing = Sharing::default();
+        self.longer.interrupt(now);
     }
 
     /// For people to read.
@@ -772,7 +772,8 @@ mod tests {
             calm.drain = Some(Drain::new(&model, false));
             calm.learn_to_share(&model, &Round::default());
         };
-        for forget in [Calm::on_truce as fn(&mut Calm), Calm::on_other_path, drains] {
+        let truce = |calm: &mut Calm| calm.on_truce(Instant::ZERO);
+        for forget in [truce as fn(&mut Calm), Calm::on_other_path, drains] {
             let mut calm = learnt(false);
             forget(&mut calm);
             assert_eq!(calm.sharing, nothing);

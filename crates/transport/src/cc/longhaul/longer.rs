@@ -28,6 +28,8 @@ pub(super) struct Longer {
     state: State,
     not_before: Instant,
     rest: Duration,
+    /// The most that the link has been known to carry, in bits a second: who has had little for long may know of no more.
+    link: f64,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,12 @@ struct Question {
 
 impl Default for Longer {
     fn default() -> Self {
-        Self { state: State::Looks(Look::default()), not_before: Instant::ZERO, rest: REST.0 }
+        Self {
+            state: State::Looks(Look::default()),
+            not_before: Instant::ZERO,
+            rest: REST.0,
+            link: 0.0,
+        }
     }
 }
 
@@ -78,20 +85,20 @@ impl Longer {
         round: &Round,
         free: bool,
     ) -> Option<Duration> {
+        self.link = self.link.max(model.link());
         match &mut self.state {
             State::Looks(look) => {
-                let before = free.then(|| look.on_round(model, round)).flatten()?;
+                let before = free.then(|| look.on_round(model, round, self.link)).flatten()?;
                 if round.ends >= self.not_before {
-                    self.state = State::Asked(Question::new(model, before));
+                    self.state = State::Asked(Question::new(model, before, self.link));
                 }
                 None
             }
             State::Asked(question) => {
                 let longer = question.on_round(model, round)?;
                 self.state = State::Looks(Look::default());
+                self.rests(round.ends);
                 if longer.is_zero() {
-                    self.not_before = round.ends + self.rest;
-                    self.rest = (self.rest * 2).min(REST.1);
                     return None;
                 }
                 self.rest = REST.0;
@@ -100,9 +107,17 @@ impl Longer {
         }
     }
 
-    /// A long queue is drained: what is seen of it begins anew, and what was asked stays open.
-    pub(super) fn interrupt(&mut self) {
+    /// A long queue is drained, maybe what we asked with: what is seen of it begins anew.
+    pub(super) fn interrupt(&mut self, now: Instant) {
+        if let State::Asked(_) = self.state {
+            self.rests(now);
+        }
         self.state = State::Looks(Look::default());
+    }
+
+    fn rests(&mut self, now: Instant) {
+        self.not_before = now + self.rest;
+        self.rest = (self.rest * 2).min(REST.1);
     }
 
     /// The pace in the round in which it is sent, in bits a second.
@@ -124,7 +139,12 @@ impl Longer {
 
 impl Look {
     /// The shortest and the longest that a queue was which has not changed for long enough while our share fell, if one has not.
-    fn on_round(&mut self, model: &Model, round: &Round) -> Option<(Duration, Duration)> {
+    fn on_round(
+        &mut self,
+        model: &Model,
+        round: &Round,
+        link: f64,
+    ) -> Option<(Duration, Duration)> {
         let queue = round.least_queue.filter(|_| !round.limited);
         let is_queue = |queue: &Duration| *queue > model.path.kept();
         let Some(queue) = queue.filter(is_queue) else {
@@ -133,25 +153,25 @@ impl Look {
         };
         let (least, most) = self.range.unwrap_or((queue, queue));
         let (least, most) = (least.min(queue), most.max(queue));
-        if most - least > model.path.target() / 4 {
+        let longest = self.longest.max(round.most_queue);
+        let target = model.path.target();
+        if most - least > target / 4 || longest > least + target {
             *self = Self::default();
             return None;
         }
-        self.range = Some((least, most));
-        self.longest = self.longest.max(round.most_queue);
+        (self.range, self.longest) = (Some((least, most)), longest);
         self.share = self.share.max(model.share);
         self.rounds += 1;
         self.time += round.ends.since(round.started);
         let is_long = self.rounds >= UNCHANGED.0 && self.time >= UNCHANGED.1;
-        let has_fallen =
-            model.share < self.share * FALLEN.1 && self.share > model.link() * FALLEN.0;
+        let has_fallen = model.share < self.share * FALLEN.1 && self.share > link * FALLEN.0;
         (is_long && has_fallen).then_some((least, self.longest))
     }
 }
 
 impl Question {
-    fn new(model: &Model, before: (Duration, Duration)) -> Self {
-        let sent = model.link() / 8.0 * model.path.target().as_secs_f64() * SENT;
+    fn new(model: &Model, before: (Duration, Duration), link: f64) -> Self {
+        let sent = link / 8.0 * model.path.target().as_secs_f64() * SENT;
         let pace = model.compensated(model.share) + sent * 8.0 / model.round_time().as_secs_f64();
         Self { rounds: 0, before, most: Duration::ZERO, sent, lost: 0, pace }
     }
@@ -161,6 +181,10 @@ impl Question {
         self.rounds += 1;
         self.most = self.most.max(round.most_queue);
         self.lost += round.lost;
+        if round.limited {
+            // There was not enough to send.
+            return Some(Duration::ZERO);
+        }
         if self.rounds <= SHOWS {
             return None;
         }
@@ -168,7 +192,7 @@ impl Question {
         // What has been dropped could not make the queue longer.
         let is_dropped =
             self.lost as f64 > self.sent / 4.0 + model.own_loss.ratio() * self.expected(model);
-        Some(if grows || is_dropped || round.limited { Duration::ZERO } else { self.before.0 })
+        Some(if grows || is_dropped { Duration::ZERO } else { self.before.0 })
     }
 
     /// Bytes that were sent since.
@@ -244,11 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_sent_tells_nothing() {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        (model.trains, model.share) = (Some(LINK), 0.5 * LINK);
+        let queue = Duration::from_millis(10);
+        let mut question = Question::new(&model, (queue, queue), LINK);
+        let round = Round {
+            limited: true,
+            least_queue: Some(queue),
+            most_queue: queue,
+            ..Round::default()
+        };
+        assert_eq!(question.on_round(&model, &round), Some(Duration::ZERO));
+    }
+
+    #[test]
     fn what_a_queue_drops_does_not_make_it_longer() {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.trains, model.share) = (Some(LINK), 0.5 * LINK);
         let queue = Duration::from_millis(10);
-        let mut question = Question::new(&model, (queue, queue));
+        let mut question = Question::new(&model, (queue, queue), LINK);
         let lost = question.sent as u64 / 2;
         let round =
             |lost| Round { lost, least_queue: Some(queue), most_queue: queue, ..Round::default() };

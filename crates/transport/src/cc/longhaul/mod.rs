@@ -50,7 +50,6 @@ use self::insist::Insist;
 use self::model::{Model, Round, Tells};
 use self::own_loss::OwnLoss;
 use self::path::Path;
-use self::peace::Peace;
 use self::startup::{INITIAL_RATE, INITIAL_WINDOW, Startup};
 use self::truce::{Doubt, Shown, Truce};
 use super::{AckSample, Controller, Remembered};
@@ -183,7 +182,7 @@ impl Longhaul {
             _ if !is_on => return ControlFlow::Continue(()),
             (_, Mode::Startup(_)) => None,
             (_, Mode::Calm(calm)) => {
-                calm.on_truce();
+                calm.on_truce(sample.now);
                 None
             }
             (Some(Shown::Alone), mode) => {
@@ -349,9 +348,6 @@ impl Controller for Longhaul {
     }
 
     fn forget_capacity(&mut self) {
-        let rtt = self.model.path.rtt();
-        self.model.path = self.level.path(rtt);
-        (self.model.own_loss, self.model.peace) = (OwnLoss::default(), Peace::default());
         (self.model.trains, self.model.crowd) = (None, Crowd::default());
         self.truce.stop();
         self.doubt = None;
@@ -497,13 +493,8 @@ mod tests {
         let mut flow = Longhaul::new(Level::Normal);
         flow.doubt = Doubt::new(Instant::ZERO, 0.5 * LINK, LINK);
         assert!(flow.doubt.is_some());
-        flow.model.path = Path::new(BASE, 1.0);
-        report(&mut flow, (0, 100), |_| 10, false);
-        flow.model.own_loss.is(0.3);
         flow.forget_capacity();
         assert!(flow.doubt.is_none());
-        assert_eq!(flow.model.own_loss.known(), None);
-        assert!(flow.model.path.base > BASE && flow.model.path.queue.is_zero());
     }
 
     #[test]

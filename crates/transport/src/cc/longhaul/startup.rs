@@ -108,7 +108,8 @@ impl Startup {
             !self.yields && model.trains.is_some_and(|told| model.share >= told * JUMP * 0.9);
         if model.share == 0.0 {
             // Reports tell of no arrivals though much was sent: what has arrived is known all the same.
-            let blind = round.filter(|it| overrun && it.acked + it.lost > MOST_UNTOLD)?;
+            let blind =
+                round.filter(|it| overrun && it.acked > 0 && it.acked + it.lost > MOST_UNTOLD)?;
             model.share = blind.arrived();
         }
         if !(queue || told || overrun || self.still.0 >= STILL_ROUNDS) {
