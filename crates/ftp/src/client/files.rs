@@ -203,11 +203,12 @@ impl Client {
         if let Some((bytes, _)) = kept {
             let directory = directory.try_clone().map_err(ClientError::Here)?;
             let (name, stop) = (name.to_owned(), self.options.stop.clone());
+            let stopped = stop.clone();
             // Where another copy goes on in that part it is copied.
             let kept = move || Landing::kept(directory, &name, bytes, &|| !stop.is_wanted());
-            let landing = blocking(kept).await.map_err(|error| match error.kind() {
-                io::ErrorKind::Interrupted => ClientError::Stopped,
-                _ => ClientError::Here(error),
+            let landing = blocking(kept).await.map_err(|error| match stopped.is_wanted() {
+                true => ClientError::Stopped,
+                false => ClientError::Here(error),
             })?;
             match self.get_into(landing, path, (size, modified), moved).await {
                 Err(error) if error.is_refused_restart() => moved.fall_back_to(before),

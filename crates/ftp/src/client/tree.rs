@@ -170,8 +170,16 @@ impl Client {
             };
             for entry in entries {
                 let path = joined(&there, &entry.name);
+                if is_partial(&entry.name) {
+                    copied.note(
+                        NoteKind::Skipped,
+                        &path,
+                        "what was kept of a file that is not whole",
+                    );
+                    continue;
+                }
                 let Some(here) = landing_path(&here, &entry) else {
-                    let reason = "a name that leads elsewhere, or is a part of ours: not taken";
+                    let reason = "a name that leads elsewhere: not taken";
                     copied.note(NoteKind::Failed, &path, reason);
                     continue;
                 };
@@ -314,11 +322,11 @@ impl Client {
     }
 }
 
-/// Where an entry goes, unless its name is none, or one of our own parts.
+/// Where an entry goes, unless its name is none.
 fn landing_path(directory: &RelPath, entry: &Entry) -> Option<RelPath> {
     let name = RelPath::new(entry.name.clone()).ok()?;
     let is_one = !name.as_bytes().is_empty() && !name.as_bytes().contains(&b'/');
-    directory.join(name.as_bytes()).ok().filter(|_| is_one && !is_partial(name.as_bytes()))
+    directory.join(name.as_bytes()).ok().filter(|_| is_one)
 }
 
 fn make_directory(tree: &mut Tree, path: &RelPath) -> io::Result<()> {
@@ -350,9 +358,7 @@ mod tests {
             };
             landing_path(&directory, &entry).map(|path| path.as_bytes().to_vec())
         };
-        for bad in
-            ["..", ".", "", "../b", "/etc/passwd", "b/c", "b/../../c", "b\0", ".b.longhaul.part"]
-        {
+        for bad in ["..", ".", "", "../b", "/etc/passwd", "b/c", "b/../../c", "b\0"] {
             assert_eq!(path(bad), None, "{bad}");
         }
         assert_eq!(path("b..c"), Some(b"a/b..c".to_vec()));
