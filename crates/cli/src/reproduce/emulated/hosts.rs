@@ -187,6 +187,9 @@ fn attach(gateway: &Namespace, host: &Namespace, lan: Lan, net: u8) -> anyhow::R
     ip(host.command("ip"), &format!("addr add 10.{net}.0.2/24 dev eth"))?;
     let route = format!("route add default via 10.{net}.0.1 {}", limits(lan));
     ip(host.command("ip"), &route)?;
+    // A gateway answers in the other host's stead, whose segments are no larger.
+    let there = format!("route add 10.{net}.0.2 dev lan advmss {}", lan.segment);
+    ip(gateway.command("ip"), &there)?;
     shape(gateway, "lan", lan)?;
     shape(host, "eth", lan)
 }
