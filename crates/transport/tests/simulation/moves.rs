@@ -81,9 +81,10 @@ fn nor_what_the_old_path_carries_until_the_other_end_knows() {
 #[test]
 fn a_path_that_becomes_longer_is_filled_again() {
     for (congestion, rtt, longer) in [
+        (Algorithm::Longhaul, 20, 10),
         (Algorithm::Longhaul, 50, 10),
         (Algorithm::Longhaul, 50, 40),
-        (Algorithm::Longhaul, 200, 25),
+        (Algorithm::Longhaul, 200, 15),
         (Algorithm::Background, 50, 3),
         (Algorithm::Background, 50, 40),
     ] {

@@ -267,32 +267,30 @@ mod tests {
         assert_eq!(found(0.97, true, false, |_, _| 1.0), None, "it is kept");
     }
 
-    #[test]
-    fn what_was_not_sent_tells_nothing() {
+    const QUEUE: Duration = Duration::from_millis(10);
+
+    /// Asked behind a queue by who has half of the link, and a round behind the same.
+    fn asked() -> (Model, Question, Round) {
         let mut model = Model::new(Path::new(BASE, 1.0));
         (model.trains, model.share) = (Some(LINK), 0.5 * LINK);
-        let queue = Duration::from_millis(10);
-        let mut question = Question::new(&model, (queue, queue), LINK);
-        let round = Round {
-            limited: true,
-            least_queue: Some(queue),
-            most_queue: queue,
-            ..Round::default()
-        };
+        let question = Question::new(&model, (QUEUE, QUEUE), LINK);
+        let round = Round { least_queue: Some(QUEUE), most_queue: QUEUE, ..Round::default() };
+        (model, question, round)
+    }
+
+    #[test]
+    fn what_was_not_sent_tells_nothing() {
+        let (model, mut question, round) = asked();
+        let round = Round { limited: true, ..round };
         assert_eq!(question.on_round(&model, &round), Some(Duration::ZERO));
     }
 
     #[test]
     fn what_a_queue_drops_does_not_make_it_longer() {
-        let mut model = Model::new(Path::new(BASE, 1.0));
-        (model.trains, model.share) = (Some(LINK), 0.5 * LINK);
-        let queue = Duration::from_millis(10);
-        let mut question = Question::new(&model, (queue, queue), LINK);
-        let lost = question.sent as u64 / 2;
-        let round =
-            |lost| Round { lost, least_queue: Some(queue), most_queue: queue, ..Round::default() };
-        assert_eq!(question.on_round(&model, &round(lost)), None);
-        let rest = [0; 3].map(|lost| question.on_round(&model, &round(lost)));
+        let (model, mut question, round) = asked();
+        let drops = Round { lost: question.sent as u64 / 2, ..asked().2 };
+        assert_eq!(question.on_round(&model, &drops), None);
+        let rest = [0; 3].map(|_| question.on_round(&model, &round));
         assert_eq!(rest, [None, None, Some(Duration::ZERO)]);
     }
 }

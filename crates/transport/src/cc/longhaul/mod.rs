@@ -348,7 +348,8 @@ impl Controller for Longhaul {
     }
 
     fn forget_capacity(&mut self) {
-        (self.model.trains, self.model.crowd) = (None, Crowd::default());
+        self.model.trains = None;
+        self.model.crowd = Crowd::default();
         self.truce.stop();
         self.doubt = None;
         if let Mode::Calm(calm) = &mut self.mode {
