@@ -36,6 +36,7 @@ impl Udp {
             set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        forgo_stamps(&socket)?;
         Ok(Self { socket, state })
     }
 
@@ -96,8 +97,40 @@ impl Udp {
     }
 }
 
+/// quinn-udp asks for time stamps, beside which it has no room for the mark of congestion of a batch that GRO has joined.
+fn forgo_stamps(socket: &UdpSocket) -> io::Result<()> {
+    let off: libc::c_int = 0;
+    // SAFETY: the value is an int that outlives the call, and the length is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPNS,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 impl AsFd for Udp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_congestion_survive_gro() {
+        let socket = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_address().unwrap();
+        let sender = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        sender.send(&[7; 4500], 1000, address, Some(EcnCodepoint::Ce)).unwrap();
+        let received = socket.receive(&mut [0; 65536]).unwrap();
+        assert_eq!((received.len, received.stride), (4500, 1000), "GRO joins them");
+        assert_eq!(received.ecn, Some(EcnCodepoint::Ce));
     }
 }

@@ -121,16 +121,22 @@ impl Core {
                 None => Taken::Nothing,
             },
             Routed::New(number, mut connection) => {
-                connection.answer_from(received.to);
-                let shared = Shared::new(number, driver, *connection);
-                state.connections.insert(number, shared);
+                // Else this would last for as long as others come.
+                let ends = self.is_stopping() || state.failed.is_some();
+                if ends {
+                    state.endpoint.forget(number);
+                } else {
+                    connection.answer_from(received.to);
+                    let shared = Shared::new(number, driver, *connection);
+                    state.connections.insert(number, shared);
+                    self.alarms[driver].ring(number);
+                }
                 let evicted = state.endpoint.take_evicted();
                 if let Some(evicted) = evicted.and_then(|old| state.connections.remove(&old)) {
                     let mut inner = evicted.lock();
                     inner.connection.close(clock::now(), BUSY, "no room for another connection");
                     self.ring(&inner);
                 }
-                self.alarms[driver].ring(number);
                 Taken::Nothing
             }
             Routed::Refused(reply) => Taken::Answered(reply),

@@ -19,10 +19,11 @@ use transport::{Received, Transmit, Unreachable};
 use units::Instant;
 
 use super::core::{Core, Taken};
+use super::receive::Buffers;
 use super::roster::Roster;
 use super::shared::{Barred, Inner, Shared};
 use super::slice;
-use super::socket::{self, BatchSocket, Buffers, is_fatal};
+use super::socket::{self, BatchSocket, is_fatal};
 use crate::clock;
 
 /// Receive calls before sending gets its turn again.
@@ -138,7 +139,7 @@ impl Driver {
     fn receive(&mut self) -> io::Result<bool> {
         for _ in 0..RECEIVE_ROUNDS {
             match self.socket.receive(&mut self.buffers) {
-                Ok(count) => self.take_in(count),
+                Ok(_) => self.take_in(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(_) => self.take_errors(),
@@ -147,11 +148,14 @@ impl Driver {
         Ok(true)
     }
 
-    /// Hands the datagrams of `count` batches to their connections, each of which is locked once
+    /// Hands the datagrams that have come to their connections, each of which is locked once
     /// for all that follow one another.
-    fn take_in(&mut self, count: usize) {
+    fn take_in(&mut self) {
         let (now, wall) = clock::both();
-        let mut datagrams = self.buffers.datagrams((now, wall), count).peekable();
+        // Nobody can be answered at port 0.
+        let answerable = |received: &Received<'_>| received.from.port() != 0;
+        let datagrams = self.buffers.datagrams((now, wall)).filter(answerable);
+        let mut datagrams = datagrams.peekable();
         while let Some(first) = datagrams.next() {
             self.came += 1;
             let known = number(&first).and_then(|of| Some((of, self.roster.find(of)?.clone())));
@@ -202,19 +206,29 @@ impl Driver {
     fn serve(&mut self) {
         let mut round = core::mem::take(&mut self.round);
         self.roster.take_active(&mut round);
+        let mut last = None;
         for &number in &round {
             let Some(shared) = self.roster.find(number).cloned() else { continue };
-            self.serve_one(number, &shared);
+            let had_room = self.held.is_none();
+            if !self.serve_one(number, &shared) {
+                continue;
+            }
+            if had_room && self.held.is_some() {
+                last = Some(number);
+            } else {
+                self.roster.activate(number);
+            }
         }
+        // Who has found no room comes after those who had to wait for it, or they would each time.
+        last.into_iter().for_each(|number| self.roster.activate(number));
         self.round = round;
     }
 
-    fn serve_one(&mut self, number: u32, shared: &Shared) {
+    /// Whether it wants to send more at once.
+    fn serve_one(&mut self, number: u32, shared: &Shared) -> bool {
         let mut inner = shared.lock();
         inner.connection.handle_timeout(clock::now());
-        if self.transmit(number, &mut inner) {
-            self.roster.activate(number);
-        }
+        let wants_more = self.transmit(number, &mut inner);
         let established = inner.wake();
         let (at, address) = (inner.plan(), inner.connection.address());
         let closed = inner.connection.is_closed();
@@ -227,6 +241,7 @@ impl Driver {
         if closed || established {
             self.core.on_change(number, shared, closed);
         }
+        wants_more && !closed
     }
 
     /// Sends what the connection wants; whether it wants to send more at once.

@@ -97,7 +97,8 @@ fn take(socket: BorrowedFd<'_>) -> Option<(Option<SocketAddr>, Option<libc::sock
 fn unreachable(error: libc::sock_extended_err) -> Option<Unreachable> {
     match error.ee_errno as i32 {
         libc::ECONNREFUSED => Some(Unreachable::Port),
-        libc::EHOSTUNREACH | libc::ENETUNREACH => Some(Unreachable::Address),
+        // So the kernel has what ICMPv6 calls prohibited, or against a policy (RFC 4443, 3.1).
+        libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES => Some(Unreachable::Address),
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ mod connection;
 mod core;
 mod driver;
 pub(crate) mod errors;
+mod receive;
 mod roster;
 mod shared;
 mod slice;
@@ -107,7 +108,9 @@ impl UdpEndpoint {
             let core = Arc::new(Core::new(endpoint.at(&place(address)), drivers)?);
             for (index, socket) in sockets.into_iter().enumerate() {
                 let driver = Driver::new(core.clone(), index, socket);
-                thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run())?;
+                let spawned = thread::Builder::new().name("udp".to_owned()).spawn(|| driver.run());
+                // Those before it would never end.
+                spawned.inspect_err(|_| core.stop())?;
             }
             Ok(Self { core, address, config })
         };

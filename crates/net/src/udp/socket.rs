@@ -1,25 +1,19 @@
-//! A UDP socket that sends and receives in batches: GSO, GRO and `recvmmsg`, through quinn-udp.
+//! A UDP socket that sends in batches, through quinn-udp (GSO), and [receives](super::receive) in batches.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
+use quinn_udp::{EcnCodepoint, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
-use transport::{Received, Transmit, Unreachable};
-use units::Instant;
+use transport::{Transmit, Unreachable};
 
 use super::errors;
+use super::receive::Buffers;
 
-/// Room for a batch that GRO has joined.
-const BUFFER: usize = 64 << 10;
 /// Wanted from the kernel, so that a busy machine drops nothing for 60 ms at 1 Gbit/s.
 const SOCKET_BUFFER: usize = 8 << 20;
-
-/// A datagram is not taken to have waited longer in the socket's buffer: the wall clock was set.
-const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// A bound socket.
 pub(super) struct BatchSocket {
@@ -100,9 +94,10 @@ impl BatchSocket {
             }
             sent += piece.len();
         }
-        // Kernels before 6.14 say of segments that are too long what they say where they do not segment.
-        if failed.as_ref().is_some_and(is_too_long)
-            && self.state.max_gso_segments() < had
+        // What cannot be sent in pieces either says nothing of segmenting, though quinn-udp takes it so: segments that are too
+        // long (kernels before 6.14), a destination or a source that is none. Of the latter it also learns to send no marks.
+        let misled = |error: &io::Error| is_invalid(error) || self.state.max_gso_segments() < had;
+        if failed.as_ref().is_some_and(misled)
             && let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.socket))
         {
             self.state = state;
@@ -137,16 +132,12 @@ impl BatchSocket {
         errors::drops(self.socket.as_fd()).unwrap_or(0)
     }
 
-    /// Receives batches into `buffers`.
+    /// Receives batches into `buffers`; whether any came.
     ///
     /// # Errors
     /// `WouldBlock` when nothing waits.
     pub(super) fn receive(&self, buffers: &mut Buffers) -> io::Result<usize> {
-        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = {
-            let mut chunks = buffers.bytes.chunks_exact_mut(BUFFER);
-            core::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
-        };
-        self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut buffers.metas)
+        buffers.receive(self.socket.as_fd())
     }
 }
 
@@ -164,6 +155,11 @@ pub(super) fn is_queue_full(error: &io::Error) -> bool {
 /// Whether no interface takes datagrams of that size.
 pub(super) fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
+/// Whether the kernel takes no datagram with such addresses.
+fn is_invalid(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
 }
 
 /// Whether this host sends nothing there: it has no way, or its own firewall forbids it.
@@ -190,32 +186,27 @@ impl AsFd for BatchSocket {
     }
 }
 
-/// What one receive call fills.
-pub(super) struct Buffers {
-    bytes: Vec<u8>,
-    metas: [RecvMeta; BATCH_SIZE],
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Buffers {
-    pub(super) fn new() -> Self {
-        Self { bytes: vec![0; BUFFER * BATCH_SIZE], metas: [RecvMeta::default(); BATCH_SIZE] }
-    }
-
-    /// The datagrams of the first `count` batches; `now` and `wall` are the time on both clocks.
-    pub(super) fn datagrams(
-        &mut self,
-        (now, wall): (Instant, Duration),
-        count: usize,
-    ) -> impl Iterator<Item = Received<'_>> {
-        let batches = self.bytes.chunks_exact_mut(BUFFER).zip(&self.metas).take(count);
-        batches.flat_map(move |(bytes, meta)| {
-            // The kernel's stamp is of the wall clock; the same time ago on ours.
-            let waited = meta.timestamp.map(|stamp| wall.saturating_sub(stamp));
-            let arrived = now - waited.unwrap_or_default().min(MAX_WAIT);
-            let ce = meta.ecn == Some(EcnCodepoint::Ce);
-            let datagrams = bytes[..meta.len].chunks_mut(meta.stride.max(1));
-            let (from, to) = (meta.addr, meta.dst_ip);
-            datagrams.map(move |bytes| Received { from, to, arrived, ce, bytes })
-        })
+    /// Anybody may make us answer to port 0.
+    #[test]
+    fn a_destination_that_is_none_does_not_end_batches() {
+        for home in ["127.0.0.1:0", "[::1]:0"] {
+            let mut socket = BatchSocket::bind(home.parse().unwrap(), false).unwrap();
+            let had = socket.state.max_gso_segments();
+            assert!(had > 1);
+            let own = socket.local_address().unwrap();
+            for contents in [&[0; 12][..], &[0; 3000]] {
+                let nobody = SocketAddr::new(own.ip(), 0);
+                let transmit = Transmit { to: nobody, from: None, segment: 1000, ecn: true };
+                let (_, failed) = socket.send(&transmit, contents);
+                assert!(failed.is_some_and(|error| is_invalid(&error)), "{home}");
+                assert_eq!(socket.state.max_gso_segments(), had);
+            }
+            let transmit = Transmit { to: own, from: None, segment: 1000, ecn: true };
+            assert!(matches!(socket.send(&transmit, &[0; 3000]), (3000, None)));
+        }
     }
 }
