@@ -273,7 +273,7 @@ async fn serve(
             connection = endpoint.accept(), if has_room => {
                 clients.spawn(serve_connection(service.clone(), connection?));
             }
-            accepted = listener.accept(), if has_room => {
+            accepted = listener.accept_if(has_room) => {
                 let (mut stream, address) = accepted?;
                 let service = service.clone();
                 clients.spawn(async move {

@@ -93,7 +93,7 @@ async fn beside(ports: Option<&mut Ports>, requests: &mut JoinSet<()>) -> anyhow
             connection = endpoint.accept(), if has_room => {
                 requests.spawn(connected(connection?));
             }
-            accepted = listener.accept(), if has_room => {
+            accepted = listener.accept_if(has_room) => {
                 let (stream, _) = accepted?;
                 requests.spawn(request(stream));
             }

@@ -186,7 +186,7 @@ impl Keeper {
         let echoed = echoed.or_else(|| self.shared.their_echoes());
         let Some(sample) = gone.sample(now, &sockets, echoed) else { return Wish::AsBefore };
         let delivered = self.shared.delivered();
-        let mut sample = Sample { delivered, idle, ..sample };
+        let mut sample = Sample { most: self.most(), delivered, idle, ..sample };
         let share = Some(UNSENT / sockets.len().max(1) as u64);
         pacing.apply(&mut sample, share, &sockets);
         let count = controller.connections(&sample).clamp(1, MAX_STREAMS);
@@ -198,12 +198,17 @@ impl Keeper {
         }
     }
 
+    /// As many as the client may have; the server does not know.
+    fn most(&self) -> usize {
+        self.dialler.as_ref().map_or(MAX_STREAMS, |it| it.options.most.clamp(1, MAX_STREAMS))
+    }
+
     /// The client opens connections and lets them go; the server only wishes.
     fn adjust(&mut self, width: usize, own: Option<usize>) {
+        let most = self.most();
         let Some(dialler) = &mut self.dialler else {
             return self.shared.wish(own.unwrap_or_default());
         };
-        let most = dialler.options.most.clamp(1, MAX_STREAMS);
         let target = own.max(self.shared.their_wish()).unwrap_or(width).clamp(1, most);
         self.shared.aim(target);
         if width < target {

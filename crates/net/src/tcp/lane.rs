@@ -248,7 +248,10 @@ fn open(
     opener.open(number, associated, sealed)?;
     record.advance(HEADER_LEN);
     record.truncate(header.payload());
-    Ok(Some((header, record.freeze())))
+    // What is short would hold a whole block for as long as it waits for its turn.
+    let is_short = record.len() < MAX_PAYLOAD / 4;
+    let payload = if is_short { Bytes::copy_from_slice(&record) } else { record.freeze() };
+    Ok(Some((header, payload)))
 }
 
 /// Waits for more bytes, and says how many came: none at the end of the connection.

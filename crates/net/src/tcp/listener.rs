@@ -25,6 +25,8 @@ pub const MAX_HALF_OPEN: usize = 256;
 /// Streams that connections may join, and those that ended not long ago. Connections of further ones
 /// are dropped.
 pub const MAX_GROUPS: usize = 4096;
+/// Streams that wait until there is room for them. Further ones are dropped, which their clients are told.
+const MAX_WAITING: usize = 64;
 /// For so long it is known that a stream has ended: a connection that its client began meanwhile
 /// must not begin another.
 const ENDED_TIME: Duration = Duration::from_secs(30);
@@ -47,6 +49,8 @@ pub struct Listener {
     oldest: VecDeque<(IpAddr, AbortHandle)>,
     /// By their clients too: nobody joins a stream that somebody else began.
     groups: HashMap<Name, Group>,
+    /// Streams for which nobody had room yet.
+    waiting: VecDeque<(StripedStream, SocketAddr)>,
     sweep: Interval,
 }
 
@@ -90,6 +94,7 @@ impl Listener {
             handshakes: JoinSet::new(),
             oldest: VecDeque::new(),
             groups: HashMap::new(),
+            waiting: VecDeque::new(),
             sweep,
         })
     }
@@ -106,7 +111,22 @@ impl Listener {
     /// # Errors
     /// [`NetError::Bind`] when the listening socket fails for good.
     pub async fn accept(&mut self) -> Result<(StripedStream, SocketAddr), NetError> {
+        self.accept_if(true).await
+    }
+
+    /// The same for who `takes` a stream, or has no room for another: then those that come wait, and connections
+    /// of those that were taken join them all the same.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub async fn accept_if(
+        &mut self,
+        takes: bool,
+    ) -> Result<(StripedStream, SocketAddr), NetError> {
         loop {
+            if takes && let Some(stream) = self.waiting.pop_front() {
+                return Ok(stream);
+            }
             // Those dropped stay until they are seen to have ended.
             let has_room = self.handshakes.len() < 2 * MAX_HALF_OPEN;
             tokio::select! {
@@ -119,9 +139,8 @@ impl Listener {
                     }
                 },
                 Some(done) = self.handshakes.join_next() => {
-                    if let Some(stream) = self.join(done) {
-                        return Ok(stream);
-                    }
+                    let stream = self.join(done);
+                    self.waiting.extend(stream.filter(|_| self.waiting.len() < MAX_WAITING));
                 }
                 _ = self.sweep.tick() => self.age_groups(),
             }

@@ -86,7 +86,7 @@ pub struct Auto {
     rest: u32,
     /// The most connections that can be had.
     most: usize,
-    /// The most there were since one was missing, and the ticks since another came.
+    /// How many there were while some were missing, and the ticks since another came.
     arrived: usize,
     waited: u32,
 }
@@ -196,8 +196,13 @@ impl Auto {
 
     /// Waits for connections that are missing, and makes do with those there are when no more come.
     fn wait(&mut self, connections: usize) {
-        if connections >= self.count || connections > self.arrived {
-            (self.arrived, self.waited) = (connections, 0);
+        if connections >= self.count {
+            (self.arrived, self.waited) = (0, 0);
+        } else {
+            if connections > self.arrived {
+                self.waited = 0;
+            }
+            self.arrived = connections;
         }
         self.waited += 1;
         if self.waited > PATIENCE {

@@ -66,8 +66,9 @@ impl Path {
                 idle: false,
                 ..NOTHING
             };
-            count = controller.connections(&sample).clamp(1, 512);
-            counts.push(count);
+            let asked = controller.connections(&sample);
+            counts.push(asked);
+            count = asked.clamp(1, 512);
         }
         counts
     }
@@ -153,6 +154,28 @@ fn auto_makes_do_with_the_connections_it_gets() {
     let full = Path { link: 30e6, ..long(6e6) };
     let counts = full.run_allowed([8, 512], Policy::Auto { first: 32 }, 120);
     assert!(counts.iter().any(|&count| count < 8), "{counts:?}");
+}
+
+#[test]
+fn auto_waits_for_connections_that_come_back_one_by_one() {
+    let mut controller = Policy::Auto { first: 8 }.controller();
+    let mut bits = 0.0;
+    for tick in 0..500 {
+        // After five seconds five are lost, and every six seconds one of them comes back.
+        let connections = if tick < 50 { 8 } else { (3 + (tick - 50) / 60).min(8) };
+        bits += 6e6 * connections as f64 * TICK.as_secs_f64();
+        let rtt = Duration::from_millis(200);
+        let count = controller.connections(&Sample {
+            now: Instant::from_nanos(1) + TICK * tick as u32,
+            connections,
+            most: 8,
+            delivered: Bytes((bits / 8.0) as u64),
+            rtt,
+            base_rtt: rtt,
+            ..NOTHING
+        });
+        assert!(count >= 8, "{count} with {connections} at {tick}");
+    }
 }
 
 #[test]

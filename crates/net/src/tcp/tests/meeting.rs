@@ -27,6 +27,37 @@ async fn a_stream_that_is_gone_cannot_be_joined() {
     serving.abort();
 }
 
+/// Else a stream whose connections were lost could never come back to a full server.
+#[tokio::test]
+async fn who_takes_no_further_stream_lets_connections_join_those_there_are() {
+    let (mut listener, address) = listener(Options::default());
+    let (first, taken) = {
+        let options = Options::default();
+        let key = key(1);
+        let connecting = connect(address, &key, Policy::Fixed(4), &options);
+        let (first, taken) = within(async { tokio::join!(connecting, listener.accept()) }).await;
+        (first.unwrap(), taken.unwrap().0)
+    };
+    let other = tokio::spawn(async move {
+        connect(address, &key(1), Policy::Fixed(1), &Options::default()).await
+    });
+    let joined = async {
+        while taken.stats().connected < 4 || !other.is_finished() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(async {
+        tokio::select! {
+            () = joined => {}
+            _ = listener.accept_if(false) => panic!("nobody takes it"),
+        }
+    })
+    .await;
+    within(listener.accept()).await.unwrap();
+    other.await.unwrap().unwrap();
+    drop(first);
+}
+
 #[tokio::test]
 async fn another_key_is_told_apart() {
     let (mut listener, address) = listener(Options::default());
