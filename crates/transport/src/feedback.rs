@@ -8,6 +8,8 @@ use rangemap::RangeSet;
 use units::{Instant, Rate};
 
 use crate::config::FeedbackKind;
+use crate::crypto::TAG_LEN;
+use crate::mtu::BASE_SIZE;
 use crate::pairs::Pairs;
 use crate::streams::Grant;
 use crate::trains::Trains;
@@ -41,6 +43,8 @@ const MAX_UNACKNOWLEDGED: usize = 1 << 12;
 /// For so many round trips after a move packets may come by the old path, and for so long at most: a mistaken
 /// end, or a clock that jumped, tells of endless ones.
 const OTHER_PATH: (u32, Duration) = (2, Duration::from_secs(4));
+/// The longest body of a report: nobody would notice if the path no longer let longer ones through.
+pub(crate) const MAX_REPORT: usize = BASE_SIZE as usize - HEADER_LEN - TAG_LEN;
 /// UDP and IPv4 headers, which count as bytes on the wire.
 const WIRE_OVERHEAD: i64 = 28;
 
@@ -307,7 +311,7 @@ impl Feedback {
         self.prompt = false;
         self.last_report = now;
         let map_len: usize = runs.iter().map(Run::len).sum();
-        let size = (HEADER_LEN + fixed + map_len + crate::crypto::TAG_LEN) as i64;
+        let size = (HEADER_LEN + fixed + map_len + TAG_LEN) as i64;
         // A debt stays small, so that a quiet time does not starve a busy one after it.
         let debt = COST * (size + WIRE_OVERHEAD);
         self.allowance = (self.allowance - debt).max(-MAX_ALLOWANCE / 16);

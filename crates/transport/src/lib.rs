@@ -25,6 +25,7 @@ mod stats;
 mod streams;
 pub mod trace;
 mod trains;
+mod unsettled;
 pub mod wire;
 
 pub use admission::{HALF_OPEN_TIME, MAX_HALF_OPEN};

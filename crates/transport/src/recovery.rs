@@ -16,6 +16,7 @@ use units::Instant;
 
 use crate::reordering::{Reordering, longest_margin};
 use crate::streams::Piece;
+use crate::unsettled::Unsettled;
 use crate::wire::Report;
 
 /// Packets that may stand between the oldest unsettled one and the newest: 1.5 GB at full size.
@@ -99,6 +100,8 @@ pub(crate) struct SentLog {
     lower: u64,
     /// `None`: settled, or never to be (reports and states).
     entries: VecDeque<Option<Sent>>,
+    /// The numbers of those that are.
+    open: Unsettled,
     /// Given up, by their numbers: after a report, while the packet may still come by the longest
     /// margin; by a time-out, the latest.
     given_up: BTreeMap<u64, Sent>,
@@ -150,6 +153,11 @@ impl SentLog {
         self.entries.len() >= MAX_ENTRIES
     }
 
+    /// Whether a packet waits to be settled for so long that the other end must keep back what has become of it.
+    pub(crate) fn is_kept_back(&self) -> bool {
+        self.entries.len() > MAX_ENTRIES + MAX_BEYOND
+    }
+
     /// Whether nothing waits to be settled.
     pub(crate) fn is_empty(&self) -> bool {
         self.unsettled == 0
@@ -166,6 +174,7 @@ impl SentLog {
         if let Some(sent) = &sent {
             self.in_flight += u64::from(sent.size);
             self.unsettled += 1;
+            self.open.insert(number);
         }
         self.entries.push_back(sent);
         self.trim();
@@ -177,6 +186,7 @@ impl SentLog {
             self.entries.pop_front();
             self.lower += 1;
         }
+        self.open.forget_below(self.lower);
     }
 
     /// What the report lacks and was sent by `before` is lost.
@@ -189,7 +199,9 @@ impl SentLog {
                 sent.lacked_at = sent.lacked_at.map(|_| self.latest);
             }
             let known = settled.lost.len();
-            for number in missing.start.max(self.lower)..missing.end.min(report.largest) {
+            let mut next = missing.start.max(self.lower);
+            while let Some(number) = self.open.next(next..missing.end.min(report.largest)) {
+                next = number + 1;
                 let entry = &mut self.entries[(number - self.lower) as usize];
                 let Some(sent) = entry else { continue };
                 sent.lacked_at = Some(self.latest);
@@ -215,6 +227,7 @@ impl SentLog {
         let sent = self.entries.get_mut((number - self.lower) as usize)?.take()?;
         self.in_flight -= u64::from(sent.size);
         self.unsettled -= 1;
+        self.open.remove(number);
         Some(sent)
     }
 
@@ -293,7 +306,9 @@ impl SentLog {
             if received.end > next {
                 return Err(Untrue::NeverSent);
             }
-            for number in received.start.max(lower)..received.end {
+            let mut next = received.start.max(lower);
+            while let Some(number) = self.open.next(next..received.end) {
+                next = number + 1;
                 let Some(sent) = self.settle(number) else { continue };
                 self.latest = self.latest.max(sent.at);
                 self.on_arrived(number == report.largest, sent, settled);
@@ -306,7 +321,7 @@ impl SentLog {
         self.settle_lost(report, before.min(self.latest - self.margin(rtt)), settled);
         self.stop_watching(longest_margin(rtt));
         self.trim();
-        if self.entries.len() > MAX_ENTRIES + MAX_BEYOND { Err(Untrue::KeptBack) } else { Ok(()) }
+        if self.is_kept_back() { Err(Untrue::KeptBack) } else { Ok(()) }
     }
 }
 
@@ -437,7 +452,9 @@ mod tests {
         };
         (0..MAX_ENTRIES + MAX_BEYOND - 1).for_each(|_| _ = log.push(None));
         assert_eq!(told(&mut log, &mut settled), Ok(()));
+        assert!(!log.is_kept_back());
         log.push(None);
+        assert!(log.is_kept_back());
         assert_eq!(told(&mut log, &mut settled), Err(Untrue::KeptBack));
     }
 

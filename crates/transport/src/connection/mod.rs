@@ -19,6 +19,7 @@ mod losses;
 mod opening;
 mod path;
 mod receive;
+mod retell;
 mod timers;
 mod transmit;
 mod unreachable;
@@ -52,6 +53,7 @@ pub use unreachable::Unreachable;
 use losses::Losses;
 use opening::Opening;
 use path::{Candidate, Ecn};
+use retell::Retell;
 use transmit::Repeat;
 
 /// Times that a close is sent before its answer is given up.
@@ -219,7 +221,10 @@ pub struct Connection {
     /// When a full window, or silence, last asked for a report.
     last_asked: Instant,
     last_received: Instant,
+    retell: Retell,
     next_state: Instant,
+    /// The last state said that something waited to be sent.
+    said_queued: bool,
     /// When the tail last came nearer to being settled.
     progress_at: Instant,
     /// When something was sent that is to be answered, and nothing has been since.
@@ -289,7 +294,9 @@ impl Connection {
             last_eliciting: now,
             last_asked: now,
             last_received: now,
+            retell: Retell::default(),
             next_state: now,
+            said_queued: false,
             progress_at: now,
             unanswered_since: None,
             limited_at: None,

@@ -141,7 +141,7 @@ impl Connection {
         match self.candidate.take_if(right) {
             Some(candidate) if !self.validated => {
                 self.address = candidate.address;
-                self.on_validated();
+                self.on_validated(now);
             }
             Some(candidate) => self.migrate(now, &candidate),
             None => self.stats.refused.untimely += 1,
@@ -149,9 +149,10 @@ impl Connection {
     }
 
     /// The other end is where the reply went, and is no replay.
-    pub(super) fn on_validated(&mut self) {
+    pub(super) fn on_validated(&mut self, now: Instant) {
         self.validated = true;
         self.ping_due = true;
+        self.last_received = now;
         self.events.push_back(Event::Established);
     }
 

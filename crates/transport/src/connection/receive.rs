@@ -9,7 +9,7 @@ use super::path::Ecn;
 use super::unreachable::Hints;
 use super::{CloseReason, Connection, Phase};
 use crate::cc::AckSample;
-use crate::feedback::Packet;
+use crate::feedback::{MAX_REPORT, Packet};
 use crate::recovery::{Content, Sent, Settled, Untrue};
 use crate::stats::Limit;
 use crate::streams::StreamError;
@@ -55,6 +55,8 @@ enum Violation {
     NeverSent,
     #[error("kept back")]
     KeptBack,
+    #[error("too long a report")]
+    LongReport,
 }
 
 impl From<Untrue> for Violation {
@@ -76,6 +78,7 @@ impl Violation {
             Self::Stream(StreamError::NoSuchStream) => "a stream was used that may not exist",
             Self::NeverSent => "a packet was acknowledged that was never sent",
             Self::KeptBack => "a packet is never acknowledged nor lost",
+            Self::LongReport => "a report is longer than one may be",
         }
     }
 }
@@ -192,8 +195,16 @@ impl Connection {
             // harm.
             return Err(Refuse::Untimely);
         }
+        if packet.wants_report {
+            self.retell.on_heard();
+        }
         let times = (now, received.arrived.min(now));
-        if let Err(violation) = self.on_body(times, received.from, &header, body) {
+        let mut done = self.on_body(times, received.from, &header, body);
+        // Without reports too: what answers the other end's packets is noted as well.
+        if self.log.is_kept_back() {
+            done = done.and(Err(Violation::KeptBack));
+        }
+        if let Err(violation) = done {
             self.violation(now, violation.name());
         }
         Ok(())
@@ -209,7 +220,7 @@ impl Connection {
         self.hints = Hints::default();
         // From elsewhere it may be a copy: the address has to answer a challenge first.
         if !self.validated && from == self.address {
-            self.on_validated();
+            self.on_validated(now);
         }
         // Who has not proved where it is gains no time.
         if self.validated {
@@ -241,6 +252,9 @@ impl Connection {
         header: &Header,
         body: &[u8],
     ) -> Result<(), Violation> {
+        if matches!(header.kind, Kind::Report | Kind::Close) && body.len() > MAX_REPORT {
+            return Err(Violation::LongReport);
+        }
         let events = &mut self.events;
         match header.kind {
             Kind::Data => {
@@ -259,6 +273,7 @@ impl Connection {
             Kind::State => {
                 let state = State::decode(body)?;
                 self.stats.remote_limits.note(now, limit_told(&state));
+                self.retell.is_awaited = !state.blocked.is_empty();
                 self.feedback.on_state(&state);
                 self.streams.on_sender_state(state.queued, &state.blocked);
             }
@@ -460,6 +475,7 @@ impl Connection {
                 }
             }
             Content::Reset { stream, .. } if !self.streams.has_reset(stream) => {}
+            Content::Stop { stream, .. } if !self.streams.has_stopped(stream) => {}
             Content::Reset { .. } | Content::Stop { .. } => {
                 self.signals.push_back(sent.content.clone())
             }

@@ -43,6 +43,7 @@ impl Connection {
                     self.state_at(),
                     self.mtu_at(),
                     self.keep_alive_at(),
+                    self.retell.due(),
                     self.candidate.as_ref().map(|candidate| candidate.next),
                 ];
                 times.into_iter().flatten().min()
@@ -94,6 +95,10 @@ impl Connection {
         if self.keep_alive_at().is_some_and(|at| now >= at) {
             self.last_asked = now;
             self.ping_due = true;
+        }
+        if let Some(streams) = self.retell.take(now) {
+            streams.into_iter().for_each(|id| self.streams.owe(id));
+            self.feedback.ask();
         }
         if self.is_unanswered(now, LOST) {
             self.look_back(now);
@@ -180,9 +185,12 @@ impl Connection {
         (self.validated && ready).then(|| self.pacer.next())
     }
 
-    /// The sender's state goes out periodically while packets are in flight.
+    /// The sender's state goes out periodically while packets are in flight, and at once when nothing waits any more of
+    /// what the last one told of: soon there may be nothing in flight either.
     pub(super) fn state_at(&self) -> Option<Instant> {
-        (self.validated && !self.log.is_empty()).then_some(self.next_state)
+        let is_through = self.said_queued && self.streams.queued() == 0;
+        let at = if is_through { self.last_eliciting } else { self.next_state };
+        (self.validated && !self.log.is_empty()).then_some(at.min(self.next_state))
     }
 
     pub(super) fn mtu_at(&self) -> Option<Instant> {

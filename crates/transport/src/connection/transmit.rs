@@ -7,7 +7,7 @@ use units::{Bytes, Instant};
 
 use super::{Connection, Phase, Seals};
 use crate::crypto::{EpochSealer, TAG_LEN};
-use crate::mtu::BASE_SIZE;
+use crate::feedback::MAX_REPORT;
 use crate::pacer::Pacer;
 use crate::recovery::{Content, Sent, SentLog};
 use crate::stats::Limit;
@@ -101,7 +101,7 @@ impl Connection {
         };
         let close = close.clone();
         // The last word: whoever waits to hear that all has arrived must not hear less of it.
-        let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN - close.body_len();
+        let room = MAX_REPORT - close.body_len();
         let last = self.feedback.last(now, self.log.lower(), room);
         match last {
             // What it has no room for goes ahead of it.
@@ -163,15 +163,14 @@ impl Connection {
     }
 
     fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
-        // Nobody would notice if the path no longer let longer reports through.
-        let room = usize::from(BASE_SIZE) - HEADER_LEN - TAG_LEN;
         let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
         if let Some(rate) = self.feedback.measure_capacity() {
             self.streams.on_path(rate.bytes_in(rtt).0);
         }
         let grant = self.streams.grant(now, rtt);
-        let report = self.feedback.report(now, self.log.lower(), grant, room);
+        let report = self.feedback.report(now, self.log.lower(), grant, MAX_REPORT);
         self.ask_for_credit();
+        self.retell.on_report(now, &report.credits, self.rtt.patience());
         self.packet(out, Kind::Report, None, |out| report.encode(out));
         self.stats.state_bytes += Bytes(out.len() as u64);
     }
@@ -190,6 +189,7 @@ impl Connection {
             pairs: self.cc.wants_pairs(),
             blocked: self.streams.blocked(),
         };
+        self.said_queued = state.queued > 0;
         self.packet(out, Kind::State, None, |out| state.encode(out));
         self.stats.state_bytes += Bytes(out.len() as u64);
     }

@@ -248,7 +248,7 @@ impl Streams {
     }
 
     /// The other end must hear of the stream's credit.
-    fn owe(&mut self, id: u64) {
+    pub(crate) fn owe(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id)
             && !core::mem::replace(&mut stream.owed, true)
         {
@@ -374,6 +374,11 @@ impl Streams {
     /// Whether the stream's reset still matters, so that a lost one must be sent again.
     pub(crate) fn has_reset(&self, id: u64) -> bool {
         self.table.get(&id).is_some_and(|stream| stream.send.is_reset())
+    }
+
+    /// The same of its stop: the other end may still be sending.
+    pub(crate) fn has_stopped(&self, id: u64) -> bool {
+        self.table.get(&id).is_some_and(|stream| !stream.recv.is_done())
     }
 
     // What is to be sent.

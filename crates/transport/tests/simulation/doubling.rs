@@ -36,13 +36,13 @@ fn arrive_for_each(world: &mut World, from: usize, (count, len): (u64, usize)) -
 
 #[test]
 fn little_waits_for_no_repair_on_a_path_that_loses() {
-    let (rtt, exchanges) = (ms(200), 120);
-    for seed in 0..3 {
+    let (rtt, exchanges, seeds) = (ms(200), 120, 6);
+    let mut late = 0;
+    for seed in 0..seeds {
         let path =
             PathConfig::new(mbit(100), rtt).with_loss(0.02).with_loss_back(0.02).with_seed(seed);
         let mut world = World::new(&path, Faults::default(), Config::default());
         world.hosts[1].echo = true;
-        let mut late = 0;
         for exchange in 0..exchanges {
             let begun = world.elapsed();
             let id = world.hosts[0].send(pattern(exchange, 30_000));
@@ -51,9 +51,11 @@ fn little_waits_for_no_repair_on_a_path_that_loses() {
             // The first ones find out that the path loses.
             late += u64::from(exchange >= 20 && world.elapsed() - begun > rtt * 3 / 2);
         }
-        // Of the 42 packets of an exchange one at least is lost in four of seven.
-        assert!(late <= 10, "seed {seed}: {late} of {} waited for a repair", exchanges - 20);
     }
+    // Of the 42 packets of an exchange one at least is lost in four of seven. By chance a path seems to lose less for a while:
+    // then more of them wait, up to a quarter with one of forty seeds.
+    let all = (exchanges - 20) * seeds;
+    assert!(late <= all / 10, "{late} of {all} waited for a repair");
 }
 
 #[test]

@@ -225,6 +225,45 @@ fn credit_that_is_lost_on_the_way_comes_again() {
     }
 }
 
+/// After a long wait the writer asks only every two seconds.
+#[test]
+fn credit_that_is_lost_when_nothing_else_moves_comes_again_at_once() {
+    let ms = Duration::from_millis;
+    for late in 0..10 {
+        let path = PathConfig::new(mbit(50), ms(50)).with_seed(1);
+        let at = secs(12) + ms(200 * late);
+        let dark = Faults { blackout: Some((at, ms(40))), ..Faults::default() };
+        let mut hosts = vec![Peer::new(0, paced(45)), Peer::new(1, paced(45))];
+        let there = sim::Node::address(&hosts[1]);
+        let start = units::Instant::from_nanos(1_000_000_000);
+        hosts[0].socket.connect(start, there);
+        hosts[1].stalled.insert(0);
+        let mut world = World::of(&path, dark, hosts);
+        assert!(world.run_until(secs(5), |world| world.hosts[0].established));
+        let id = world.hosts[0].send(ENDLESS, Priority::default());
+        world.run_until((start + at).since(world.now) + ms(1), |_| false);
+        let now = world.now;
+        world.hosts[1].resume(now, id);
+        let had = world.hosts[1].read[&id];
+        assert!(had > 0);
+        let goes_on = |world: &World<Peer>| world.hosts[1].read[&id] > had;
+        assert!(world.run_until(ms(600), goes_on), "{late}");
+    }
+}
+
+#[test]
+fn who_has_nothing_more_to_send_says_so_on_the_shortest_path() {
+    let path = PathConfig::new(mbit(500), Duration::from_micros(400)).with_seed(1);
+    let mut world = world(&path, paced(450));
+    for len in [3_000_000, 1_000_000, 20_000] {
+        let id = world.hosts[0].send(len, Priority::default());
+        assert!(world.run_until(secs(10), |world| world.hosts[1].ended.contains_key(&id)));
+        world.run_until(secs(1), |_| false);
+        let (_, there) = world.hosts[1].socket.connection().unwrap().queued();
+        assert_eq!(there, Bytes(0), "of {len}");
+    }
+}
+
 #[test]
 fn resets_and_stops_in_the_middle_end_their_own_streams_only() {
     let path = PathConfig::new(mbit(50), Duration::from_millis(80)).with_loss(0.02).with_seed(6);

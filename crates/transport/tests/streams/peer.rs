@@ -76,6 +76,12 @@ impl Peer {
         self.writing.remove(&id);
     }
 
+    /// Goes on reading what has stalled.
+    pub fn resume(&mut self, now: Instant, id: u64) {
+        self.stalled.remove(&id);
+        self.read(now, id);
+    }
+
     fn open_wanted(&mut self) {
         while self.wanted.0 > 0 {
             match self.socket.connection().unwrap().open() {

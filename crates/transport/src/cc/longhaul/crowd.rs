@@ -72,7 +72,8 @@ impl Crowd {
         (link, told): (f64, bool),
     ) -> bool {
         if round.limited {
-            self.span = Span::default();
+            // Nor does what arrived before tell of what could.
+            (self.span, self.arrived) = (Span::default(), None);
             return false;
         }
         let span = &mut self.span;

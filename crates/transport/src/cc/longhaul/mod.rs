@@ -291,12 +291,13 @@ impl Longhaul {
     }
 }
 
-/// A truce of many has lost so much once the queue had gone.
-fn learn_of_many(model: &mut Model, now: Instant, shown: Shown, loss: f64) {
-    match shown {
-        Shown::Alone if model.crowd.on_peace(now, loss) => model.own_loss.is(loss),
-        Shown::Alone => model.own_loss.is_at_most(loss),
-        Shown::Others { .. } => model.crowd.on_strangers(now),
+/// A truce of many has lost so much once the queue had gone; nothing is known of who sent nothing then.
+fn learn_of_many(model: &mut Model, now: Instant, shown: Shown, loss: Option<f64>) {
+    match (shown, loss) {
+        (Shown::Alone, Some(loss)) if model.crowd.on_peace(now, loss) => model.own_loss.is(loss),
+        (Shown::Alone, Some(loss)) => model.own_loss.is_at_most(loss),
+        (Shown::Alone, None) => {}
+        (Shown::Others { .. }, _) => model.crowd.on_strangers(now),
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) struct Truce {
     many: bool,
     next: Instant,
     held: Option<Held>,
-    /// What the last one lost once the queue had gone.
-    loss: f64,
+    /// What the last one lost once the queue had gone, if anything was sent then.
+    loss: Option<f64>,
 }
 
 /// One that is on.
@@ -115,7 +115,7 @@ pub(super) enum Shown {
 impl Truce {
     /// The next one is at the next whole multiple of the period.
     pub(super) fn new(now: Instant) -> Self {
-        Self { many: false, next: after(now, PERIOD), held: None, loss: 0.0 }
+        Self { many: false, next: after(now, PERIOD), held: None, loss: None }
     }
 
     /// The same among many of our own kind.
@@ -139,7 +139,7 @@ impl Truce {
         held.on_report(now, &model.path, self.many);
         let alone = held.on_round(now, &model.path, round?, self.many)?;
         let (acked, lost) = held.settled;
-        self.loss = lost as f64 / (acked + lost).max(1) as f64;
+        self.loss = (acked + lost > 0).then(|| lost as f64 / (acked + lost) as f64);
         model.share = model.share.max(held.share * RESTORED);
         self.held = None;
         let look = period(now).is_multiple_of(LOOK);
@@ -178,8 +178,8 @@ impl Truce {
         self.many
     }
 
-    /// The share of what was sent that the last one lost once the queue had gone.
-    pub(super) const fn loss(&self) -> f64 {
+    /// The share of what was sent that the last one lost once the queue had gone, if anything was.
+    pub(super) const fn loss(&self) -> Option<f64> {
         self.loss
     }
 
@@ -336,6 +336,7 @@ mod tests {
             let mut truce = Truce::among_many(at(1000), BASE);
             let (when, shown) = watch(&mut truce, (1000, 9000), went(gone)).expect("it ends");
             assert_eq!((when, shown), (7000, Shown::Alone));
+            assert_eq!(truce.loss(), None, "nothing was settled");
         }
         let mut truce = Truce::among_many(at(1000), BASE);
         let (when, shown) = watch(&mut truce, (1000, 9000), |_| 40).expect("it ends");
