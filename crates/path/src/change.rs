@@ -101,6 +101,9 @@ impl Change {
         // A rate ends a trace, and the other way round, across tables as well.
         if other.rate.is_some() {
             self.rate_trace = None;
+        }
+        // A file that is stated here would be read over a recording that is stated there.
+        if other.rate.is_some() || other.rate_trace.is_some() {
             self.rate_trace_file = None;
         }
         if other.loss.is_some() {

@@ -42,7 +42,7 @@ pub struct GilbertElliott {
 
 impl GilbertElliott {
     /// Everything is lost in the bad state and nothing in the good one: `loss` overall, in bursts
-    /// of `length` (at least 1) packets on average.
+    /// of `length` packets on average, at least 1, and `loss / (1 - loss)`, for one passes between two bursts.
     pub fn bursts(loss: f64, length: f64) -> Self {
         let to_good = 1.0 / length.max(1.0);
         let to_bad = (to_good * loss / (1.0 - loss)).min(1.0);
@@ -178,10 +178,16 @@ impl FromStr for LossConfig {
                     }
                     .map_err(error)?;
                 }
-                let possible = (1.0..1e12).contains(&length) && loss < 1.0;
-                possible
-                    .then(|| Self::GilbertElliott(GilbertElliott::bursts(loss, length)))
-                    .ok_or_else(|| error("give a loss below 1 and a length of 1 or more".into()))
+                if !(1.0..1e12).contains(&length) || loss >= 1.0 {
+                    return Err(error("give a loss below 1 and a length of 1 or more".into()));
+                }
+                // At least one packet passes between two bursts.
+                let shortest = loss / (1.0 - loss);
+                if length < shortest {
+                    let why = format!("so much is lost only in bursts of {shortest:.2} or more");
+                    return Err(error(why));
+                }
+                Ok(Self::GilbertElliott(GilbertElliott::bursts(loss, length)))
             }
             "gilbert-elliott" => {
                 let mut states = GilbertElliott { to_bad: 0.0, to_good: 1.0, good: 0.0, bad: 1.0 };
@@ -422,6 +428,10 @@ mod tests {
         {
             assert!(read(bad).is_err(), "{bad}");
         }
+        // What is lost in bursts of 5 is 5 of 6 at most.
+        assert!((read("bursts:loss=83%,length=5").unwrap().mean_loss() - 0.83).abs() < 1e-9);
+        let error = read("bursts:loss=90%,length=5").unwrap_err().to_string();
+        assert!(error.contains("bursts of 9.00 or more"), "{error}");
         for shown in ["none", "0.01", "gilbert-elliott:to_bad=0.01,to_good=0.2,good=0,bad=1"] {
             assert_eq!(read(shown).map(|loss| loss.to_string()).as_deref(), Ok(shown));
         }

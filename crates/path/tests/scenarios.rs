@@ -201,6 +201,11 @@ fn files_are_read_by_the_caller() {
     assert_eq!(scenario.path.back.loss.mean_loss(), 0.25);
     let error = Scenario::read(text, |_| Ok("x".into())).unwrap_err().to_string();
     assert!(error.contains("a.trace") && error.contains("line 1"), "{error}");
+    // What a direction states for itself counts, in whichever way.
+    let own = format!("{text}[back]\nrate-trace = \"2\\n\"\n");
+    let scenario = Scenario::read(&own, load).expect("all are there");
+    assert_eq!(scenario.path.forward.rate, Rate::from_bits_per_sec(12_000_000));
+    assert_eq!(scenario.path.back.rate, Rate::from_bits_per_sec(6_000_000));
 }
 
 /// Text that is nearly a scenario: lines of presets, mixed and damaged.

@@ -31,14 +31,17 @@ impl Estimate {
     }
 }
 
-/// The 97.5% point of Student's distribution; beyond the table that of the normal one is close.
+/// The 97.5% point of Student's distribution; beyond the table by the first term of Cornish and Fisher's expansion about
+/// that of the normal one (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: usize) -> f64 {
     const POINTS: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042,
     ];
-    POINTS.get(freedom - 1).copied().unwrap_or(1.96)
+    const NORMAL: f64 = 1.959_964;
+    let beyond = || NORMAL + (NORMAL.powi(3) + NORMAL) / (4 * freedom) as f64;
+    POINTS.get(freedom - 1).copied().unwrap_or_else(beyond)
 }
 
 /// The flows of one `[[flow]]` table.
@@ -82,10 +85,12 @@ fn bottlenecks(runs: &[Outcome]) -> String {
     links.join(" or ")
 }
 
-/// The flow's name without its number in the table.
-fn group_name(flow: &FlowReport) -> &str {
-    let split = flow.name.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
-    split.map_or(&flow.name, |(name, _)| name)
+/// The name of flows of one table: without its number, if there are several.
+fn group_name<'a>(flows: &[&'a FlowReport]) -> &'a str {
+    match flows {
+        [flow] => &flow.name,
+        flows => flows[0].name.rsplit_once('.').map_or(&flows[0].name, |(name, _)| name),
+    }
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -100,8 +105,8 @@ fn jain(flows: &[&FlowReport]) -> f64 {
 }
 
 impl Group {
-    /// The flows of this name in each run.
-    fn of(name: &str, runs: &[Vec<&FlowReport>]) -> Self {
+    /// The flows of one table in each run.
+    fn of(runs: &[Vec<&FlowReport>]) -> Self {
         let each =
             |of: &dyn Fn(&[&FlowReport]) -> f64| Estimate::of(runs.iter().map(|run| of(run)));
         let sum = |run: &[&FlowReport], of: fn(&FlowReport) -> u64| run.iter().map(|f| of(f)).sum();
@@ -119,7 +124,7 @@ impl Group {
         };
         let many = runs.iter().flatten().any(|flow| flow.documents.count > 1);
         Self {
-            name: name.to_owned(),
+            name: group_name(&runs[0]).to_owned(),
             protocol: first.protocol.clone(),
             count: runs[0].len(),
             goodput_bps: each(&|run| run.iter().map(|flow| flow.goodput_bps).sum()),
@@ -137,23 +142,12 @@ impl Group {
 }
 
 impl Summary {
-    pub fn of(runs: &[Outcome]) -> Self {
-        let mut names: Vec<&str> = Vec::new();
-        for name in runs[0].flows.iter().map(group_name) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let groups = names.into_iter().map(|name| {
-            let of = |run: &'_ Outcome| -> Vec<usize> {
-                let flows = run.flows.iter().enumerate();
-                flows.filter(|(_, flow)| group_name(flow) == name).map(|(at, _)| at).collect()
-            };
-            let runs: Vec<Vec<&FlowReport>> = runs
-                .iter()
-                .map(|run| of(run).into_iter().map(|at| &run.flows[at]).collect())
-                .collect();
-            Group::of(name, &runs)
+    pub fn of<'a>(runs: &'a [Outcome]) -> Self {
+        let mut tables: Vec<usize> = runs[0].flows.iter().map(|flow| flow.table).collect();
+        tables.dedup();
+        let groups = tables.into_iter().map(|table| {
+            let of = |run: &'a Outcome| run.flows.iter().filter(|it| it.table == table).collect();
+            Group::of(&runs.iter().map(of).collect::<Vec<Vec<&FlowReport>>>())
         });
         let each = |of: fn(&Outcome) -> f64| Estimate::of(runs.iter().map(of));
         Self {
@@ -226,6 +220,29 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a name looks like says nothing.
+    #[test]
+    fn flows_of_one_table_are_told_of_together() {
+        let flow = |name: &str, count: u32| {
+            format!("[[flow]]\nname = \"{name}\"\ncount = {count}\ntransport = \"tcp\"\n")
+        };
+        let flows = [flow("cubic-0.5", 1), flow("cubic-0.7", 3), flow("cubic-0.5", 1)].concat();
+        let text =
+            format!("about = \"\"\nduration = \"1s\"\nboth = {{ rate = \"1mbit\" }}\n{flows}");
+        let study: sim::Study = text.parse().expect("a scenario");
+        let summary = Summary::of(&[study.run()]);
+        let found: Vec<_> = summary.groups.iter().map(|it| (it.name.as_str(), it.count)).collect();
+        assert_eq!(found, [("cubic-0.5", 1), ("cubic-0.7", 3), ("cubic-0.5", 1)]);
+    }
+
+    #[test]
+    fn students_points_go_on_beyond_the_table() {
+        // Of 31, 60 and 1000 degrees of freedom.
+        for (freedom, point) in [(31, 2.040), (60, 2.000), (1000, 1.962)] {
+            assert!((student(freedom) - point).abs() < 1.5e-3, "{freedom}: {}", student(freedom));
+        }
+    }
 
     #[test]
     fn an_estimate_has_students_interval() {

@@ -314,6 +314,7 @@ fn tcp(name: &str, count: usize, config: Config, source: Source) -> Vec<FlowConf
 fn alike(name: &str, count: usize, protocol: Protocol, source: Source) -> Vec<FlowConfig> {
     let flow = |index| FlowConfig {
         name: format!("{name}.{}", index + 1),
+        table: 0,
         protocol,
         source,
         start: Duration::ZERO,

@@ -82,6 +82,10 @@ impl Routers {
         if one == other {
             return Err("a link joins two routers".into());
         }
+        // The way of a flow would never lead over it.
+        if self.topology.links().iter().any(|&(from, to, _)| (from, to) == (one, other)) {
+            return Err(format!("another link joins '{}' and '{}' already", names[0], names[1]));
+        }
         self.topology.add(one, other, 0);
         self.topology.add(other, one, 0);
         Ok((one, other))
@@ -269,6 +273,9 @@ impl Tcp {
             _ if self.flight.is_some() && config.congestion != Congestion::Reno => {
                 Err("flight is for cc = \"reno\": CUBIC reduces its window".into())
             }
+            _ if self.hystart.is_some() && config.congestion != Congestion::Cubic => {
+                Err("hystart is for cc = \"cubic\"".into())
+            }
             _ => self.fit(config, mtu),
         }
     }
@@ -301,8 +308,8 @@ impl Table {
         if self.tcp != Tcp::default() {
             return Err("such keys are for transport = \"tcp\"".into());
         }
-        if let Some(Source::Http(_)) = self.source {
-            return Err("documents are sent with transport = \"tcp\"".into());
+        if let Some(Source::Http(_) | Source::Messages(_)) = self.source {
+            return Err("documents and messages are sent with transport = \"tcp\"".into());
         }
         let cc = cc.map(str::parse::<Algorithm>).transpose().map_err(|e| e.to_string())?;
         Ok(Protocol::Longhaul(transport::Config {
@@ -326,6 +333,9 @@ impl Table {
             (None, _) => Ok(Protocol::Tcp(connection)),
             (Some(_), Some(Source::Http(_))) => {
                 Err("each document has a connection of its own: leave streams out".into())
+            }
+            (Some(_), Some(Source::Messages(_))) => {
+                Err("messages go over one connection: leave streams out".into())
             }
             (Some(_), _) if self.count as usize * most > MAX_FLOWS => Err(format!(
                 "that may be more than {MAX_FLOWS} connections: bound them by streams-max"
@@ -351,6 +361,11 @@ impl Table {
         if count == 0 || before + count > MAX_FLOWS {
             return Err(format!("there are 1 to {MAX_FLOWS} flows"));
         }
+        let hosts_at = |router| match router {
+            NEAR => near,
+            FAR => far,
+            _ => 1,
+        };
         let usual = || format!("flow{}", number + 1);
         let name = self.name.clone().unwrap_or_else(usual);
         let flow = |index: usize| {
@@ -359,14 +374,15 @@ impl Table {
             let place = before + index;
             FlowConfig {
                 name,
+                table: number,
                 protocol,
                 source: self.source.unwrap_or_default(),
                 start,
                 stop: self.stop,
                 from_far: self.from == Side::Far,
                 between,
-                near: place % near,
-                far: place % far,
+                near: place % hosts_at(between.0),
+                far: place % hosts_at(between.1),
             }
         };
         let flows: Vec<_> = (0..count).map(flow).collect();
@@ -375,6 +391,12 @@ impl Table {
         }
         Ok(flows)
     }
+}
+
+/// The smallest packet that is the largest which a link takes at any time.
+fn least_mtu(link: &LinkConfig) -> Option<Bytes> {
+    let changed = link.schedule.steps().iter().filter_map(|(_, change)| change.mtu);
+    link.mtu.into_iter().chain(changed).filter(|mtu| *mtu > Bytes::ZERO).min()
 }
 
 impl Study {
@@ -402,7 +424,7 @@ impl Study {
             };
             wires.push(wire.map_err(|why| ScenarioError::at(source, Some(table.span()), why))?);
         }
-        let mtu = path.forward.mtu.into_iter().chain(path.back.mtu).min();
+        let mtu = least_mtu(&path.forward).into_iter().chain(least_mtu(&path.back)).min();
         let mut flows = Vec::new();
         for (number, table) in file.flow.iter().enumerate() {
             let more = table.get_ref().flows(number, flows.len(), hosts, mtu, &routers);
@@ -530,6 +552,9 @@ mod tests {
         for (mtu, most) in [(9000, 1448), (1500, 1448), (1280, 1228), (68, 16)] {
             assert_eq!(mss(mtu, ""), Ok(most));
         }
+        // The models hear nothing of a path that takes less later.
+        assert_eq!(mss(1500, "[[change]]\nat = \"9s\"\nback = { mtu = 1280 }"), Ok(1228));
+        assert_eq!(mss(1500, "[[change]]\nat = \"9s\"\nboth = { mtu = 0 }"), Ok(1448));
         assert_eq!(mss(1280, "timestamps = false"), Ok(1240));
         assert_eq!(mss(1280, "mss = 1228"), Ok(1228));
         assert!(mss(1280, "mss = 1229").is_err());
@@ -546,9 +571,51 @@ mod tests {
         let study = tcp("cc = \"reno\"\nflight = \"pipe\"").expect("it is known");
         let Protocol::Tcp(config) = study.flows[0].protocol else { panic!("it is TCP") };
         assert_eq!(config.flight, Flight::Pipe);
-        for refused in ["flight = \"pipe\"", "cc = \"reno\"\nflight = \"half\""] {
+        for refused in [
+            "flight = \"pipe\"",
+            "cc = \"reno\"\nflight = \"half\"",
+            "cc = \"reno\"\nhystart = false",
+        ] {
             assert!(tcp(refused).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn flows_are_dealt_to_the_hosts_of_the_router_that_they_are_at() {
+        let text = "about = \"\"\nboth = { rate = \"1mbit\" }\n[[near]]\ncount = 2\n[[far]]\ncount = 3\n\
+            [[link]]\nbetween = [\"far\", \"lab\"]\nrate = \"1mbit\"\n";
+        let places = |between: &str| {
+            let study = format!("{text}[[flow]]\ncount = 4\nbetween = {between}\n");
+            let study: Study = study.parse().expect("a scenario");
+            let found = study.flows.iter().map(|flow| (flow.near, flow.far)).collect::<Vec<_>>();
+            // Each of these hosts there is.
+            Study { duration: Duration::from_millis(10), ..study }.run();
+            found
+        };
+        assert_eq!(places("[\"near\", \"far\"]"), [(0, 0), (1, 1), (0, 2), (1, 0)]);
+        assert_eq!(places("[\"far\", \"near\"]"), [(0, 0), (1, 1), (2, 0), (0, 1)]);
+        assert_eq!(places("[\"far\", \"lab\"]"), [(0, 0), (1, 0), (2, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn two_routers_are_joined_by_one_link() {
+        let link = "[[link]]\nrate = \"1mbit\"\nbetween = ";
+        for (links, fine) in [
+            (format!("{link}[\"near\", \"lab\"]\n{link}[\"far\", \"lab\"]"), true),
+            (format!("{link}[\"near\", \"lab\"]\n{link}[\"lab\", \"near\"]"), false),
+            (format!("{link}[\"near\", \"far\"]"), false),
+        ] {
+            let study =
+                format!("about = \"\"\nboth = {{ rate = \"1mbit\" }}\n{links}").parse::<Study>();
+            assert_eq!(study.is_ok(), fine, "{links}");
+        }
+    }
+
+    #[test]
+    fn messages_are_for_one_tcp_connection() {
+        let messages = |keys: &str| flow(&format!("source = \"messages:every=5ms\"\n{keys}"));
+        assert!(messages("transport = \"tcp\"").is_ok());
+        assert!(messages("").is_err() && messages("transport = \"tcp\"\nstreams = 2").is_err());
     }
 
     #[test]

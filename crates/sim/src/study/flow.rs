@@ -41,6 +41,8 @@ impl Protocol {
 pub struct FlowConfig {
     /// What reports call it.
     pub name: String,
+    /// Those of one table are told of together: its number, from 0.
+    pub table: usize,
     /// What carries it.
     pub protocol: Protocol,
     /// What is sent.

@@ -343,7 +343,7 @@ fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
         Protocol::Striped(striping) => {
             let size = match config.source {
                 Source::Fixed(size) | Source::Copy(size) => Some(size),
-                Source::Greedy | Source::Http(_) => None,
+                Source::Greedy | Source::Http(_) | Source::Messages(_) => None,
             };
             Box::new(StripedFlow::new(striping, size, start))
         }
@@ -353,7 +353,7 @@ fn ends(config: &FlowConfig, mtu: Bytes, seed: u64) -> Box<dyn Flow> {
             let task = match config.source {
                 Source::Fixed(size) => (size.0, Manner::Plain),
                 Source::Copy(size) => (size.0, copy),
-                Source::Greedy | Source::Http(_) => (u64::MAX, Manner::Plain),
+                Source::Greedy | Source::Http(_) | Source::Messages(_) => (u64::MAX, Manner::Plain),
             };
             Box::new(UdpFlow::new(transport, task, mtu, start, seed))
         }

@@ -47,6 +47,8 @@ impl Documents {
 pub struct FlowReport {
     /// Its name.
     pub name: String,
+    /// The number of the `[[flow]]` table, from 0, that it is of.
+    pub table: usize,
     /// Its protocol.
     pub protocol: String,
     /// Measured seconds in which it might send.
@@ -344,6 +346,7 @@ impl<'a> Tally<'a> {
         let mean = |sum: f64| (seen.count > 0).then(|| sum / seen.count as f64);
         FlowReport {
             name: config.name.clone(),
+            table: config.table,
             protocol: config.protocol.name(),
             seconds,
             delivered_bytes,

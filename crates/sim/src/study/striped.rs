@@ -226,7 +226,7 @@ impl StripedFlow {
             now,
             connections,
             resting: 0,
-            most: MAX_CONNECTIONS,
+            most: self.striping.most.min(MAX_CONNECTIONS),
             delivered: Bytes(sum.delivered),
             rtt: sum.rtt?,
             least_rtt,

@@ -7,7 +7,7 @@ use units::{Instant, Rate};
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
 use super::transit::{Body, Outlet};
-use crate::tcp::source::Reader;
+use crate::tcp::source::{Messages, Reader};
 use crate::tcp::{Config, Receiver, Sender, Source};
 
 pub(super) struct TcpFlow {
@@ -18,8 +18,8 @@ pub(super) struct TcpFlow {
     receiver: Receiver,
     /// The number of this connection.
     connection: u32,
-    /// When it begins; `None` when it has, or none will.
-    begin: Option<Instant>,
+    /// When it begins, or the next message is written; `None` when it has begun, or none will.
+    due: Option<Instant>,
     /// When it was begun, of a document that is under way.
     asked: Option<Instant>,
     /// Bytes of the document.
@@ -27,6 +27,9 @@ pub(super) struct TcpFlow {
     /// Of earlier connections.
     past: Standing,
     documents: Documents,
+    /// The first message is written then; how many have been written.
+    start: Instant,
+    messages: u64,
     finished: Option<Instant>,
 }
 
@@ -34,7 +37,7 @@ impl TcpFlow {
     pub(super) fn new(config: &Config, source: Source, start: Instant, seed: u64) -> Self {
         let reader = match source {
             Source::Http(law) => Some(Reader::new(law, seed)),
-            Source::Greedy | Source::Fixed(_) | Source::Copy(_) => None,
+            Source::Greedy | Source::Fixed(_) | Source::Copy(_) | Source::Messages(_) => None,
         };
         Self {
             config: *config,
@@ -43,17 +46,30 @@ impl TcpFlow {
             sender: Sender::new(config),
             receiver: Receiver::new(config),
             connection: 0,
-            begin: Some(start),
+            due: Some(start),
             asked: None,
             document: 0,
             past: Standing::default(),
             documents: Documents::default(),
+            start,
+            messages: 0,
             finished: None,
         }
     }
 
+    /// Does what is due of the application.
+    fn act(&mut self, now: Instant) {
+        match (self.source, self.due.take()) {
+            (Source::Messages(Messages { size, every }), Some(due)) if self.connection > 0 => {
+                self.sender.write(size.0);
+                self.messages += 1;
+                self.due = Some(due + every);
+            }
+            _ => self.begin(now),
+        }
+    }
+
     fn begin(&mut self, now: Instant) {
-        self.begin = None;
         if self.connection > 0 {
             let Standing { delivered, sent, retransmitted, timeouts, .. } = self.standing();
             self.past =
@@ -67,21 +83,32 @@ impl TcpFlow {
             (Source::Fixed(size) | Source::Copy(size), None) => size.0,
             (_, None) => u64::MAX,
         };
-        self.asked = Some(now);
         self.sender.open();
+        if let Source::Messages(_) = self.source {
+            self.due = Some(self.start);
+            return;
+        }
+        self.asked = Some(now);
         self.sender.write(self.document);
         self.sender.close();
     }
 
-    /// Notes that a document has arrived whole.
+    /// Notes that a document, or messages, have arrived whole.
     fn look(&mut self, now: Instant) {
+        if let Source::Messages(Messages { size, every }) = self.source {
+            while self.receiver.delivered() >= (self.documents.count + 1) * size.0 {
+                let waited = every.as_nanos() as u64 * self.documents.count;
+                self.documents.note(now.since(self.start + Duration::from_nanos(waited)));
+            }
+            return;
+        }
         if self.receiver.delivered() < self.document {
             return;
         }
         let Some(asked) = self.asked.take() else { return };
         self.documents.note(now.since(asked));
         match &mut self.reader {
-            Some(reader) => self.begin = Some(reader.pause(now)),
+            Some(reader) => self.due = Some(reader.pause(now)),
             None => self.finished = Some(now),
         }
     }
@@ -109,8 +136,8 @@ impl Flow for TcpFlow {
     fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         match end {
             End::Sender => {
-                if self.begin.is_some_and(|begin| begin <= now) {
-                    self.begin(now);
+                while self.due.is_some_and(|due| due <= now) {
+                    self.act(now);
                 }
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
@@ -127,7 +154,7 @@ impl Flow for TcpFlow {
 
     fn next(&self, end: End) -> Option<Instant> {
         match end {
-            End::Sender => self.sender.next_timeout().into_iter().chain(self.begin).min(),
+            End::Sender => self.sender.next_timeout().into_iter().chain(self.due).min(),
             End::Receiver => self.receiver.next_timeout(),
         }
     }
@@ -140,6 +167,7 @@ impl Flow for TcpFlow {
     fn standing(&self) -> Standing {
         let stats = self.sender.stats();
         let rtt = stats.rtt.filter(|rtt| *rtt > Duration::ZERO);
+        let asked = u64::from(self.reader.is_some() && self.asked.is_some());
         Standing {
             delivered: self.past.delivered + self.receiver.delivered(),
             rtt,
@@ -150,7 +178,7 @@ impl Flow for TcpFlow {
             retransmitted: self.past.retransmitted + stats.retransmitted,
             timeouts: self.past.timeouts + stats.timeouts,
             documents: Documents {
-                unfinished: (self.reader.is_some() && self.asked.is_some()).into(),
+                unfinished: asked + self.messages.saturating_sub(self.documents.count),
                 ..self.documents
             },
             finished: self.finished,

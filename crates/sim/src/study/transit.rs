@@ -220,11 +220,14 @@ impl Transit {
     /// A packet of this size goes on to the next link of its route; whether it has arrived instead.
     #[inline(always)]
     fn forward(&mut self, size: Bytes, place: Place) -> bool {
-        let Parcel { flow, to, passed, ecn_capable, .. } = self.parcels[place as usize];
+        let Parcel { flow, to, passed, ecn_capable, ref body, .. } = self.parcels[place as usize];
         let route = &self.routes[flow as usize].links[to as usize];
         let Some(&link) = route.get(usize::from(passed)) else { return true };
         self.packets += 1;
-        let packet = Packet { size, flow: flow.into(), ecn_capable };
+        // Each connection has ports of its own, by which a queue tells it from others.
+        let connection = if let Body::Segment(connection, _) = body { *connection } else { 0 };
+        let ports = u64::from(connection) << 32 | u64::from(flow);
+        let packet = Packet { size, flow: ports, ecn_capable };
         match self.links[link].send_packet(link_time(self.now), packet, place) {
             Ok(()) => {
                 let next = network_time(self.links[link].next_exit()).max(self.now);

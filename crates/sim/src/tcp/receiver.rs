@@ -98,7 +98,9 @@ impl Receiver {
             if seq > self.next && self.config.recovery != Recovery::GoBackN {
                 self.held.insert(seq..end);
                 self.held_to = self.held_to.max(end);
-                self.latest.retain(|&byte| !(seq..end).contains(&byte));
+                // A byte for each block, or those of one would push the others out (RFC 2018, section 4).
+                let block = self.held.get(&seq).cloned().unwrap_or(seq..end);
+                self.latest.retain(|byte| !block.contains(byte));
                 self.latest.insert(0, seq);
                 self.latest.truncate(2 * MAX_SACK_BLOCKS);
             }
@@ -152,5 +154,30 @@ impl Receiver {
             }
         }
         SackBlocks::new(&blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many distinct blocks as there is room for, the one that changed last first (RFC 2018, section 4).
+    #[test]
+    fn blocks_that_others_have_followed_are_told_of_again() {
+        let mut receiver = Receiver::new(&Config::classic(Recovery::Sack, 1, 100));
+        let mut arrive = |seq: u64| {
+            let kind = Kind::Data { seq, len: 1 };
+            let segment = Segment { kind, stamp: Instant::ZERO, timestamps: false };
+            match receiver.handle(Instant::ZERO, &segment)?.kind {
+                Kind::Ack { sack, .. } => Some(sack.as_slice().to_vec()),
+                _ => None,
+            }
+        };
+        let places = [5, 6, 11, 12, 21, 22, 23, 24, 25, 26, 27, 28];
+        let told = places.map(&mut arrive);
+        assert_eq!(told[11], Some(vec![(21, 29), (11, 13), (5, 7)]));
+        // Whatever fills a hole changes the block that it joins.
+        (7..11).for_each(|seq| drop(arrive(seq)));
+        assert_eq!(arrive(29), Some(vec![(21, 30), (5, 13)]));
     }
 }

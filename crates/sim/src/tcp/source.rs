@@ -21,6 +21,23 @@ pub enum Source {
     Copy(Bytes),
     /// Documents, each on a connection of its own, with pauses between them.
     Http(Http),
+    /// Messages of one size on one connection, at a steady pace (telemetry, typing).
+    Messages(Messages),
+}
+
+/// A message of `size` every so often, whether or not those before have arrived.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Messages {
+    /// Of each.
+    pub size: Bytes,
+    /// From one to the next.
+    pub every: Duration,
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Self { size: Bytes(200), every: Duration::from_millis(20) }
+    }
 }
 
 /// A reader of web pages (paper 4, section 4): documents have Pareto's sizes, and the pauses
@@ -71,8 +88,34 @@ impl Reader {
     }
 }
 
-/// Reads `greedy`, a size, `copy:` and a size, or `http:mean=10kB,shape=1.3,think=800ms`, of which each
-/// part may be left out.
+/// The `key=value` of a list.
+fn pairs(rest: &str) -> impl Iterator<Item = Result<(&str, &str), String>> {
+    let words = rest.split(',').filter(|word| !word.is_empty());
+    words.map(|word| word.split_once('=').ok_or_else(|| format!("'{word}': key=value")))
+}
+
+impl Messages {
+    fn read(rest: &str) -> Result<Self, String> {
+        let mut messages = Self::default();
+        for pair in pairs(rest) {
+            match pair? {
+                ("size", value) => {
+                    messages.size = value.parse().map_err(|e| format!("size: {e}"))?;
+                }
+                ("every", value) => messages.every = path::parse_time(value)?,
+                (key, _) => return Err(format!("'{key}' is none of size, every")),
+            }
+        }
+        let possible = messages.size > Bytes::ZERO && messages.every >= SHORTEST;
+        possible.then_some(messages).ok_or_else(|| "a message has bytes, and 1us at least".into())
+    }
+}
+
+/// Between two messages.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// Reads `greedy`, a size, `copy:` and a size, `http:mean=10kB,shape=1.3,think=800ms`, or
+/// `messages:size=200,every=20ms`, of which each part may be left out.
 impl FromStr for Source {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -84,22 +127,21 @@ impl FromStr for Source {
                 let why = || format!("'{text}': a copy has a size, as in copy:5MB");
                 return size(rest).map(Self::Copy).ok_or_else(why);
             }
+            "messages" => return Messages::read(rest).map(Self::Messages),
             "http" => {}
             _ => {
-                let known = "greedy, a size such as 5MB, copy:5MB, http";
+                let known = "greedy, a size such as 5MB, copy:5MB, http, messages";
                 let why = || format!("'{text}' is none of {known}");
                 return size(text).map(Self::Fixed).ok_or_else(why);
             }
         }
         let mut law = Http::default();
-        for word in rest.split(',').filter(|word| !word.is_empty()) {
-            let (key, value) =
-                word.split_once('=').ok_or_else(|| format!("'{word}': key=value"))?;
-            match key {
-                "mean" => law.mean = value.parse().map_err(|e| format!("mean: {e}"))?,
-                "shape" => law.shape = value.parse().map_err(|e| format!("shape: {e}"))?,
-                "think" => law.think = path::parse_time(value)?,
-                _ => return Err(format!("'{key}' is none of mean, shape, think")),
+        for pair in pairs(rest) {
+            match pair? {
+                ("mean", value) => law.mean = value.parse().map_err(|e| format!("mean: {e}"))?,
+                ("shape", value) => law.shape = value.parse().map_err(|e| format!("shape: {e}"))?,
+                ("think", value) => law.think = path::parse_time(value)?,
+                (key, _) => return Err(format!("'{key}' is none of mean, shape, think")),
             }
         }
         let possible = law.shape > 1.0 && law.shape.is_finite() && law.mean > Bytes::ZERO;
@@ -134,6 +176,9 @@ mod tests {
         assert_eq!("5MB".parse(), Ok(Source::Fixed(Bytes(5_000_000))));
         assert_eq!("copy:200MB".parse(), Ok(Source::Copy(Bytes(200_000_000))));
         assert_eq!("http".parse(), Ok(Source::Http(Http::default())));
+        assert_eq!("messages".parse(), Ok(Source::Messages(Messages::default())));
+        let messages = Messages { size: Bytes(1000), every: Duration::from_millis(3) };
+        assert_eq!("messages:every=3ms,size=1kB".parse(), Ok(Source::Messages(messages)));
         let law = Http { mean: Bytes(2000), ..Http::default() };
         assert_eq!("http:mean=2kB".parse(), Ok(Source::Http(law)));
         let documents = ["http:shape=1", "http:mean", "http:size=3"];
