@@ -115,8 +115,10 @@ fn to_try(found: impl IntoIterator<Item = SocketAddr>, deliver: &Deliver) -> Vec
 async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refusal> {
     let mut refusal = Refusal::Prohibited;
     for server in addresses(&request.server, deliver).await? {
-        if is_own(server).unwrap_or(false) && !deliver.names(server.ip()) {
-            // Who has a way to this host needs no gateway for it.
+        let is_named = deliver.names(server.ip()) && !stands_in(deliver, request, server);
+        if !is_named && is_own(server).unwrap_or(false) {
+            // Who has a way to this host needs no gateway for it; and what it answers to whom we would stand in for goes to
+            // himself.
             refusal = Refusal::Failed;
             continue;
         }
@@ -128,11 +130,14 @@ async fn connect(deliver: &Deliver, request: &Request) -> Result<TcpStream, Refu
     Err(refusal)
 }
 
+/// Whether the server is to see the client's own address.
+fn stands_in(deliver: &Deliver, request: &Request, server: SocketAddr) -> bool {
+    request.transparent && deliver.stands_in() && same_family(request.client, server)
+}
+
 async fn dial(deliver: &Deliver, request: &Request, server: SocketAddr) -> io::Result<TcpStream> {
-    let client = request.client;
-    let stands_in = request.transparent && deliver.stands_in() && same_family(client, server);
-    match stands_in {
-        true => patiently(stand_in(client, server)).await,
+    match stands_in(deliver, request, server) {
+        true => patiently(stand_in(request.client, server)).await,
         false => patiently(as_ourselves(server)).await,
     }
 }

@@ -95,7 +95,8 @@ enum Files {
 
 pub(crate) struct Interceptor {
     queue: Queue,
-    listeners: (TcpListener, TcpListener),
+    /// Of the latter there is none where IPv6 is switched off.
+    listeners: (TcpListener, Option<TcpListener>),
     flows: Flows<State>,
     /// How many SYNs of each client wait.
     asked: Tally,
@@ -122,9 +123,10 @@ impl Interceptor {
         book: Book,
     ) -> io::Result<Self> {
         let listen = |v6| net::transparent::listen(v6, settings.port);
+        let has_ipv6 = net::transparent::has_ipv6;
         Ok(Self {
             queue: Queue::open(settings.queue).await?,
-            listeners: (listen(false)?, listen(true)?),
+            listeners: (listen(false)?, has_ipv6().then(|| listen(true)).transpose()?),
             flows: Flows::new(),
             asked: Tally::default(),
             direct: VecDeque::new(),
@@ -158,7 +160,7 @@ impl Interceptor {
                 accepted = self.listeners.0.accept(), if accepts => {
                     self.accepted(accepted, &report);
                 }
-                accepted = self.listeners.1.accept(), if accepts => {
+                accepted = accept(self.listeners.1.as_ref()), if accepts => {
                     self.accepted(accepted, &report);
                 }
                 Ok(()) = silent.changed() => self.release(&report)?,
@@ -477,4 +479,11 @@ fn verdict(refusal: Refusal) -> Verdict {
         Refusal::Silence => return Verdict::Drop,
     };
     Verdict::Pass { mark }
+}
+/// The next connection of a listener, if there is one.
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
 }

@@ -247,7 +247,7 @@ async fn proxy(
         }
         None => {
             // What an earlier gateway listened at, with other settings.
-            Inherited::from_systemd().let_go();
+            Inherited::from_systemd().keep_only(|_| false);
             pending().await
         }
     }

@@ -56,12 +56,12 @@ where
     R: Fn(Record) + Send + Sync + 'static,
 {
     let (mut doors, mut inherited) = (Vec::new(), Inherited::from_systemd());
+    inherited.keep_only(|there| settings.doors().any(|(address, _)| address == there));
     for (address, server) in settings.doors() {
         let listener = inherited.listen(address);
         let listener = listener.map_err(|error| GatewayError::Proxy(address, error))?;
         doors.push((listener, server.cloned()));
     }
-    inherited.let_go();
     let broker = Arc::new(broker);
     let mut clients = JoinSet::new();
     loop {

@@ -83,7 +83,8 @@ impl Rules {
         } else {
             native?;
         }
-        for family in ["-4", "-6"] {
+        let families = if net::transparent::has_ipv6() { &["-4", "-6"][..] } else { &["-4"] };
+        for family in families {
             rule(family, "add")?;
             route(family, "replace")?;
         }
@@ -258,10 +259,10 @@ fn settle(name: &str, hook: &str) -> String {
     text + "  }\n"
 }
 
-/// Turns what the far side took to the gateway. This host's own comes back by the loopback
-/// interface.
+/// Turns what the far side took to the gateway, before the mangle table of other rules may mark it otherwise. This host's
+/// own comes back by the loopback interface.
 fn divert(intercept: &Intercept) -> String {
-    let mut text = chain("divert", "filter", "prerouting", "mangle");
+    let mut text = chain("divert", "filter", "prerouting", "-151");
     let (taken, local, port) = (mark::TAKEN, mark::LOCAL, intercept.port);
     for (family, protocol, address) in FAMILIES {
         let to = format!("tproxy {family} to {address}:{port}");

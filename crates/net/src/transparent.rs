@@ -72,6 +72,12 @@ pub async fn connect_marked(server: SocketAddr, mark: u32) -> io::Result<TcpStre
     TcpSocket::from_std_stream(socket.into()).connect(server).await
 }
 
+/// Whether this host has IPv6, at least at its loopback address.
+pub fn has_ipv6() -> bool {
+    let switch = std::fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6");
+    switch.is_ok_and(|off| off.trim() == "0")
+}
+
 /// Whether the kernel lets this process have such sockets in its network namespace.
 pub fn is_allowed() -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;

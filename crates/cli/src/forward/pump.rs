@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
 use super::wire::{HEAD, PIECE_MAX};
@@ -36,7 +36,16 @@ pub async fn pump(
 ) -> io::Result<()> {
     let (reading, writing) = tokio::io::split(stream);
     let (from, to) = (&socket, &socket);
-    tokio::try_join!(pack(from, writing), unpack(reading, to))?;
+    let both = async { tokio::try_join!(pack(from, writing), unpack(reading, to)) };
+    tokio::select! {
+        biased;
+        done = both => drop(done?),
+        // Where nothing is read any more, and nothing is there to be written, nobody else sees its reset.
+        failed = socket.ready(Interest::ERROR) => {
+            failed?;
+            return Err(socket.take_error()?.unwrap_or(io::ErrorKind::BrokenPipe.into()));
+        }
+    }
     SockRef::from(&socket).set_linger(None)
 }
 
