@@ -190,6 +190,11 @@ impl Report {
         }
     }
 
+    /// Whether nobody waits for what is done here: the other side is gone, or the same transfer was begun again.
+    pub fn is_over(&self) -> bool {
+        self.replies.is_closed() || self.overtaken().is_err()
+    }
+
     /// Lets both sides know that there is work on the current file, of which so much is done; an error when it is
     /// for nothing.
     pub fn goes_on(&self, bytes: u64) -> io::Result<()> {
@@ -293,6 +298,8 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
         if entry.spoilt.load(Relaxed) {
             continue;
         }
+        // Who goes on there may have cut this one by now.
+        report.overtaken()?;
         let appeared = synced.and_then(|()| entry.temp.appear(&entry.file)).map_err(Into::into);
         if let Err(error) = appeared.and_then(|()| name(&mut entry.temp, &entry.name)) {
             report.judge(&entry.path, &error)?;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::budget::Budget;
@@ -159,10 +160,26 @@ impl Destination {
             }
             Some(Errno::NOENT | Errno::NOTDIR) if !self.must_be_directory => {
                 let (parent, name) = self.place.parent(&self.path)?;
+                self.refuse_device()?;
                 Ok((parent, Some(name.to_owned())))
             }
             _ => Err(error),
         }
+    }
+}
+
+impl Destination {
+    /// What is no file would be replaced by one: nobody wants that of `/dev/null`, or of a pipe that somebody reads.
+    fn refuse_device(&self) -> io::Result<()> {
+        let there = self.place.open(&self.path, OFlags::PATH).and_then(|it| Ok(Meta::of(it)?));
+        let is_fine =
+            |meta: &Meta| matches!(meta.kind, FileType::RegularFile | FileType::Directory);
+        if there.is_ok_and(|meta| !is_fine(&meta)) {
+            let why = "what stands there is a device, a pipe or a socket, which a file would replace: name a file, \
+                       or '-' to write to the standard output";
+            return Err(io::Error::other(why));
+        }
+        Ok(())
     }
 }
 

@@ -172,13 +172,21 @@ impl Removal {
         let all =
             Vec::from_iter(extra.chain(self.aside.into_iter().map(|(now, sent)| (sent, now))));
         for (sent, path) in all {
+            if report.is_over() {
+                report.tell(
+                    NoteKind::Skipped,
+                    &path,
+                    "it and what follows stays, for the copy was stopped",
+                );
+                break;
+            }
             let Some((parent, _)) = path.split() else { continue };
             let tree = &mut target.tree;
             let opened = tree.directory(parent).and_then(|parent| Ok((Meta::of(&parent)?, parent)));
             let Ok((before, parent)) = opened else { continue };
             // As the source has it, its owner may change nothing in it. Why that stays so is told below.
             let was_shut = open_up(&parent).unwrap_or(false);
-            match remove(tree, &parent, &path, (filter, sent)) {
+            match remove(tree, &parent, &path, (filter, sent), report) {
                 Ok(names) => removed += names,
                 Err(error) => report.note(&path, &format!("it cannot be removed: {error}")),
             }
@@ -237,6 +245,7 @@ fn remove(
     parent: &Arc<OwnedFd>,
     path: &RelPath,
     (filter, sent): (Option<&Filter>, RelPath),
+    report: &Report,
 ) -> io::Result<u64> {
     let (_, name) = path.split().ok_or(Errno::INVAL)?;
     match unlinkat(parent, name, AtFlags::empty()) {
@@ -244,8 +253,7 @@ fn remove(
         done => return Ok(done.map(|()| 1)?),
     }
     let top = openat(parent, name, DIRECTORY, Mode::empty())?;
-    let mut remover = Remover { tree, directories: Vec::new(), removed: 0, failure: None };
-    // It goes to its end: this visitor stops nothing.
+    let mut remover = Remover { tree, report, directories: Vec::new(), removed: 0, failure: None };
     let source = Source::below(path.clone()).filtered_within(filter.cloned(), sent);
     let _ = source.walk_tree(path, Tree::new(top), &mut remover);
     let Remover { directories, mut removed, failure, .. } = remover;
@@ -272,6 +280,7 @@ fn remove(
 /// Removes all but directories, which it remembers.
 struct Remover<'a> {
     tree: &'a mut Tree,
+    report: &'a Report,
     /// And with which permissions, where its owner might change nothing in it.
     directories: Vec<(RelPath, Option<Mode>)>,
     removed: u64,
@@ -280,6 +289,10 @@ struct Remover<'a> {
 
 impl Visitor for Remover<'_> {
     fn visit(&mut self, path: &RelPath, found: Found<'_>) -> ControlFlow<()> {
+        if self.report.is_over() {
+            self.failure = Some(io::Error::other("the copy was stopped"));
+            return ControlFlow::Break(());
+        }
         if let Found::Directory(meta, directory) = found {
             // Why it stays so is told when what is in it cannot be removed.
             let was_shut = open_up(directory).unwrap_or(false);

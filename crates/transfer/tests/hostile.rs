@@ -67,10 +67,20 @@ async fn put_frames_to(
     frames: &[Vec<u8>],
     allowed: &ServeOptions,
 ) -> Result<Outcome, TransferError> {
+    put_frames_as(root, "", frames, allowed).await
+}
+
+/// The same to a destination of this name.
+async fn put_frames_as(
+    root: &Path,
+    name: &str,
+    frames: &[Vec<u8>],
+    allowed: &ServeOptions,
+) -> Result<Outcome, TransferError> {
     let (near, far) = duplex(1000);
     let (mut answers, mut requests) = tokio::io::split(near);
     let sending = async {
-        let destination = transfer::wire::RawBytes::default();
+        let destination = transfer::wire::RawBytes(name.into());
         let mut bytes = hello().to_vec();
         let (into_directory, rehearses, patterns) = (false, false, Vec::new());
         let put = Message::Put { destination, into_directory, id: None, rehearses, patterns };
@@ -104,6 +114,50 @@ async fn a_planted_link_is_not_written_through() {
     assert!(summary.is_partial());
     assert_eq!(look(outside.path()).len(), 2, "only what was there before");
     assert_eq!(fs::read_link(root.path().join("there")).unwrap(), outside.path());
+}
+
+/// Whoever comes to the same destination again would follow it.
+#[tokio::test]
+async fn a_link_does_not_become_the_destination_itself() {
+    for top in ["", "their name"] {
+        let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let frames = [messages([link(top, outside.path()), FINISH])];
+        let allowed = ServeOptions::default();
+        let outcome = put_frames_as(root.path(), "new", &frames, &allowed).await;
+        assert!(outcome.is_ok_and(|outcome| outcome.summary.is_partial()), "{top:?}");
+        assert!(fs::symlink_metadata(root.path().join("new")).is_err(), "{top:?}");
+    }
+    // Below it a link is one of many things.
+    let root = TempDir::new().unwrap();
+    let frames = [messages([directory("top"), link("top/new", Path::new("elsewhere")), FINISH])];
+    let outcome = put_frames_as(root.path(), "new", &frames, &ServeOptions::default()).await;
+    assert!(!outcome.unwrap().summary.is_partial());
+    assert_eq!(fs::read_link(root.path().join("new/new")).unwrap(), Path::new("elsewhere"));
+}
+
+/// As root, a copy to `/dev/null` would put a file there.
+#[tokio::test]
+async fn a_file_does_not_take_the_place_of_what_is_none() {
+    let root = TempDir::new().unwrap();
+    let pipe = root.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    symlink("pipe", root.path().join("link")).unwrap();
+    let frames = [file("x", b"contents"), messages([FINISH])];
+    for name in ["pipe", "link"] {
+        let outcome = put_frames_as(root.path(), name, &frames, &ServeOptions::default()).await;
+        let error = outcome.expect_err("it is refused").to_string();
+        assert!(error.contains("a device, a pipe or a socket"), "{error}");
+    }
+    let kind = fs::symlink_metadata(&pipe).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    assert!(fs::symlink_metadata(root.path().join("link")).unwrap().is_symlink());
 }
 
 #[tokio::test]

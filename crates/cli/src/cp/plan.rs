@@ -58,7 +58,9 @@ impl Request {
 
     /// The same for the same command: by this the receiver knows what it has of it.
     pub fn id(&self, far: &Far, compares: bool) -> Option<TransferId> {
-        let host = rustix::system::uname().nodename().to_bytes().to_vec();
+        let mut host = rustix::system::uname().nodename().to_bytes().to_vec();
+        // Many hosts have the same name.
+        host.extend(std::fs::read("/etc/machine-id").unwrap_or_default());
         let user = rustix::process::geteuid().as_raw().to_le_bytes().to_vec();
         // Where an absolute path cannot be had, nothing can be read or written either.
         let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone()).into();

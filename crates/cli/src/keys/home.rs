@@ -53,12 +53,15 @@ pub fn random() -> anyhow::Result<[u8; 32]> {
 
 /// Writes a file for its owner's eyes beside `path` and renames it, so that no reader sees half.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let fresh = path.with_extension(format!("new-{}", std::process::id()));
+    // Another one each time: what a process left that was killed is in nobody's way.
+    let fresh =
+        path.with_extension(format!("new-{:016x}", u64::from_be_bytes(random()?[..8].try_into()?)));
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, path)
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let written = write().inspect_err(|_| drop(fs::remove_file(&fresh)));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }

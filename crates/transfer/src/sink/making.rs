@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use super::Sink;
 use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
 use crate::commit::Linked;
+use crate::destination::Target;
 use crate::error::TransferError;
 use crate::folding;
 use crate::hash::State;
@@ -63,6 +64,10 @@ impl Sink<'_> {
 
     pub(super) fn symlink(&mut self, header: Header, target: &[u8]) -> io::Result<()> {
         let (parent, name) = header.path.split().ok_or(Errno::INVAL)?;
+        // No sender has one, for it follows a link that is its source; and who comes again would follow it, to wherever.
+        if parent.is_empty() && self.target.as_ref().and_then(Target::given_name) == Some(name) {
+            return Err(io::Error::other("a link cannot take the place of the destination itself"));
+        }
         let parent = self.tree().directory(parent)?;
         let ((), mut temp) =
             self.names.create(&parent, name, |at, temporary| symlinkat(target, at, temporary))?;
