@@ -25,7 +25,7 @@ pub const MAX_HALF_OPEN: usize = 256;
 /// Streams that connections may join, and those that ended not long ago. Connections of further ones
 /// are dropped.
 pub const MAX_GROUPS: usize = 4096;
-/// Streams that wait until there is room for them. Further ones are dropped, which their clients are told.
+/// Streams that wait until there is room for them. While so many do no connection is taken.
 const MAX_WAITING: usize = 64;
 /// For so long it is known that a stream has ended: a connection that its client began meanwhile
 /// must not begin another.
@@ -128,7 +128,8 @@ impl Listener {
                 return Ok(stream);
             }
             // Those dropped stay until they are seen to have ended.
-            let has_room = self.handshakes.len() < 2 * MAX_HALF_OPEN;
+            let has_room =
+                self.handshakes.len() < 2 * MAX_HALF_OPEN && self.waiting.len() < MAX_WAITING;
             tokio::select! {
                 accepted = self.socket.accept(), if has_room => match accepted {
                     Ok((socket, address)) => self.begin(socket, address),
@@ -140,9 +141,13 @@ impl Listener {
                 },
                 Some(done) = self.handshakes.join_next() => {
                     let stream = self.join(done);
-                    self.waiting.extend(stream.filter(|_| self.waiting.len() < MAX_WAITING));
+                    self.waiting.extend(stream);
                 }
-                _ = self.sweep.tick() => self.age_groups(),
+                _ = self.sweep.tick() => {
+                    self.age_groups();
+                    // Their clients wait no longer.
+                    self.waiting.retain(|(stream, _)| !stream.has_failed());
+                }
             }
         }
     }

@@ -72,6 +72,11 @@ impl StripedStream {
         }
     }
 
+    /// Whether it was cut.
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.has_failed()
+    }
+
     /// Who the other end has proved to be, if both are known by static keys.
     pub fn peer(&self) -> Option<PublicKey> {
         self.peer

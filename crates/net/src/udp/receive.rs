@@ -124,6 +124,9 @@ impl Buffers {
 
 /// An address that the kernel has written; a port of 0, which nobody can answer, where it wrote none.
 fn address(name: &libc::sockaddr_storage, len: libc::socklen_t) -> SocketAddr {
+    if len == 0 {
+        return (Ipv4Addr::UNSPECIFIED, 0).into();
+    }
     // SAFETY: what is given is as large as an address may be, and the kernel wrote so much of it.
     let known = unsafe {
         SockAddr::try_init(|storage, size| {

@@ -132,7 +132,7 @@ impl BatchSocket {
         errors::drops(self.socket.as_fd()).unwrap_or(0)
     }
 
-    /// Receives batches into `buffers`; whether any came.
+    /// Receives batches into `buffers`; how many came.
     ///
     /// # Errors
     /// `WouldBlock` when nothing waits.

@@ -86,8 +86,9 @@ pub struct Auto {
     rest: u32,
     /// The most connections that can be had.
     most: usize,
-    /// How many there were while some were missing, and the ticks since another came.
+    /// How many there were while some were missing, how often another came, and the ticks since.
     arrived: usize,
+    returned: usize,
     waited: u32,
 }
 
@@ -142,6 +143,7 @@ impl Auto {
             rest: REST[0],
             most: MAX_CONNECTIONS,
             arrived: 0,
+            returned: 0,
             waited: 0,
         }
     }
@@ -197,17 +199,18 @@ impl Auto {
     /// Waits for connections that are missing, and makes do with those there are when no more come.
     fn wait(&mut self, connections: usize) {
         if connections >= self.count {
-            (self.arrived, self.waited) = (0, 0);
+            (self.arrived, self.returned, self.waited) = (0, 0, 0);
         } else {
-            if connections > self.arrived {
-                self.waited = 0;
+            // Of those that come and go again and again no more than would do.
+            if connections > self.arrived && self.returned < self.count {
+                (self.waited, self.returned) = (0, self.returned + 1);
             }
             self.arrived = connections;
         }
         self.waited += 1;
         if self.waited > PATIENCE {
             (self.count, self.most) = (connections.max(1), connections.max(1));
-            (self.arrived, self.waited) = (0, 0);
+            (self.arrived, self.returned, self.waited) = (0, 0, 0);
             self.rest_longer();
         }
     }

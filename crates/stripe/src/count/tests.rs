@@ -179,6 +179,24 @@ fn auto_waits_for_connections_that_come_back_one_by_one() {
 }
 
 #[test]
+fn auto_does_not_wait_for_ever_for_one_that_comes_and_goes() {
+    let mut controller = Policy::Auto { first: 8 }.controller();
+    let last = (0..2000).map(|tick: u32| {
+        let rtt = Duration::from_millis(200);
+        controller.connections(&Sample {
+            now: Instant::from_nanos(1) + TICK * tick,
+            connections: if tick % 40 < 4 { 6 } else { 5 },
+            most: 8,
+            delivered: Bytes(u64::from(tick) * 375_000),
+            rtt,
+            base_rtt: rtt,
+            ..NOTHING
+        })
+    });
+    assert!(last.skip(1000).any(|count| count < 8));
+}
+
+#[test]
 fn auto_does_not_wait_for_what_cannot_be_had() {
     // Four are too many as it is; it would like eight to begin with.
     let full = Path { link: 12e6, ..long(6e6) };

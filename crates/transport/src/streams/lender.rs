@@ -67,8 +67,8 @@ impl Lender {
     }
 
     /// The largest window that a stream may grow to: all that is left, when nothing waits for readers, and the smaller a
-    /// part of that the less is left. However many grow and then stall, one after another, those who come next can grow
-    /// too, and [`RESERVE`] is left for the first credits of all.
+    /// part of that the less is left. So those that come after some that have grown and stalled can grow too, unless one of
+    /// these was as large as the memory; and however many do, [`RESERVE`] is left for the first credits of all.
     pub(super) fn most(&self) -> u64 {
         let reserve = self.memory / RESERVE;
         let (all, left) = (self.memory - reserve, self.spare().saturating_sub(reserve));
