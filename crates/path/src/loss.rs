@@ -183,7 +183,8 @@ impl FromStr for LossConfig {
                 }
                 // At least one packet passes between two bursts.
                 let shortest = loss / (1.0 - loss);
-                if length < shortest {
+                // But for what is rounded.
+                if length < shortest * (1.0 - 1e-9) {
                     let why = format!("so much is lost only in bursts of {shortest:.2} or more");
                     return Err(error(why));
                 }
@@ -430,6 +431,7 @@ mod tests {
         }
         // What is lost in bursts of 5 is 5 of 6 at most.
         assert!((read("bursts:loss=83%,length=5").unwrap().mean_loss() - 0.83).abs() < 1e-9);
+        assert!((read("bursts:loss=90%,length=9").unwrap().mean_loss() - 0.9).abs() < 1e-9);
         let error = read("bursts:loss=90%,length=5").unwrap_err().to_string();
         assert!(error.contains("bursts of 9.00 or more"), "{error}");
         for shown in ["none", "0.01", "gilbert-elliott:to_bad=0.01,to_good=0.2,good=0,bad=1"] {

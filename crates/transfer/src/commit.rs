@@ -182,7 +182,7 @@ impl Report {
     }
 
     /// Gives up when the same transfer was begun again.
-    fn overtaken(&self) -> Result<(), String> {
+    pub fn overtaken(&self) -> Result<(), String> {
         let place = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         match place.as_ref().is_none_or(Journal::is_ours) {
             true => Ok(()),

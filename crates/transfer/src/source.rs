@@ -19,7 +19,7 @@ use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
 use crate::reading::{Layout, Next, is_ready};
 use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
-use crate::standing::{Compare, Standing, contents};
+use crate::standing::{Standing, contents};
 use crate::summary::Kept;
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::{
@@ -170,9 +170,7 @@ impl<'a> Sender<'a> {
             return self.message(&Message::Link { path, to });
         }
         let was_foreseen = self.sources.has_version(path, meta);
-        // Who compares contents does not believe a size and a time, nor what was written down of them.
-        let believes = self.sources.terms.compare != Some(Compare::Content);
-        let is_there = if believes && self.sources.had.holds(&meta.tag(path)) {
+        let is_there = if self.sources.is_held(&meta.tag(path)) {
             self.keep(path, meta.size, open)?;
             true
         } else if self.stands(path, open, meta)? {
@@ -271,7 +269,7 @@ impl<'a> Sender<'a> {
         while hasher.length() < meta.size {
             self.sources.progress.set_current_bytes(hasher.length());
             self.tell_totals()?;
-            if self.sources.had.holds(tag) {
+            if self.sources.is_held(tag) {
                 return ControlFlow::Continue(Ok(false));
             }
             if let Some(state) = self.sources.had.part(tag, hasher.length(), meta.size) {

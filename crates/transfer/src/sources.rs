@@ -9,7 +9,7 @@ use crate::budget::{Budget, Share};
 use crate::delta::{DELTA_MIN, Versions};
 use crate::had::Had;
 use crate::manifest::Manifest;
-use crate::meta::{Meta, Shared};
+use crate::meta::{Meta, Shared, Tag};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::relpath::RelPath;
@@ -46,6 +46,12 @@ impl Sources {
         let (totals, ended) = (OnceLock::new(), AtomicBool::new(false));
         let manifest = None;
         Self { place, list, terms, progress, totals, ended, had, versions, budget, manifest }
+    }
+
+    /// Whether the receiver has the file by what an earlier sitting wrote down. Who compares contents believes no size and
+    /// no time, nor what was written down of them.
+    pub fn is_held(&self, tag: &Tag) -> bool {
+        self.terms.compare != Some(Compare::Content) && self.had.holds(tag)
     }
 
     /// With no more memory than this for what the receiver tells, and for names.

@@ -514,6 +514,38 @@ async fn sync_to(file: &Path, root: &Path, limit: u64) -> (Both, u64) {
     (both, counted.load(Relaxed))
 }
 
+/// What an earlier sitting wrote down of a file tells its size and its time.
+#[tokio::test]
+async fn who_compares_contents_believes_no_journal() {
+    let (source, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    fs::write(source.path().join("a"), "contents").unwrap();
+    // Directories come last.
+    fs::create_dir(source.path().join("deep")).unwrap();
+    fs::write(source.path().join("deep/z"), Dice::new(3).bytes(LARGE)).unwrap();
+    let damaged = root.path().join("tree/a");
+    for (compare, limit, found) in [
+        (Compare::Time, 20 << 20, "contents"),
+        (Compare::Time, 2 << 20, "damaged!"),
+        (Compare::Content, u64::MAX, "contents"),
+    ] {
+        let id = Some(TransferId::of([&b"test"[..]]));
+        let (progress, allowed) = <(Progress, ServeOptions)>::default();
+        let terms = Terms { compare: Some(compare), ..Terms::default() };
+        let options = Options { id, terms, ..Options::default() };
+        let (sends, receives, _) = cut_after(limit);
+        let sources = [source.path().to_owned()];
+        let (put, _) = tokio::join!(
+            put(sends, &sources, Path::new("tree"), &options, &progress),
+            serve(receives, root.path(), &allowed)
+        );
+        assert_eq!(put.is_ok(), compare == Compare::Content);
+        assert_eq!(fs::read_to_string(&damaged).unwrap(), found);
+        let time = fs::metadata(&damaged).unwrap().modified().unwrap();
+        fs::write(&damaged, "damaged!").unwrap();
+        fs::File::options().write(true).open(&damaged).unwrap().set_modified(time).unwrap();
+    }
+}
+
 /// Two versions of a large file of which each second half of a MiB is the same.
 fn versions(source: &Path, root: &Path) -> Vec<u8> {
     let mut bytes = Dice::new(1).bytes(2 * LARGE);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot::{self, Receiver};
 
 use super::wire::{HEAD, PIECE_MAX};
 
@@ -36,17 +37,30 @@ pub async fn pump(
 ) -> io::Result<()> {
     let (reading, writing) = tokio::io::split(stream);
     let (from, to) = (&socket, &socket);
-    let both = async { tokio::try_join!(pack(from, writing), unpack(reading, to)) };
+    let (ended, has_ended) = oneshot::channel();
+    let packing = async {
+        pack(from, writing).await?;
+        // If nothing is there to be written either, nobody else sees a reset from now on.
+        let _ = ended.send(());
+        Ok(())
+    };
+    let both = async { tokio::try_join!(packing, unpack(reading, to)) };
     tokio::select! {
         biased;
         done = both => drop(done?),
-        // Where nothing is read any more, and nothing is there to be written, nobody else sees its reset.
-        failed = socket.ready(Interest::ERROR) => {
-            failed?;
-            return Err(socket.take_error()?.unwrap_or(io::ErrorKind::BrokenPipe.into()));
-        }
+        error = reset(&socket, has_ended) => return Err(error),
     }
     SockRef::from(&socket).set_linger(None)
+}
+
+/// Why the connection failed, if it does once nothing is read from it any more: what came before is read first.
+async fn reset(socket: &TcpStream, has_ended: Receiver<()>) -> io::Error {
+    if has_ended.await.is_err() {
+        // Whoever reads has met an error.
+        return std::future::pending().await;
+    }
+    let failed = socket.ready(Interest::ERROR).await.and_then(|_| socket.take_error());
+    failed.unwrap_or_else(Some).unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
 }
 
 /// From the application to the stream, in pieces, and the end.
@@ -91,4 +105,31 @@ async fn write_all(socket: &mut &TcpStream, mut bytes: &[u8]) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Nothing is read of him any more, and the other side has nothing to say.
+    #[tokio::test]
+    async fn who_has_closed_one_way_and_is_gone_is_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let application = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().await.unwrap();
+        prepare(&socket).unwrap();
+        let (near, mut far) = tokio::io::duplex(1000);
+        let pumping = tokio::spawn(pump(socket, near));
+        application.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(far.read_u16().await.unwrap(), 0, "the end of what he says");
+        SockRef::from(&application).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(application);
+        let ended = tokio::time::timeout(Duration::from_secs(20), pumping).await;
+        let error = ended.expect("it ends").unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
 }

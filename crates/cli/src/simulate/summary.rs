@@ -31,7 +31,7 @@ impl Estimate {
     }
 }
 
-/// The 97.5% point of Student's distribution; beyond the table by the first term of Cornish and Fisher's expansion about
+/// The 97.5% point of Student's distribution; beyond the table by the first terms of Cornish and Fisher's expansion about
 /// that of the normal one (Abramowitz and Stegun, 26.7.5).
 fn student(freedom: usize) -> f64 {
     const POINTS: [f64; 30] = [
@@ -40,7 +40,11 @@ fn student(freedom: usize) -> f64 {
         2.052, 2.048, 2.045, 2.042,
     ];
     const NORMAL: f64 = 1.959_964;
-    let beyond = || NORMAL + (NORMAL.powi(3) + NORMAL) / (4 * freedom) as f64;
+    let beyond = || {
+        let (n, z) = (freedom as f64, NORMAL);
+        let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n);
+        z + (z.powi(3) + z) / (4.0 * n) + second
+    };
     POINTS.get(freedom - 1).copied().unwrap_or_else(beyond)
 }
 

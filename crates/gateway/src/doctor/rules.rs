@@ -23,8 +23,9 @@ pub(super) fn examine(config: &Config, running: bool) -> Vec<Check> {
     let mut checks = Vec::new();
     if running {
         checks.push(Check { name: "rules", finding: rules(config) });
-        for (name, family) in [("route, IPv4", "-4"), ("route, IPv6", "-6")] {
-            checks.push(Check { name, finding: kept_here(family) });
+        checks.push(Check { name: "route, IPv4", finding: kept_here("-4") });
+        if net::transparent::has_ipv6() {
+            checks.push(Check { name: "route, IPv6", finding: kept_here("-6") });
         }
     }
     if let Some(intercept) = &config.intercept {

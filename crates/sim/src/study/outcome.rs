@@ -17,7 +17,7 @@ pub struct Documents {
     pub count: u64,
     /// Seconds that all took together, from the request to the last byte.
     pub total_seconds: f64,
-    /// Documents that were under way at the end, of a source that sends one after the other.
+    /// Documents, or messages, that were under way at the end.
     pub unfinished: u64,
 }
 

@@ -211,6 +211,8 @@ impl Sink<'_> {
             let target = self.target.as_mut().expect("looked at above");
             let filter = self.destination.filter.as_ref();
             self.other.removed = removal.carry_out(target, filter, self.report);
+            // Then it has stopped early.
+            self.report.overtaken().map_err(TransferError::Near)?;
         }
         Ok(())
     }
