@@ -16,8 +16,11 @@ pub(super) const QUEUE_GAIN: f64 = 0.35;
 const FAIR_TIME: f64 = 1.5;
 /// The same for the part of it that makes a queue.
 const FAIR_QUEUE_TIME: f64 = 2.5;
-/// The queue, in seconds, that this costs at most for each flow.
-const FAIR_QUEUE: f64 = 0.003;
+/// The queue, in seconds, that this costs for each flow, at least and at most. All see the same queue, and each gives by it in
+/// proportion to what it has, over its own round trip: flows of unlike round trips are equal if it is the same for all of them.
+const FAIR_QUEUE: (f64, f64) = (0.0028, 0.003);
+/// No more is won in a round trip: it is heard of a round trip late.
+const MOST_GAIN: f64 = 0.25;
 /// The most by which what is balanced among flows may speed them up.
 const MOST_HASTE: f64 = 14.0;
 
@@ -38,7 +41,9 @@ fn seconds(path: &Path) -> f64 {
 
 /// The part of the link that others have which a flow tries to win in a round trip.
 fn gain(path: &Path) -> f64 {
-    (seconds(path) / FAIR_QUEUE_TIME).min(QUEUE_GAIN * FAIR_QUEUE / seconds(path))
+    let by_queue = |queue: f64| QUEUE_GAIN * queue / seconds(path);
+    let (least, most) = FAIR_QUEUE;
+    (seconds(path) / FAIR_QUEUE_TIME).clamp(by_queue(least), by_queue(most)).min(MOST_GAIN)
 }
 
 /// How many times as much it could be if the queue did not grow by it.
