@@ -39,7 +39,7 @@ pub(crate) fn thread_cpu_time<T>(thread: &JoinHandle<T>) -> Duration {
     // SAFETY: the thread was not joined, for its handle exists, so its identity is valid; both
     // functions write to the variables they are given.
     let result = unsafe {
-        match libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) {
+        match libc::pthread_getcpuclockid(thread.as_pthread_t() as _, &raw mut clock) {
             0 => libc::clock_gettime(clock, &raw mut time),
             error => error,
         }
