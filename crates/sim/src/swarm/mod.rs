@@ -202,8 +202,8 @@ fn check_losses(plan: &Plan, all: &[Vec<Stats>], struck: &Struck) -> Result<(), 
     let margin = (plan.path.rtt() / 8).clamp(least, most);
     // A margin that has learned knows the last 512 to 1024 packets, of which some five were held back where one in 170
     // is: one in eight of those that follow is held back for longer. And who follows a queue that shrinks overtakes
-    // by more than the other was held back.
-    let eighth = struck.held / 8;
+    // by more than the other was held back. Of fewer than eight it may be one.
+    let eighth = struck.held.div_ceil(8);
     let learned = eighth + CHANCE * eighth.isqrt();
     let overtaken =
         if plan.faults.jitter < margin { learned.min(struck.held) } else { struck.held };
