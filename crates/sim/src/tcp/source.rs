@@ -107,7 +107,8 @@ impl Messages {
             }
         }
         let possible = messages.size > Bytes::ZERO && messages.every >= SHORTEST;
-        possible.then_some(messages).ok_or_else(|| "a message has bytes, and 1us at least".into())
+        let why = || "a message has a byte at least, and comes 1us after the last at least".into();
+        possible.then_some(messages).ok_or_else(why)
     }
 }
 
