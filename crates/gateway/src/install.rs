@@ -128,6 +128,7 @@ fn unit(file: &Path, program: &Path, home: &Path) -> String {
          Environment=\"LONGHAUL_HOME={}\"\n\
          Restart=always\n\
          RestartSec=1\n\
+         SuccessExitStatus=143\n\
          LimitNOFILE=1048576\n\
          NotifyAccess=main\n\
          FileDescriptorStoreMax=256\n\
