@@ -320,20 +320,16 @@ pub fn moved(summary: &Summary) -> Bytes {
 /// The closing line: what was done, how fast, and what limited it.
 pub fn sentence(summary: &Summary, elapsed: Duration, figures: &Figures) -> String {
     let counts = summary.counts;
-    let mut text = format!(
-        "{} file{}, {} in {:.1} s",
-        counts.files,
-        if counts.files == 1 { "" } else { "s" },
-        Bytes(counts.bytes),
-        elapsed.as_secs_f64(),
-    );
+    let (files, bytes) = (counted(counts.files, "file"), Bytes(counts.bytes));
+    let mut text = format!("{files}, {bytes} in {:.1} s", elapsed.as_secs_f64());
     if let Some(rate) = Rate::of(moved(summary), elapsed).filter(|rate| *rate > Rate::ZERO) {
         text += &format!(", {rate}");
     }
     let kept = summary.kept;
     if kept != Kept::default() {
         let bytes = Bytes(kept.bytes.saturating_add(kept.begun));
-        text += &format!(" ({} files and {bytes} of it were there from before)", kept.files);
+        let files = counted(kept.files, "file");
+        text += &format!(" ({files} and {bytes} of it were there from before)");
     }
     if counts.removed > 0 {
         text += &format!(", {} removed", counts.removed);
@@ -371,13 +367,16 @@ pub fn rehearsal(summary: &Summary) -> String {
         0 => String::new(),
         bytes => format!(" of {}", Bytes(bytes)),
     };
+    let are = |count| if count == 1 { "is" } else { "are" };
+    let alone = match counts.removed {
+        0 => String::new(),
+        removed => format!(", and {removed} {} at the destination alone", are(removed)),
+    };
     format!(
-        "{} files are equal; {files}{of} are not{}{more}; nothing was changed",
-        kept.files,
-        match counts.removed {
-            0 => String::new(),
-            removed => format!(", and {removed} are at the destination alone"),
-        },
+        "{} {} equal; {files}{of} {} not{alone}{more}; nothing was changed",
+        counted(kept.files, "file"),
+        are(kept.files),
+        are(files),
     )
 }
 
@@ -386,13 +385,22 @@ pub fn listing(summary: &Summary) -> String {
     let counts = summary.counts;
     let links = match counts.symlinks {
         0 => String::new(),
-        links => format!(" and {links} links"),
+        links => format!(" and {}", counted(links, "link")),
     };
-    let (files, directories) = (counts.files, counts.directories);
-    format!("{files} files of {}, {directories} directories{links}", Bytes(counts.bytes))
+    let files = counted(counts.files, "file");
+    let directories = match counts.directories {
+        1 => "1 directory".to_owned(),
+        directories => format!("{directories} directories"),
+    };
+    format!("{files} of {}, {directories}{links}", Bytes(counts.bytes))
 }
 
-/// The same for programs.
+/// So many of something.
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What a copy did, for programs, but for the closing line.
 pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
     let counts = summary.counts;
     let Verdict { what, words, evidence, advice } = verdict(summary, figures, elapsed);
@@ -414,7 +422,6 @@ pub fn object(summary: &Summary, elapsed: Duration, figures: &Figures) -> Value 
         "limited_by": { "what": what, "words": words, "evidence": evidence, "advice": advice },
         "failed": summary.notes.failed(),
         "skipped": summary.notes.skipped(),
-        "summary": sentence(summary, elapsed, figures),
         "notes": summary.notes.iter().map(note).collect::<Vec<_>>(),
     });
     figures.add_to(&mut object);

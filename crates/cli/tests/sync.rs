@@ -28,7 +28,8 @@ fn both_directions_come_to_rest() {
     let expected = fingerprint(&home.path("tree"));
     assert_eq!(fingerprint(&home.path("root/there")), expected);
     assert_eq!(fingerprint(&home.path("back")), expected);
-    home.succeed(&["sync", "--verify-only", "tree", &there]);
+    let done = last(&home.succeed(&["sync", "--json", "--verify-only", "tree", &there]).stdout);
+    assert!(done["verified"] == true && done["would"] == 0, "{done}");
 }
 
 #[test]
@@ -52,10 +53,17 @@ fn a_dry_run_and_a_comparison_tell_and_touch_nothing() {
     assert!(said.contains("nothing was changed") && !said.contains("\"same\""), "{said}");
     let said = home.fail(1, &["sync", "--verify-only", "tree", &there]);
     assert!(
-        said.contains("1 files are equal") && said.contains("at the destination alone"),
+        said.contains("1 file is equal") && said.contains("at the destination alone"),
         "{said}"
     );
     assert_eq!(fingerprint(&home.path("root/there")), before);
+    for options in [&["-n", "--delete"][..], &["--verify-only"]] {
+        let output = home.run(&[&["sync", "--json"], options, &["tree", &there]].concat());
+        let done = last(&output.stdout);
+        assert_eq!((&done["verified"], &done["would"]), (&false.into(), &3.into()), "{done}");
+        assert!(done["rate_bps"].is_null() && done["limited_by"].is_null(), "{done}");
+        assert!(done["summary"].as_str().unwrap().contains("nothing was changed"), "{done}");
+    }
     home.fail(2, &["sync", "--verify-only", "--delete", "tree", &there]);
     home.fail(2, &["sync", "-", &there]);
     home.fail(2, &["sync", "tree", "elsewhere"]);
@@ -79,7 +87,7 @@ fn what_is_there_is_listed() {
         let names: Vec<&str> = lines.lines().filter_map(|line| line.get(30..)).collect();
         assert_eq!(names, ["deep/", "link -> nowhere", "odd\u{fffd}name"], "{lines}");
         let said = text(&listed.stderr);
-        assert!(said.contains("1 files of 0 B, 1 directories and 1 links"), "{said}");
+        assert!(said.contains("1 file of 0 B, 1 directory and 1 link"), "{said}");
     }
     let all = text(&home.succeed(&["ls", "-R", "--json", "--exclude=odd*", &tree]).stdout);
     let all: Vec<serde_json::Value> =
@@ -113,7 +121,7 @@ fn other_permissions_are_a_difference_of_a_directory_too() {
     };
     ["a", "deep/c"].iter().for_each(|name| set(name, 0o600));
     let said = home.fail(1, &verify);
-    assert!(said.contains("1 files are equal; 2 are not; nothing"), "{said}");
+    assert!(said.contains("1 file is equal; 2 are not; nothing"), "{said}");
     home.succeed(&["sync", "tree", &there]);
     set("deep", 0o700);
     let said = home.fail(1, &verify);

@@ -20,7 +20,7 @@ use crate::keys::{Introduction, Own};
 use crate::pacing::Pacers;
 use crate::progress::Meter;
 use crate::qlog::Qlog;
-use crate::{FAILED, PARTIAL, summary};
+use crate::{FAILED, PARTIAL};
 
 /// What there is to copy, and how.
 pub struct Push {
@@ -70,8 +70,7 @@ pub async fn push(
             let elapsed = end.since(start);
             let figures = figures.with_processors(elapsed);
             let did = show::closing(verdict, &summary, elapsed, &figures);
-            let mut done = summary::object(&summary, elapsed, &figures);
-            done["summary"] = json!(did);
+            let mut done = show::object(verdict, &summary, elapsed, &figures);
             done["exit_code"] = json!(show::code(verdict, &summary));
             let note = |note: &Note| {
                 let would = note.kind == NoteKind::Would;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use transfer::{Manifest, Note, NoteKind, Sample, Summary};
 use units::Bytes;
 
@@ -108,7 +108,7 @@ pub fn report(
         tell!("{}", noted(note));
     }
     if output.json {
-        emit(&summary::object(summary, elapsed, figures));
+        emit(&object(verdict, summary, elapsed, figures));
     } else if !output.quiet {
         tell!("{}", closing(verdict, summary, elapsed, figures));
     }
@@ -141,6 +141,20 @@ pub fn closing(
         Verdict::DryRun | Verdict::Compared => summary::rehearsal(summary),
         Verdict::Listed => summary::listing(summary),
     }
+}
+
+/// The same for programs. Where nothing was to move, there is no rate, and `verified` says whether all was compared and
+/// is equal.
+pub fn object(verdict: Verdict, summary: &Summary, elapsed: Duration, figures: &Figures) -> Value {
+    let mut object = summary::object(summary, elapsed, figures);
+    object["summary"] = json!(closing(verdict, summary, elapsed, figures));
+    if verdict != Verdict::Done {
+        let is_equal = summary.notes.would() == 0 && !summary.is_partial();
+        object["verified"] = json!(verdict == Verdict::Compared && is_equal);
+        object["rate_bps"] = Value::Null;
+        object["limited_by"] = Value::Null;
+    }
+    object
 }
 
 /// By which code the command ends.
