@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use units::{Bytes, Rate};
+use units::{Bytes, ParseUnitError, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
 use crate::cp::Schedule;
@@ -125,6 +125,13 @@ impl Filter {
 /// A pattern that can be understood.
 fn pattern(text: &str) -> Result<String, String> {
     transfer::check_pattern(text).map(|()| text.to_owned())
+}
+
+/// A rate at which something moves.
+pub fn some_rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
+    let is_some = rate > Rate::ZERO;
+    is_some.then_some(rate).ok_or_else(|| "a rate above 0 is wanted, as in 100mbit".to_owned())
 }
 
 /// How files go from one host to the other.

@@ -5,6 +5,8 @@ use transport::FeedbackKind;
 use transport::cc::Algorithm;
 use units::Rate;
 
+use super::some_rate;
+
 /// How this side sends by UDP.
 #[derive(Args, Clone, Copy)]
 pub struct Sending {
@@ -31,7 +33,7 @@ pub struct Sending {
     ///
     /// Who sends keeps to it; where that is the far side, it is asked to. `serve` keeps to its own in what it
     /// sends over each UDP connection and each striped stream; of the two the lower counts.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = some_rate)]
     pub rate_limit: Option<Rate>,
 }
 
@@ -89,6 +91,10 @@ mod tests {
         let rate: Option<Rate> = "1.5mbit".parse().ok();
         assert_eq!(told(&[]), (None, None, false));
         assert_eq!(told(&["--rate-limit", "1.5mbit", "--background"]), (rate, None, true));
+        for none in ["0", "0mbit", "0.0000001mbit"] {
+            let words = ["longhaul", "cp", "--rate-limit", none, "a", "far:"];
+            assert!(Cli::try_parse_from(words).is_err(), "{none}");
+        }
         for cc in ["udt-g", "background", "fixed:1234567bit"] {
             assert_eq!(told(&["--cc", cc]), (None, cc.parse().ok(), false));
         }

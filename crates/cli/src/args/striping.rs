@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use net::NetError;
 use net::tcp::{self, MAX_STREAMS, Policy, RttSource, System};
-use units::{ParseUnitError, Rate};
+use units::Rate;
+
+use super::some_rate;
 
 /// How this side stripes over TCP.
 #[derive(Args, Clone)]
@@ -26,7 +28,7 @@ pub struct Striping {
     pub streams_max: u16,
     /// The rate that "--streams equation" is to reach, and not to exceed for more than a few seconds, as in 100mbit [default:
     /// what UDP was found to reach to this host]
-    #[arg(long, value_name = "RATE", value_parser = target)]
+    #[arg(long, value_name = "RATE", value_parser = some_rate)]
     pub target_rate: Option<Rate>,
     /// Where --streams has the round-trip time from: tcp, icmp or udp
     ///
@@ -92,15 +94,6 @@ pub struct Known {
     pub rate: Option<Rate>,
     /// What `equation` learnt.
     pub system: Option<System>,
-}
-
-/// A rate to be reached.
-fn target(text: &str) -> Result<Rate, String> {
-    let rate: Rate = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
-    match rate.as_bits_per_sec() {
-        0 => Err("that is no rate to reach; write one above 0, as in 100mbit".to_owned()),
-        _ => Ok(rate),
-    }
 }
 
 /// What `--streams` says, to be handed on.

@@ -14,6 +14,7 @@ use net::PublicKey;
 use units::Rate;
 
 use super::home;
+use crate::args::some_rate;
 use crate::forward::Target;
 
 /// Permissions that let others change a file.
@@ -166,8 +167,7 @@ fn allow(grant: &mut Grant, option: &str) -> anyhow::Result<()> {
             grant.root = Some(root.into());
         }
         Some(("rate", rate)) => {
-            let rate = rate.parse().map_err(|error| anyhow!("rate={rate}: {error}"))?;
-            grant.rate = Some(rate);
+            grant.rate = Some(some_rate(rate).map_err(|error| anyhow!("rate={rate}: {error}"))?);
         }
         Some(("forward", quoted)) => {
             let targets = grant.forward.get_or_insert_default();
@@ -233,9 +233,15 @@ mod tests {
         assert_eq!(grant(line).unwrap(), (key, expected));
         assert_eq!(grant("forward= KEY").unwrap().1.forward, Some(Vec::new()));
         assert_eq!(grant("root=sub KEY").unwrap().1.root, Some("sub".into()));
-        for bad in
-            ["", "x25519:12", "write-only KEY", "root=\"open KEY", "rate=fast KEY", "read-only"]
-        {
+        for bad in [
+            "",
+            "x25519:12",
+            "write-only KEY",
+            "root=\"open KEY",
+            "rate=fast KEY",
+            "rate=0bit KEY",
+            "read-only",
+        ] {
             assert!(grant(bad).is_err(), "{bad}");
         }
         for empty in ["root= KEY", "root=\"\" KEY"] {
