@@ -4,15 +4,30 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 
 use crate::args::{Cli, Completions, Man};
 
 /// `longhaul completions`.
 pub fn completions(options: &Completions) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "longhaul", &mut script);
+    clap_complete::generate(options.shell, &mut visible(&Cli::command()), "longhaul", &mut script);
     print(&script)
+}
+
+/// The command without what is hidden, which the generator would offer all the same.
+fn visible(command: &Command) -> Command {
+    let options = command.get_arguments().filter(|option| !option.is_hide_set()).cloned();
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut shown = Command::new(command.get_name().to_owned())
+        .args(options)
+        .subcommands(commands.map(visible))
+        .about(command.get_about().cloned().unwrap_or_default())
+        .args_conflicts_with_subcommands(command.is_args_conflicts_with_subcommands_set());
+    if let Some(version) = command.get_version() {
+        shown = shown.version(version.to_owned());
+    }
+    shown
 }
 
 /// `longhaul man`.
