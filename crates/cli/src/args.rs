@@ -6,6 +6,7 @@ mod emulate;
 mod forward;
 mod gateway;
 mod ls;
+mod place;
 mod probe;
 mod sending;
 mod simulate;
@@ -17,8 +18,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use units::{Bytes, ParseUnitError, Rate};
 
 use crate::address::{DEFAULT_PORT, Location};
@@ -27,6 +28,7 @@ pub use emulate::{Emulate, EmulateAction, Recordings, RunOn, SetPath};
 pub use forward::Forward;
 pub use gateway::{ConfigFile, Gateway, GatewayAction};
 pub use ls::Ls;
+pub use place::Place;
 pub use probe::Probe;
 pub use sending::Sending;
 pub use simulate::{Half, Reproduce, Simulate};
@@ -82,25 +84,39 @@ pub enum Command {
 /// far sides, one is told over ssh to copy to the other, or from it, and must be let in there; of two servers,
 /// the first copies to the second, where its --copy-to allows that.
 /// Everything is encrypted, verified by BLAKE3, and stands under its final name only once it is whole. Directories are copied with
-/// all that is in them: permissions, times, hard links, holes and users' extended attributes are kept.
+/// all that is in them: permissions, times, hard links, holes and users' extended attributes are kept. With
+/// ftp:// all of that is as far as FTP and the server go: encrypted where it offers TLS, which is told, and
+/// with ftps:// in any case; not verified, and without what FTP cannot tell.
 #[derive(Args)]
 #[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = CP_LONG_HELP)]
 pub struct Cp {
     /// What to copy: files or directories here, or `[USER@]HOST:PATH`, or `lh://HOST[:PORT]/PATH`,
     /// or `ftp://[USER@]HOST[:PORT]/PATH`; `-` is standard input
-    #[arg(required = true, value_name = "SRC",
-          value_parser = OsStringValueParser::new().try_map(Location::read))]
+    ///
+    /// A name here with a colon before its first slash is written ./10:30.log, and a file called - is ./-. In
+    /// an FTP URL the path counts from where the login leads, behind a second slash from the root, and %20
+    /// stands for a space; the password is asked for, or comes from LONGHAUL_FTP_PASSWORD.
+    #[arg(required = true, value_name = "SRC", value_parser = Place)]
     pub sources: Vec<Location>,
     /// Where to: `[USER@]HOST:PATH`, `lh://HOST[:PORT]/PATH`, or a file or directory here; `-` is
     /// standard output
     ///
     /// Behind ssh, PATH counts from the home directory; at a server it is below its --root. IPv6
     /// addresses stand in brackets, as in `lh://[2001:db8::1]/data`.
-    #[arg(required = true, value_name = "DST",
-          value_parser = OsStringValueParser::new().try_map(Location::read))]
+    #[arg(required = true, value_name = "DST", value_parser = Place)]
     pub destination: Location,
     #[command(flatten)]
     pub way: Way,
+    #[command(flatten)]
+    pub ftp: crate::ftp::args::FtpClient,
+}
+
+/// Ends the program for wrong usage of this command.
+pub fn usage(name: &str, message: &str) -> ! {
+    let mut command = Cli::command();
+    command.build();
+    let command = command.find_subcommand_mut(name).expect("it is a command");
+    command.error(ErrorKind::ValueValidation, message).exit()
 }
 
 /// What to leave out.
@@ -181,8 +197,6 @@ pub struct Way {
     #[arg(long, hide = true)]
     pub until_eof: bool,
     #[command(flatten)]
-    pub ftp: crate::ftp::args::FtpClient,
-    #[command(flatten)]
     pub key: KeyFile,
     #[command(flatten)]
     pub output: Output,
@@ -199,7 +213,7 @@ Examples:
   tar c data | longhaul cp - server:data.tar
 
 The file hosts.toml in LONGHAUL_HOME holds what is to be said of a host each time:
-  [lab]                                           # as in lh://lab/data and lab:data
+  [lab]                                           # as in lh://lab/data and lab:data; with dots [\"lab.org\"]
   address = \"lab.example.org:7300\"               # where lh://lab/ leads to, for probe and forward too
   options = [\"--transport=tcp\", \"--exclude=*.o\"] # of every cp, sync and ls with it; what is typed wins
 
@@ -284,7 +298,7 @@ pub struct KeyFile {
 /// What to say.
 #[derive(Args, Clone, Copy)]
 pub struct Output {
-    /// Write one JSON object a line to standard output: start, progress, done or error
+    /// Write one JSON object a line to standard output: start, progress, and done, error or stopped at the end
     #[arg(long)]
     pub json: bool,
     /// Say nothing but errors
@@ -302,7 +316,7 @@ pub struct Output {
 /// forward="HOST:PORT" (of what --forward and --copy-to allow, only this; several times, or empty for nothing),
 /// separated by commas. Changes count from the next request. Whoever holds this side's own identity is let in too.
 ///
-/// Ends on Ctrl-C or SIGTERM: with exit code 0 when idle, otherwise with 130 or 143 after it has
+/// Ends on Ctrl-C, SIGTERM or SIGHUP: with exit code 0 when idle, otherwise with 130, 143 or 129 after it has
 /// cut off the transfers that were under way and removed their temporary files.
 #[derive(Args)]
 pub struct Serve {

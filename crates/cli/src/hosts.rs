@@ -35,8 +35,14 @@ struct Host {
 
 /// Options of this file that say nothing where a server sends, which has its own.
 const OF_SENDERS: [&str; 2] = ["cc", "background"];
+/// What concerns ssh alone, and what alone our servers' keys.
+pub const OF_SSH: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
+pub const OF_SERVERS: [&str; 2] = ["path", "accept_new"];
 /// What concerns none but copies.
 const OF_COPIES: [&str; 2] = ["schedule", "manifest"];
+
+/// What may be wrong where a word is unknown: dots nest tables.
+const QUOTED: &str = "a name with dots or colons stands in quotes, as in [\"lab.example.org\"]";
 
 /// Reads the command line, with what the file says of the hosts that it names. Options of the command
 /// line come after those of the file, and win. Gives what was read in clap's own form too.
@@ -99,16 +105,20 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
 
 /// Options that do not concern a copy between these places, the last of which is the destination.
 fn idle(places: &[&mut Location]) -> Vec<&'static str> {
-    // A single place is asked for names alone.
     let [sources @ .., destination] = places else { return Vec::new() };
+    let has_ssh = places.iter().any(|place| matches!(place, Location::Ssh(_)));
+    let has_server = places.iter().any(|place| matches!(place, Location::Remote(_)));
+    let of_ssh = OF_SSH.into_iter().filter(|_| !has_ssh);
+    let strange = of_ssh.chain(OF_SERVERS.into_iter().filter(|_| !has_server));
+    // A single place is asked for names alone.
     if sources.is_empty() {
-        return OF_SENDERS.into_iter().chain(OF_COPIES).collect();
+        return strange.chain(OF_SENDERS).chain(OF_COPIES).collect();
     }
     let is_near = |place: &Location| matches!(place, Location::Local(_));
     let from_server = sources.iter().all(|source| matches!(source, Location::Remote(_)));
     let is_between = !is_near(destination) && !sources.iter().any(|place| is_near(place));
     let senders = OF_SENDERS.into_iter().filter(|_| from_server);
-    senders.chain(is_between.then_some("bootstrap")).collect()
+    strange.chain(senders).chain(is_between.then_some("bootstrap")).collect()
 }
 
 /// Whether an option stands in the words.
@@ -188,7 +198,11 @@ impl Hosts {
     }
 
     fn read(text: &str) -> anyhow::Result<Self> {
-        Ok(Self(toml::from_str(text)?))
+        toml::from_str(text).map(Self).map_err(|error| {
+            let is_nested = error.message().contains("unknown field");
+            let error = anyhow::Error::from(error);
+            if is_nested { error.context(QUOTED) } else { error }
+        })
     }
 
     /// Puts a server's address in the place of its name. A port on the command line wins.
@@ -235,6 +249,9 @@ mod tests {
         let mut over_ssh = Cli::try_parse_from(words("longhaul cp lab:x .")).unwrap();
         assert!(servers(&mut over_ssh.command).is_empty(), "ssh has a file of its own");
         assert!(Hosts::read("[lab]\nadress = \"x\"\n").is_err(), "a slip of the pen is told");
+        let dotted = |name: &str| Hosts::read(&format!("[{name}]\naddress = \"x\"\n"));
+        assert!(dotted("lab.example.org").err().unwrap().to_string().contains("quotes"));
+        assert!(dotted("\"lab.example.org\"").unwrap().0.contains_key("lab.example.org"));
     }
 
     #[test]
@@ -274,6 +291,9 @@ mod tests {
             "a typed one stays"
         );
         assert!(kept("longhaul cp slow:a b:", &["--bootstrap"]).is_empty());
+        let both = ["--rsh=ssh -A", "--accept-new"];
+        assert_eq!(kept("longhaul cp a slow:", &both), both[..1]);
+        assert_eq!(kept("longhaul cp a lh://slow/", &both), both[1..]);
         let once = ["--schedule=22:00-06:00", "--manifest=sums", "--background", "--quiet"];
         assert_eq!(kept("longhaul ls lh://slow/", &once), ["--quiet"]);
         let own = ["--streams=4", "--exclude=x"];

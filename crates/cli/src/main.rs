@@ -62,7 +62,7 @@ fn carry_out(command: Command, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     match command {
         Command::Cp(options) => cp::run(options, given),
         Command::Sync(options) => cp::sync(options, given),
-        Command::Ls(options) => cp::ls(*options),
+        Command::Ls(options) => cp::ls(*options, given),
         Command::Serve(options) => serve::run(options),
         Command::Probe(options) => probe::run(&options),
         Command::Keygen(options) => keys::keygen(&options).map(|()| ExitCode::SUCCESS),

@@ -389,9 +389,33 @@ fn a_shared_key_is_enough() {
 }
 
 #[test]
+fn what_says_nothing_on_the_way_is_refused() {
+    let home = Home::new();
+    for (options, place, word) in [
+        (&["-e", "ssh"][..], "lh://far/", "--rsh goes with [USER@]HOST:PATH"),
+        (&["--bootstrap"], "lh://far/", "--bootstrap goes with [USER@]HOST:PATH"),
+        (&["--key", "key"], "far:", "--key goes with lh://"),
+        (&["--accept-new"], "far:", "--accept-new goes with lh://"),
+        (&["--ftp-streams", "2"], "lh://far/", "--ftp-streams goes with ftp://"),
+    ] {
+        let said = home.fail(2, &[&["cp"], options, &["file", place]].concat());
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(home.fail(2, &["sync", "--ftp-active", ".", "lh://far/"]).contains("--ftp-active"));
+    home.file("10:30.log", 1);
+    assert!(home.fail(2, &["cp", "10:30.log", "x", "lh://far/"]).contains("./10:30.log"));
+}
+
+#[test]
 fn pages_and_completions_are_printed() {
     let home = Home::new();
-    assert!(text(&home.succeed(&["completions", "bash"]).stdout).contains("rate-limit"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = text(&home.succeed(&["completions", shell]).stdout);
+        assert!(script.contains("rate-limit") && script.contains("simulate"), "{shell}");
+        for hidden in ["until-eof", "What `cp` starts over ssh"] {
+            assert!(!script.contains(hidden), "{shell} shows {hidden}");
+        }
+    }
     assert!(text(&home.succeed(&["man"]).stdout).contains(".TH longhaul"));
     home.succeed(&["man", "pages"]);
     let page = fs::read_to_string(home.path("pages/longhaul-cp.1")).unwrap();

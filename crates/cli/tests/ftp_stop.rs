@@ -103,11 +103,11 @@ fn what_says_nothing_by_ftp_is_refused() {
         (&["--accept-new"], "FTP's is --ftp-accept-new"),
         (&["--key", "file"], "--key goes with"),
     ] {
-        let said = home.fail(1, &[&["cp"], option, &[url, "."]].concat());
+        let said = home.fail(2, &[&["cp"], option, &[url, "."]].concat());
         assert!(said.contains(words), "{option:?}: {said}");
     }
     for places in [["-", url], [url, "-"]] {
-        let said = home.fail(1, &[&["cp"], &places[..]].concat());
+        let said = home.fail(2, &[&["cp"], &places[..]].concat());
         assert!(said.contains("standard input and output do not go with ftp://"), "{said}");
     }
     assert!(!home.path("-").exists());

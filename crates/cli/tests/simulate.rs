@@ -85,7 +85,7 @@ fn rows_of_the_papers_are_listed_and_judged() {
     assert!(row.starts_with("gw-eq1: reproduced"), "{row}");
     let told = text(&home.succeed(&simulated).stderr);
     assert!(told.contains("longhaul: all of that took 0."), "{told}");
-    assert!(home.fail(1, &["reproduce", "nothing"]).contains("--list"));
+    assert!(home.fail(2, &["reproduce", "nothing"]).contains("--list"));
 }
 
 /// What cannot be run here does not count against the row, but is loud, and in the report; and what was asked

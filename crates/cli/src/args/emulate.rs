@@ -172,8 +172,9 @@ Examples:
 Needs root, or user namespaces and /dev/net/tun. A report of what the path did goes to standard
 error, and a verdict: whether this machine kept up, so that the run shows the path and not the machine.
 
-Exit codes: that of CMD; 127 when it was not found, 128 + N when signal N ended it; 1 when the lab
-could not be made; 125 when CMD succeeded but the run was not faithful.";
+Exit codes: that of CMD; 126 when it may not be run, 127 when it was not found, 128 + N when signal N
+ended it; 1 when the lab could not be made, 2 for wrong usage; 125 when CMD succeeded but the run was not
+faithful.";
 
 /// A command and the host it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

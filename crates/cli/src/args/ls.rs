@@ -1,9 +1,8 @@
 //! The flags of `longhaul ls`.
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::{EXIT_CODES, Way};
+use super::{EXIT_CODES, Place, Way};
 use crate::address::Location;
 
 /// List what a directory on another host holds
@@ -14,7 +13,7 @@ use crate::address::Location;
 #[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = LS_LONG_HELP)]
 pub struct Ls {
     /// What to list: `[USER@]HOST:[PATH]`, or `lh://HOST[:PORT]/[PATH]`
-    #[arg(value_name = "URL", value_parser = OsStringValueParser::new().try_map(Location::read))]
+    #[arg(value_name = "URL", value_parser = Place)]
     pub place: Location,
     /// And what its directories hold, and theirs
     #[arg(short = 'R', long)]

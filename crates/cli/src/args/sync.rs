@@ -1,9 +1,8 @@
 //! The flags of `longhaul sync`.
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::{EXIT_CODES, Way};
+use super::{EXIT_CODES, Place, Way};
 use crate::address::Location;
 
 /// Make what is there the same as what is here, or the other way round
@@ -19,10 +18,10 @@ use crate::address::Location;
 #[command(args_override_self = true, after_help = EXIT_CODES, after_long_help = SYNC_LONG_HELP)]
 pub struct Sync {
     /// What is to be had: a file or directory, written as for `cp`
-    #[arg(value_name = "SRC", value_parser = OsStringValueParser::new().try_map(Location::read))]
+    #[arg(value_name = "SRC", value_parser = Place)]
     pub source: Location,
     /// What is to be the same; one of both is on another host, or both are
-    #[arg(value_name = "DST", value_parser = OsStringValueParser::new().try_map(Location::read))]
+    #[arg(value_name = "DST", value_parser = Place)]
     pub destination: Location,
     /// Remove what DST has and SRC has not, when all else has succeeded; what patterns leave out stays
     #[arg(long)]

@@ -7,9 +7,8 @@ use anyhow::{Context, bail};
 use clap::{ArgMatches, Id};
 
 use super::follow::{Heard, follow, stopped};
-use super::usage;
 use crate::address::{Location, Login, OverSsh, Remote};
-use crate::args::Way;
+use crate::args::{Way, usage};
 use crate::signals::{self, Signals};
 use crate::{hosts, ssh};
 

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -13,15 +14,15 @@ use units::Bytes;
 
 use super::plan::{Request, far};
 use super::show::Verdict;
-use super::{Job, carry_out, terms, usage};
+use super::{Job, carry_out, check_given, terms};
 use crate::address::Location;
-use crate::args::Ls;
+use crate::args::{Ls, usage};
 
 /// What is below the directories of a directory, as in a `.gitignore`.
 const BELOW: &str = "/*/*";
 
 /// `longhaul ls`.
-pub fn ls(options: Ls) -> anyhow::Result<ExitCode> {
+pub fn ls(options: Ls, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Ls { place, recursive, way } = options;
     let found = match &place {
         Location::Ftp(_) => Err("ls speaks no FTP: use `longhaul ftp HOST`".to_owned()),
@@ -31,6 +32,7 @@ pub fn ls(options: Ls) -> anyhow::Result<ExitCode> {
     let here =
         "that is here: ls lists what is on another host, [USER@]HOST:PATH or lh://HOST[:PORT]/PATH";
     let (far, source) = found.unwrap_or_else(|| usage("ls", here));
+    check_given(given, &far);
     let mut terms = Terms { rehearses: true, ..terms(&way) };
     terms.patterns.extend((!recursive).then(|| BELOW.to_owned()));
     carry_out("ls", far, vec![Request::List { source }], way, terms, Verdict::Listed)

@@ -23,8 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use anyhow::Context;
-use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory};
+use clap::ArgMatches;
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 use transfer::wire::{Compare, Terms};
@@ -32,7 +31,8 @@ use transfer::{Manifest, TransferError};
 use transport::FeedbackKind;
 use units::Rate;
 
-use crate::args::{Cli, Cp, Output, Sync, Transport, Way};
+use crate::args::{Cp, Output, Sync, Transport, Way, usage};
+use crate::hosts;
 use crate::pacing::Pacers;
 use crate::progress::{self, Meter};
 use crate::qlog::Qlog;
@@ -124,7 +124,7 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("cp", &message)) {
         return between::run(&options.way, given, &login, locations, false);
     }
-    let Cp { sources, destination, way } = options;
+    let Cp { sources, destination, way, ftp: _ } = options;
     let terms = terms(&way);
     let both = servers::both(&sources, &destination);
     if let Some(both) = both.unwrap_or_else(|message| usage("cp", &message)) {
@@ -132,6 +132,7 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let planned = plan(&sources, &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("cp", &message));
+    check_given(given, &far);
     carry_out("cp", far, requests, way, terms, Verdict::Done)
 }
 
@@ -162,6 +163,7 @@ pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let planned = plan(std::slice::from_ref(&source), &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
+    check_given(given, &far);
     if !requests.iter().all(|request| !request.is_once()) {
         usage("sync", "standard input and output cannot be compared: use cp");
     }
@@ -233,11 +235,23 @@ fn write(output: Output, manifest: &Manifest, path: &Path) -> anyhow::Result<()>
     Ok(())
 }
 
-fn usage(name: &str, message: &str) -> ! {
-    let mut command = Cli::command();
-    command.build();
-    let command = command.find_subcommand_mut(name).expect("it is a command");
-    command.error(ErrorKind::ValueValidation, message).exit()
+/// Refuses what says nothing on this way to the far side.
+fn check_given(given: &ArgMatches, far: &Far) {
+    let Some((name, given)) = given.subcommand() else { return };
+    let (idle, why): (&[&str], _) = match far {
+        Far::Server(_) => (&hosts::OF_SSH, "goes with [USER@]HOST:PATH"),
+        Far::Ssh(_) => (&hosts::OF_SERVERS, "goes with lh://; beside ssh, that knows who is who"),
+    };
+    let first = |is_idle: &dyn Fn(&str) -> bool| {
+        let options = hosts::options_of(name, given, |_, option| is_idle(option.get_id().as_str()));
+        Some(options.first()?.split('=').next()?.to_owned())
+    };
+    if let Some(option) = first(&|id| idle.contains(&id)) {
+        usage(name, &format!("{option} {why}"));
+    }
+    if let Some(option) = first(&|id| id.starts_with("ftp_")) {
+        usage(name, &format!("{option} goes with ftp://HOST/PATH"));
+    }
 }
 
 /// What goes with what.

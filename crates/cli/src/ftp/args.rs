@@ -38,25 +38,25 @@ pub struct FtpServe {
     #[arg(id = "ftp_require_tls", long = "ftp-require-tls", requires = "ftp")]
     pub require_tls: bool,
     /// The FTP server's certificate chain (PEM) [default: a self-signed one in LONGHAUL_HOME]
-    #[arg(id = "ftp_cert", long = "ftp-cert", value_name = "FILE", requires = "ftp_cert_key")]
+    #[arg(id = "ftp_cert", long = "ftp-cert", value_name = "FILE", requires_all = ["ftp", "ftp_cert_key"])]
     pub cert: Option<PathBuf>,
     /// And its private key (PEM)
-    #[arg(id = "ftp_cert_key", long = "ftp-cert-key", value_name = "FILE", requires = "ftp_cert")]
+    #[arg(id = "ftp_cert_key", long = "ftp-cert-key", value_name = "FILE", requires_all = ["ftp", "ftp_cert"])]
     pub cert_key: Option<PathBuf>,
     /// The most connections of one striped FTP transfer; 1 turns striping off
-    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 16,
+    #[arg(id = "ftp_streams", long = "ftp-streams", value_name = "N", default_value_t = 16, requires = "ftp",
           value_parser = clap::value_parser!(u16).range(1..=STREAMS_MAX))]
     pub streams: u16,
     /// The most FTP sessions at a time; further clients are told to come back
-    #[arg(id = "ftp_sessions", long = "ftp-sessions", value_name = "N", default_value_t = 512,
+    #[arg(id = "ftp_sessions", long = "ftp-sessions", value_name = "N", default_value_t = 512, requires = "ftp",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub sessions: u16,
     /// The most of them from one address; all of an IPv6 /64 count as one
-    #[arg(id = "ftp_per_address", long = "ftp-per-address", value_name = "N", default_value_t = 128,
+    #[arg(id = "ftp_per_address", long = "ftp-per-address", value_name = "N", default_value_t = 128, requires = "ftp",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub per_address: u16,
     /// The most of them of one named user
-    #[arg(id = "ftp_per_user", long = "ftp-per-user", value_name = "N", default_value_t = 128,
+    #[arg(id = "ftp_per_user", long = "ftp-per-user", value_name = "N", default_value_t = 128, requires = "ftp",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub per_user: u16,
     #[command(flatten)]
@@ -155,8 +155,8 @@ pub struct FtpClient {
 
 /// Talk to an FTP server
 ///
-/// Any FTP server will do; TLS is used where it is offered, and several connections a file where the
-/// server knows MULT. `help` lists the commands. Without a terminal, commands are read from standard
+/// Any FTP server will do; TLS is used where it is offered, with ftps:// in any case, and several connections
+/// a file where the server knows MULT. The password is asked for, or comes from LONGHAUL_FTP_PASSWORD. `help` lists the commands. Without a terminal, commands are read from standard
 /// input, and the first that fails ends the session.
 #[derive(Args)]
 pub struct Ftp {

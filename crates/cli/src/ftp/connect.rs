@@ -79,17 +79,22 @@ impl FtpUrl {
         Self::read(text).unwrap_or_else(|| Self::read_rest(false, text))
     }
 
+    /// Whether a URL has no password in it; `None` when it is none of FTP.
+    pub fn without_password(text: &str) -> Option<Result<(), String>> {
+        let rest = text.strip_prefix("ftp://").or_else(|| text.strip_prefix("ftps://"))?;
+        Some(Self::check_user(split(rest).0))
+    }
+
+    fn check_user(user: Option<&str>) -> Result<(), String> {
+        let why = "a password on the command line is seen by others";
+        let has_password = user.is_some_and(|user| user.contains(':'));
+        if has_password { Err(format!("{why}: put it into {PASSWORD}")) } else { Ok(()) }
+    }
+
     fn read_rest(secure: bool, rest: &str) -> Result<Self, String> {
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, host) = match authority.rsplit_once('@') {
-            Some((user, host)) => (Some(text(user)?), host),
-            None => (None, authority),
-        };
-        if user.as_ref().is_some_and(|user| user.contains(':')) {
-            return Err(format!(
-                "a password on the command line is seen by others: put it into {PASSWORD}"
-            ));
-        }
+        let (user, host, path) = split(rest);
+        Self::check_user(user)?;
+        let user = user.map(text).transpose()?;
         let (host, port) = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or("the ] after the IPv6 address is missing")?,
             None => host.split_at(host.find(':').unwrap_or(host.len())),
@@ -133,6 +138,15 @@ impl std::fmt::Display for FtpUrl {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         write!(f, "{scheme}://{user}{host}:{}/{}", self.port, String::from_utf8_lossy(&self.path))
+    }
+}
+
+/// User, host with port, and path.
+fn split(rest: &str) -> (Option<&str>, &str, &str) {
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host, path),
+        None => (None, authority, path),
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::{ArgMatches, Id};
-use ftp::client::{Client, Copied, Found, Stop};
+use ftp::client::{Client, Copied, Found, Guard, Stop};
 use ftp::data::Moved;
 use rustix::process::Signal;
 use serde_json::json;
@@ -18,9 +18,9 @@ use units::{Bytes, Rate};
 use super::connect::{FtpUrl, How, connect, remember};
 use super::losses::{Losses, again, is_loss};
 use super::password::ask;
-use super::show::{stoppable, watch};
+use super::show::{guarded, stoppable, watch};
 use crate::address::Location;
-use crate::args::{Cp, Output};
+use crate::args::{Cp, Output, usage};
 use crate::hosts::is_given;
 use crate::progress::emit;
 use crate::{FAILED, PARTIAL, signals};
@@ -76,32 +76,32 @@ pub fn concerns(options: &Cp) -> bool {
     options.sources.iter().any(is_ftp) || is_ftp(&options.destination)
 }
 
-fn plan(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
+fn plan(sources: &[Location], destination: &Location) -> Result<Way, String> {
     let (mut here, mut there) = (Vec::new(), Vec::<FtpUrl>::new());
     for source in sources {
         match source {
-            Location::Local(path) if path == Path::new("-") => bail!(NO_PIPES),
+            Location::Local(path) if path == Path::new("-") => return Err(NO_PIPES.to_owned()),
             Location::Local(path) => here.push(path.clone()),
             Location::Ftp(url) => there.push(url.clone()),
             Location::Remote(_) | Location::Ssh(_) => {
-                bail!("no copies between servers: copy here first")
+                return Err("no copies between servers: copy here first".to_owned());
             }
         }
     }
     match destination {
         Location::Ftp(url) if there.is_empty() => Ok(Way::Put(here, url.clone())),
-        Location::Local(path) if path == Path::new("-") => bail!(NO_PIPES),
+        Location::Local(path) if path == Path::new("-") => Err(NO_PIPES.to_owned()),
         Location::Local(path) if here.is_empty() => {
             let one = there.iter().all(|url| url.same_server(&there[0]));
-            ensure!(one, "the sources are on several servers: copy from one at a time");
-            Ok(Way::Get(there, path.clone()))
+            let why = "the sources are on several servers: copy from one at a time";
+            one.then(|| Way::Get(there, path.clone())).ok_or_else(|| why.to_owned())
         }
-        _ => bail!("one side is ftp://HOST/PATH, the other one is here"),
+        _ => Err("one side is ftp://HOST/PATH, the other one is here".to_owned()),
     }
 }
 
 /// Refuses what was asked for and would not be done.
-fn check(given: &ArgMatches) -> anyhow::Result<()> {
+fn check(given: &ArgMatches) -> Result<(), String> {
     let given = given.subcommand_matches("cp");
     let idle = IDLE.iter().find(|id| given.is_some_and(|given| is_given(given, &Id::from(**id))));
     let Some(id) = idle else { return Ok(()) };
@@ -113,18 +113,19 @@ fn check(given: &ArgMatches) -> anyhow::Result<()> {
         "cc" => ("--cc".to_owned(), "; TCP's is --tcp-cc"),
         id => (format!("--{}", id.replace('_', "-")), ""),
     };
-    bail!("{name} goes with [USER@]HOST:PATH and lh://{instead}")
+    Err(format!("{name} goes with [USER@]HOST:PATH and lh://{instead}"))
 }
 
 /// `longhaul cp`, where an FTP server takes part.
 pub fn copy(options: &Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
-    check(given)?;
+    let planned = check(given).and_then(|()| plan(&options.sources, &options.destination));
+    let way = planned.unwrap_or_else(|why| usage("cp", &why));
     let output = options.way.output;
     let (progress, moved) = (Progress::new(), Moved::default());
     let start = net::clock::now();
-    let result = plan(&options.sources, &options.destination).and_then(|way| {
-        // Dropped at the end, the runtime waits until temporary files are removed.
-        let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    // Dropped at the end, the runtime waits until temporary files are removed.
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads");
+    let result = runtime.and_then(|runtime| {
         let stop = Stop::default();
         runtime.block_on(async {
             let password = match way.server().user.as_deref() {
@@ -178,14 +179,16 @@ async fn carry(
     let (url, mut copied) = (way.server(), Copied::default());
     let forgets = options.way.memory.no_remember;
     let tcp_cc = options.way.striping.tcp_cc.as_deref();
-    let how = How { options: &options.way.ftp, tcp_cc, forgets, was_secure: false, stop };
+    let how = How { options: &options.ftp, tcp_cc, forgets, was_secure: false, stop };
     let mut client = connect(url, password, how).await?;
+    let guard = client.guard();
     if options.way.output.json {
-        let streams = client.streams();
-        emit(
-            &json!({ "event": "start", "server": url.to_string(), "transport": "ftp", "streams": streams }),
-        );
+        emit(&json!({
+            "event": "start", "server": url.to_string(), "transport": "ftp", "streams": client.streams(),
+            "secure": guard == Guard::All,
+        }));
     }
+    say_so(options.way.output, &format!("connected to {} {}", url.host, guarded(guard)));
     let (moved, mut losses) = (shown.1, Losses::default());
     loop {
         let done = move_all(&mut client, way, shown, &mut copied).await;
@@ -305,9 +308,15 @@ fn report(output: Output, copied: &Copied, elapsed: Duration) -> ExitCode {
     let counts = copied.counts;
     let rate = Rate::of(Bytes(counts.bytes), elapsed);
     let failed = copied.notes.failed();
+    let files = if counts.files == 1 { "file" } else { "files" };
+    let at = rate.map(|rate| format!(", {rate}")).unwrap_or_default();
+    let (bytes, seconds) = (Bytes(counts.bytes), elapsed.as_secs_f64());
+    let summary = format!("{} {files}, {bytes} in {seconds:.1} s{at}", counts.files);
     if output.json {
         emit(&json!({
             "event": "done",
+            "transport": "ftp",
+            "summary": summary,
             "verified": false,
             "partial": failed > 0,
             "seconds": elapsed.as_secs_f64(),
@@ -320,14 +329,7 @@ fn report(output: Output, copied: &Copied, elapsed: Duration) -> ExitCode {
             "notes": copied.notes.iter().map(|note| json!(note.to_string())).collect::<Vec<_>>(),
         }));
     } else if !output.quiet {
-        let s = if counts.files == 1 { "" } else { "s" };
-        let rate = rate.map(|rate| format!(", {rate}")).unwrap_or_default();
-        tell!(
-            "{} file{s}, {} in {:.1} s{rate}",
-            counts.files,
-            Bytes(counts.bytes),
-            elapsed.as_secs_f64()
-        );
+        tell!("{summary}");
     }
     ExitCode::from(match (failed, counts.files + counts.directories) {
         (0, _) => 0,

@@ -13,7 +13,7 @@ use super::commands::{named, words};
 use super::connect::{FtpUrl, How, connect, remember};
 use super::password::ask;
 use super::shell::Names;
-use super::show::stoppable;
+use super::show::{guarded, stoppable};
 
 /// What comes after a command.
 pub enum Next {
@@ -109,7 +109,7 @@ impl Here {
         if !path.is_empty() {
             client.done_with("CWD", &path).await?;
         }
-        let secure = if client.is_secure() { "under TLS" } else { "in clear" };
+        let secure = guarded(client.guard());
         let streams = match client.streams() {
             1 => String::new(),
             streams => format!(", at most {streams} connections a file"),

@@ -17,11 +17,12 @@ use super::commands::{COMMANDS, named, quoted, unfinished};
 use super::connect::FtpUrl;
 use super::here::{Here, Next};
 use crate::FAILED;
+use crate::args::usage;
 use crate::signals::{self, Signals};
 
 /// `longhaul ftp`.
 pub fn run(options: Ftp) -> anyhow::Result<ExitCode> {
-    let url = FtpUrl::read_host(&options.host).map_err(anyhow::Error::msg)?;
+    let url = FtpUrl::read_host(&options.host).unwrap_or_else(|why| usage("ftp", &why));
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let names = Names::default();
     let mut here = Here::new(options, names.clone());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ftp::client::{ClientError, Stop};
+use ftp::client::{ClientError, Guard, Stop};
 use ftp::data::Moved;
 use rustix::process::Signal;
 use transfer::Progress;
@@ -23,6 +23,15 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = String::from_utf8_lossy(self.0);
         text.chars().try_for_each(|c| write!(f, "{}", if c.is_control() { '\u{fffd}' } else { c }))
+    }
+}
+
+/// How safe a session is.
+pub fn guarded(guard: Guard) -> &'static str {
+    match guard {
+        Guard::All => "under TLS",
+        Guard::Control => "under TLS, but for the data, which the server wants in clear",
+        Guard::Nothing => "in clear: whoever is on the way can read and change what goes there",
     }
 }
 

@@ -13,13 +13,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 use sim::papers::{self, Crossing, Judgement, Row};
 
-use crate::args::{Half, Reproduce};
+use crate::args::{Half, Reproduce, usage};
 use crate::progress::emit;
 use emulated::Bench;
 
@@ -33,10 +33,11 @@ pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
     let rows: Vec<&Row> = papers::rows().filter(|row| is_wanted(row, options)).collect();
     if let Some(id) = options.ids.iter().find(|id| !rows.iter().any(|row| row.id.starts_with(*id)))
     {
-        if papers::rows().any(|row| row.id.starts_with(id)) {
-            bail!("{id} has no such half: leave --only out");
-        }
-        bail!("no row is called {id}; longhaul reproduce --list shows them");
+        let why = match papers::rows().any(|row| row.id.starts_with(id)) {
+            true => format!("{id} has no such half: leave --only out"),
+            false => format!("no row is called {id}; longhaul reproduce --list shows them"),
+        };
+        usage("reproduce", &why);
     }
     if options.list {
         let half = |row: &Row| if row.is_emulated() { "emulated" } else { "simulated" };

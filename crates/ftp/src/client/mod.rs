@@ -40,6 +40,17 @@ use crate::tls::{self, Seen, Trust, Versions};
 /// How long a connection may take to come about.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
+/// What of a session goes under TLS (RFC 4217).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Commands with passwords, and data.
+    All,
+    /// The data goes in clear, for the server refused `PROT P`.
+    Control,
+    /// Nothing.
+    Nothing,
+}
+
 /// When to use TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Security {
@@ -291,6 +302,15 @@ impl Client {
     /// Whether passwords and data go under TLS.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// What goes under TLS.
+    pub fn guard(&self) -> Guard {
+        match (&self.tls, self.protected) {
+            (None, _) => Guard::Nothing,
+            (Some(_), false) => Guard::Control,
+            (Some(_), true) => Guard::All,
+        }
     }
 
     /// The fingerprint of the server's certificate, when TLS stands.
