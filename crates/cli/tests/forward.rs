@@ -124,6 +124,46 @@ fn hundreds_of_connections_at_a_time_are_all_served() {
     }
 }
 
+/// In each direction, whatever carries it.
+#[test]
+fn a_rate_bounds_all_connections_together() {
+    const SIZE: usize = 500_000;
+    let home = Home::new();
+    let sends = application(|mut socket| socket.write_all(&[7; SIZE]).unwrap()).to_string();
+    let reads = application(|mut socket| {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        socket.write_all(&(all.len() as u64).to_be_bytes()).unwrap();
+    })
+    .to_string();
+    let server = home.serve(&["--forward", &sends, "--forward", &reads]);
+    let bound = |carrier: &[&str], target: &str, sent: &'static [u8], answer: usize| {
+        let carrier = [carrier, &["--rate-limit", "4mbit"]].concat();
+        let forward = Forward::start(&home, &carrier, &server.url(target));
+        let begin = net::clock::now();
+        let exchange = || {
+            let mut socket = forward.connect();
+            socket.write_all(sent).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).unwrap();
+            assert_eq!(all.len(), answer);
+        };
+        std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(exchange))));
+        // Together they take two seconds at that rate.
+        let took = net::clock::now().since(begin);
+        assert!(took > Duration::from_millis(1500), "{carrier:?}, {target}: {took:?}");
+    };
+    let bound = &bound;
+    let (sends, reads) = (&sends, &reads);
+    std::thread::scope(|scope| {
+        for carrier in CARRIERS {
+            scope.spawn(move || bound(carrier, sends, &[], SIZE));
+            scope.spawn(move || bound(carrier, reads, &[7; SIZE], 8));
+        }
+    });
+}
+
 #[test]
 fn a_server_that_was_started_again_is_found_again() {
     let home = Home::new();
@@ -185,6 +225,17 @@ fn connections_that_are_cut_do_not_look_complete() {
     let _socket = connected(&forward);
     drop(server);
     is_reset(told.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn what_only_udp_can_do_goes_by_udp() {
+    let home = Home::new();
+    for option in [&["--cc", "cubic"][..], &["--background"], &["--feedback", "positive-ack"]] {
+        let words = [&["forward", "0", "lh://far/a:80", "--transport", "tcp"], option].concat();
+        assert!(home.fail(2, &words).contains("goes with --transport udp"), "{option:?}");
+    }
+    let said = home.fail(2, &["forward", "0", "lh://far/a:80", "--transport", "ssh"]);
+    assert!(said.contains("ssh"), "{said}");
 }
 
 #[test]

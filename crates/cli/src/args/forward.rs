@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{KeyFile, Sending, Striping, Transport};
 use crate::address::{Location, Remote, Server};
@@ -22,8 +23,10 @@ pub struct Forward {
     #[arg(value_name = "REMOTE")]
     pub remote: Destination,
     /// What carries the connections: udp, tcp (striped), or auto, which takes TCP where UDP does not
-    /// pass
-    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Transport::Auto)]
+    /// pass, unless --cc, --background or --feedback ask for what UDP alone can do
+    ///
+    /// --rate-limit bounds all connections together, in each direction by itself.
+    #[arg(long, hide_possible_values = true, default_value = "auto", value_parser = transports())]
     pub transport: Transport,
     #[command(flatten)]
     pub striping: Striping,
@@ -59,6 +62,15 @@ impl FromStr for Destination {
             .map(|(server, target)| Self { server, target })
             .ok_or("write lh://HOST[:PORT]/TARGET:PORT, as in lh://far/127.0.0.1:80".into())
     }
+}
+
+/// Those that any application's connections can go by.
+fn transports() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(["auto", "udp", "tcp"]).map(|word| match &word[..] {
+        "udp" => Transport::Udp,
+        "tcp" => Transport::Tcp,
+        _ => Transport::Auto,
+    })
 }
 
 fn local(text: &str) -> Result<SocketAddr, String> {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use net::mux::{MAX_MUX_STREAMS, Mux};
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{NetError, tcp};
@@ -17,8 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
-use crate::args::{Forward, Known, Transport};
+use crate::args::{Forward, Transport, usage};
+use crate::cp::Paced;
 use crate::keys::{self, Introduction};
+use crate::pacing::{Pacer, Pacers};
+use crate::paths::Paths;
 use crate::race::race;
 use crate::signals::{self, Signals};
 
@@ -46,18 +49,24 @@ enum Carrier {
 struct Trunk {
     introduction: Introduction,
     options: Forward,
+    /// What all connections keep to together.
+    pacers: Pacers,
     carrier: Mutex<Option<Arc<Carrier>>>,
 }
 
 /// `longhaul forward`.
 pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
-    let over_ssh = options.transport == Transport::Ssh;
-    ensure!(!over_ssh, "--transport ssh is for cp and sync: use udp, tcp or auto");
+    if let Err(why) = check(&options) {
+        usage("forward", &why);
+    }
     let own = keys::load(&options.key)?;
     let (server, transport) = (options.remote.server.clone(), options.transport);
     let accept_new = options.accept_new;
     let introduction = Introduction { own, server, transport, accept_new, host: None };
-    let trunk = Arc::new(Trunk { introduction, options, carrier: Mutex::new(None) });
+    let pacer = || options.sending.rate_limit.map(|rate| Pacer::new(Some(rate)));
+    let pacers =
+        Pacers { writing: pacer().into_iter().collect(), reading: pacer().into_iter().collect() };
+    let trunk = Arc::new(Trunk { introduction, options, pacers, carrier: Mutex::new(None) });
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let mut signals = Signals::catch()?;
@@ -73,6 +82,23 @@ pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
         }
         ended
     })
+}
+
+/// What goes with what.
+fn check(options: &Forward) -> Result<(), String> {
+    let Forward { transport, sending, .. } = options;
+    match sending.udp_alone().next() {
+        Some("--cc") if *transport == Transport::Tcp => {
+            Err("--cc goes with --transport udp; TCP's is --tcp-cc".to_owned())
+        }
+        Some(option) if *transport == Transport::Tcp => {
+            Err(format!("{option} goes with --transport udp"))
+        }
+        None if *transport == Transport::Tcp && sending.wants_udp() => {
+            Err("--feedback goes with --transport udp".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Carries every connection that comes, until something fails that concerns them all.
@@ -112,7 +138,7 @@ impl Trunk {
             return;
         }
         let asked = async {
-            let mut stream = self.open().await?;
+            let mut stream = self.open_paced().await?;
             anyhow::Ok((wire::ask(&mut stream, target).await?, stream))
         };
         let refusal = match asked.await {
@@ -125,6 +151,15 @@ impl Trunk {
             Err(error) => crate::sentence(&error),
         };
         tell!("longhaul: {target} is not connected: {refusal}");
+    }
+
+    /// A stream to the server that keeps to the user's rate.
+    async fn open_paced(&self) -> anyhow::Result<Box<dyn Carried>> {
+        let stream = self.open().await?;
+        Ok(match self.options.sending.rate_limit {
+            Some(_) => Box::new(Paced::by(stream, self.pacers.clone())),
+            None => stream,
+        })
     }
 
     /// A stream to the server, over a new connection if the last was lost.
@@ -171,7 +206,8 @@ impl Trunk {
             Ok(Carrier::Udp(endpoint.connect(address).await?, endpoint))
         };
         let by_tcp = async {
-            let (policy, options) = self.options.striping.settings(Known::default())?;
+            let known = Paths::unless(false).map(|paths| paths.known(address.ip()));
+            let (policy, options) = self.options.striping.settings(known.unwrap_or_default())?;
             let mut stream = tcp::connect(address, credentials, policy, &options).await?;
             // What fails here fails again when the first stream is opened.
             let _ = stream.write_all(&MUX).await;
@@ -180,6 +216,8 @@ impl Trunk {
         let connected = match self.options.transport {
             Transport::Udp => by_udp.await,
             Transport::Tcp => by_tcp.await,
+            // Some of what may be asked for, only UDP can do.
+            Transport::Auto if self.options.sending.wants_udp() => by_udp.await,
             Transport::Auto | Transport::Ssh => race(by_udp, by_tcp).await,
         };
         match connected {
