@@ -6,7 +6,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Id};
 
-use super::follow::{Heard, follow, stopped};
+use super::follow::{Heard, failed, follow, stopped};
 use crate::address::{Location, Login, OverSsh, Remote};
 use crate::args::{Way, usage};
 use crate::signals::{self, Signals};
@@ -95,14 +95,14 @@ pub fn run(
     words.push("--".to_owned());
     words.extend(locations);
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    runtime.block_on(async {
+    let mut heard = Heard::default();
+    let copied = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let mut command = ssh::command(login, &way.ssh, &ssh::longhaul(&way.ssh, &words));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start ssh")?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.context("ssh has no pipes")?;
-        let mut heard = Heard::default();
         let signal = tokio::select! {
             () = follow(way.output, stdout, &mut heard) => None,
             signal = signals.next() => Some(signal),
@@ -111,22 +111,23 @@ pub fn run(
         drop(stdin);
         let ended = tokio::time::timeout(ssh::GRACE, child.wait()).await;
         if let Some(signal) = signal {
-            return Ok(stopped(signal));
+            return Ok(stopped(way.output, signal, &heard));
         }
         let Ok(status) = ended else {
             let message = || format!("ssh to {} does not end", login.0);
             return heard.done.map(ExitCode::from).with_context(message);
         };
         let status = status.context("cannot wait for ssh")?;
-        match heard {
+        match &heard {
             _ if !ssh::is_no_copy(status) => Ok(ExitCode::from(signals::exit_code(status))),
-            Heard { done: Some(code), .. } => Ok(ExitCode::from(code)),
+            Heard { done: Some(code), .. } => Ok(ExitCode::from(*code)),
             Heard { begun: true, .. } => {
                 bail!("the ssh session to {} was lost; the same command goes on", login.0)
             }
             Heard { begun: false, .. } => Err(ssh::why_not(status, login, &way.ssh)),
         }
-    })
+    });
+    copied.inspect_err(|error| failed(way.output, error, &heard))
 }
 
 /// The options of this command once more, but for those of this host and the locations.

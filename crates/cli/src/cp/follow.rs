@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use transfer::{Progress, printable};
 
+use super::show::fail;
 use crate::PARTIAL;
 use crate::args::Output;
 use crate::progress::{self, Meter};
@@ -29,18 +30,26 @@ pub struct Heard {
     pub done: Option<u8>,
     /// That it has failed, why, and with which exit code; by a server alone.
     pub failed: Option<(String, u8)>,
+    /// So many bytes are at their destination.
+    pub bytes: u64,
+    /// The last event, as programs know it, was told.
+    pub ended: bool,
 }
 
 impl Heard {
     fn hear(&mut self, event: &Value) {
         self.begun = true;
+        self.bytes = event["bytes"].as_u64().unwrap_or(self.bytes);
         let code = event["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
         match event["event"].as_str() {
+            Some("stopped") => self.ended = true,
             Some("done") => {
+                self.ended = true;
                 let partial = if event["partial"] == true { PARTIAL } else { 0 };
                 self.done = Some(code.unwrap_or(partial));
             }
             Some("error") => {
+                self.ended = true;
                 let message = event["message"].as_str().map(printable);
                 self.failed = message.zip(code);
             }
@@ -49,9 +58,20 @@ impl Heard {
     }
 }
 
+/// It has failed, and nobody has told programs.
+pub fn failed(output: Output, error: &anyhow::Error, heard: &Heard) {
+    if !heard.ended {
+        fail(output, "error", &crate::sentence(error), heard.bytes);
+    }
+}
+
 /// The user has had enough.
-pub fn stopped(signal: Signal) -> ExitCode {
-    tell!("longhaul: stopped; the same command goes on from there");
+pub fn stopped(output: Output, signal: Signal, heard: &Heard) -> ExitCode {
+    let message = "stopped; the same command goes on from there";
+    tell!("longhaul: {message}");
+    if !heard.ended {
+        fail(output, "stopped", message, heard.bytes);
+    }
     ExitCode::from(signals::code(signal))
 }
 

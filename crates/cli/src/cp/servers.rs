@@ -8,11 +8,12 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::ArgMatches;
 use net::udp::{UdpConnection, UdpEndpoint};
 use net::{PublicKey, tcp};
+use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use transfer::wire::Terms;
 
 use super::carry::{FAREWELL, farewell};
-use super::follow::{Heard, follow, stopped};
+use super::follow::{Heard, failed, follow, stopped};
 use super::show::Verdict;
 use super::{PATIENCE, is_absence};
 use crate::address::{Location, Remote, Server};
@@ -20,7 +21,6 @@ use crate::args::{Transport, Way, usage};
 use crate::handover::{self, Ask, Held, Made, PUSH, TICKET, Wish};
 use crate::hosts;
 use crate::keys::{self, Introduction, Own};
-use crate::progress::emit;
 use crate::race::race;
 use crate::serve::end_of_input;
 use crate::signals::Signals;
@@ -105,11 +105,13 @@ pub fn run(
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let (mut signals, mut reached) = (Signals::catch()?, [None, None]);
-        let copied = tokio::select! {
-            copied = copy(way, own, both, terms, verdict, &mut reached) => copied,
-            signal = signals.next() => Ok(stopped(signal)),
-            () = end_of_input(), if way.until_eof => Ok(stopped(rustix::process::Signal::HUP)),
+        let mut heard = Heard::default();
+        let ended = tokio::select! {
+            copied = copy(way, own, both, terms, verdict, &mut reached, &mut heard) => Ok(copied),
+            signal = signals.next() => Err(signal),
+            () = end_of_input(), if way.until_eof => Err(Signal::HUP),
         };
+        let copied = ended.unwrap_or_else(|signal| Ok(stopped(way.output, signal, &heard)));
         // However it ends, both are to learn of it now, and not by a time-out; unless the user is tired of that too.
         let [there, here] = reached.map(|reached| async {
             if let Some(reached) = reached {
@@ -120,11 +122,7 @@ pub fn run(
             _ = async { tokio::join!(here, there) } => (),
             _ = signals.next() => (),
         }
-        copied.inspect_err(|error| {
-            if way.output.json {
-                emit(&serde_json::json!({ "event": "error", "message": crate::sentence(error) }));
-            }
-        })
+        copied.inspect_err(|error| failed(way.output, error, &heard))
     })
 }
 
@@ -135,6 +133,7 @@ async fn copy(
     terms: Terms,
     verdict: Verdict,
     [there, here]: &mut [Option<Reached>; 2],
+    heard: &mut Heard,
 ) -> anyhow::Result<ExitCode> {
     let Both { from, sources, to, destination } = both;
     let there = there.insert(reach(way, &own, &to).await?);
@@ -161,13 +160,12 @@ async fn copy(
     let wish = Wish { key, destination };
     let held: Held = there.ask(&TICKET, &wish).await.with_context(|| why(&to))?;
     handover::say(&mut here.stream, &held).await?;
-    let mut heard = Heard::default();
-    follow(way.output, &mut here.stream, &mut heard).await;
+    follow(way.output, &mut here.stream, heard).await;
     match heard {
-        Heard { done: Some(code), .. } => Ok(ExitCode::from(code)),
+        Heard { done: Some(code), .. } => Ok(ExitCode::from(*code)),
         Heard { failed: Some((message, code)), .. } => {
             tell!("longhaul: {message}");
-            Ok(ExitCode::from(code))
+            Ok(ExitCode::from(*code))
         }
         _ => Err(anyhow!("the connection with {from} was lost; the same command goes on")),
     }
