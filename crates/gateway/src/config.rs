@@ -135,7 +135,10 @@ fn public_keys<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PublicKey>, D::
 }
 
 fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Rate>, D::Error> {
-    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
+    let rate: Rate = String::deserialize(from)?.parse().map_err(D::Error::custom)?;
+    let is_some = rate > Rate::ZERO;
+    let wrong = || D::Error::custom("a rate above 0 is wanted, as in 100mbit");
+    is_some.then_some(Some(rate)).ok_or_else(wrong)
 }
 
 fn minute() -> u64 {

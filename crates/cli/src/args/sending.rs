@@ -2,7 +2,7 @@
 
 use clap::Args;
 use transport::FeedbackKind;
-use transport::cc::Algorithm;
+use transport::cc::{Algorithm, UnknownAlgorithm};
 use units::Rate;
 
 use super::some_rate;
@@ -17,7 +17,7 @@ pub struct Sending {
     /// same, but yields to everything else on the path. "cubic" and
     /// "newreno" do what TCP does, "udt" and "udt-g" what UDT does. "fixed:RATE" sends at that
     /// rate whatever happens: only for a path that is all yours.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = algorithm)]
     pub cc: Option<Algorithm>,
     /// Yield to everything else on the path: the same as --cc background
     #[arg(long, conflicts_with = "cc")]
@@ -35,6 +35,13 @@ pub struct Sending {
     /// sends over each UDP connection and each striped stream; of the two the lower counts.
     #[arg(long, value_name = "RATE", value_parser = some_rate)]
     pub rate_limit: Option<Rate>,
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    match text.parse() {
+        Ok(Algorithm::Fixed(Rate::ZERO)) => Err("fixed:RATE wants a rate above 0".to_owned()),
+        read => read.map_err(|error: UnknownAlgorithm| error.to_string()),
+    }
 }
 
 impl Sending {
@@ -94,6 +101,8 @@ mod tests {
         for none in ["0", "0mbit", "0.0000001mbit"] {
             let words = ["longhaul", "cp", "--rate-limit", none, "a", "far:"];
             assert!(Cli::try_parse_from(words).is_err(), "{none}");
+            let cc = format!("fixed:{none}");
+            assert!(Cli::try_parse_from(["longhaul", "cp", "--cc", &cc, "a", "far:"]).is_err());
         }
         for cc in ["udt-g", "background", "fixed:1234567bit"] {
             assert_eq!(told(&["--cc", cc]), (None, cc.parse().ok(), false));
