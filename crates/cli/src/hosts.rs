@@ -36,12 +36,12 @@ struct Host {
 /// Options of this file that say nothing where a server sends, which has its own.
 const OF_SENDERS: [&str; 2] = ["cc", "background"];
 /// What concerns ssh alone, and what alone our servers' keys.
-pub const OF_SSH: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
-pub const OF_SERVERS: [&str; 2] = ["path", "accept_new"];
+const OF_SSH: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
+const OF_SERVERS: [&str; 2] = ["path", "accept_new"];
 /// What concerns none but copies.
 const OF_COPIES: [&str; 2] = ["schedule", "manifest"];
 
-/// What may be wrong where a word is unknown: dots nest tables.
+/// What is wrong with a table's name that has such in it: dots nest tables.
 const QUOTED: &str = "a name with dots or colons stands in quotes, as in [\"lab.example.org\"]";
 
 /// Reads the command line, with what the file says of the hosts that it names. Options of the command
@@ -103,13 +103,22 @@ fn again(mut words: Vec<OsString>, options: &[String]) -> anyhow::Result<(Cli, A
     read(&words).map_err(why)
 }
 
+/// Options that say nothing to any of these places, and what they go with.
+pub fn strange<'a>(
+    places: impl Iterator<Item = &'a Location> + Clone,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let has_ssh = places.clone().any(|place| matches!(place, Location::Ssh(_)));
+    let has_server = places.clone().any(|place| matches!(place, Location::Remote(_)));
+    let of_ssh = OF_SSH.map(|id| (id, "[USER@]HOST:PATH")).into_iter();
+    let of_servers =
+        OF_SERVERS.map(|id| (id, "lh://; beside ssh, that knows who is who")).into_iter();
+    of_ssh.filter(move |_| !has_ssh).chain(of_servers.filter(move |_| !has_server))
+}
+
 /// Options that do not concern a copy between these places, the last of which is the destination.
 fn idle(places: &[&mut Location]) -> Vec<&'static str> {
     let [sources @ .., destination] = places else { return Vec::new() };
-    let has_ssh = places.iter().any(|place| matches!(place, Location::Ssh(_)));
-    let has_server = places.iter().any(|place| matches!(place, Location::Remote(_)));
-    let of_ssh = OF_SSH.into_iter().filter(|_| !has_ssh);
-    let strange = of_ssh.chain(OF_SERVERS.into_iter().filter(|_| !has_server));
+    let strange = strange(places.iter().map(|place| &**place)).map(|(id, _)| id);
     // A single place is asked for names alone.
     if sources.is_empty() {
         return strange.chain(OF_SENDERS).chain(OF_COPIES).collect();
@@ -199,9 +208,12 @@ impl Hosts {
 
     fn read(text: &str) -> anyhow::Result<Self> {
         toml::from_str(text).map(Self).map_err(|error| {
-            let is_nested = error.message().contains("unknown field");
+            let begin = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text[..begin].rfind('\n').map_or(text, |end| &text[end + 1..]);
+            let line = line.lines().next().unwrap_or_default();
+            let is_bare = line.starts_with('[') && line.contains(['.', ':']) && !line.contains('"');
             let error = anyhow::Error::from(error);
-            if is_nested { error.context(QUOTED) } else { error }
+            if is_bare { error.context(QUOTED) } else { error }
         })
     }
 
@@ -248,10 +260,16 @@ mod tests {
         }
         let mut over_ssh = Cli::try_parse_from(words("longhaul cp lab:x .")).unwrap();
         assert!(servers(&mut over_ssh.command).is_empty(), "ssh has a file of its own");
-        assert!(Hosts::read("[lab]\nadress = \"x\"\n").is_err(), "a slip of the pen is told");
-        let dotted = |name: &str| Hosts::read(&format!("[{name}]\naddress = \"x\"\n"));
-        assert!(dotted("lab.example.org").err().unwrap().to_string().contains("quotes"));
-        assert!(dotted("\"lab.example.org\"").unwrap().0.contains_key("lab.example.org"));
+        let read = |name: &str, key: &str| {
+            Hosts::read(&format!("[other]\n[{name}]\n{key} = \"lab.example.org\"\n"))
+        };
+        let slip = read("lab", "adress").err().expect("a slip of the pen is told").to_string();
+        assert!(!slip.contains("quotes"), "{slip}");
+        for name in ["lab.example.org", "2001:db8::1"] {
+            let said = read(name, "address").err().unwrap().to_string();
+            assert!(said.contains("quotes"), "{said}");
+            assert!(read(&format!("\"{name}\""), "address").unwrap().0.contains_key(name));
+        }
     }
 
     #[test]

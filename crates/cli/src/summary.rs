@@ -396,7 +396,7 @@ pub fn listing(summary: &Summary) -> String {
 }
 
 /// So many of something.
-fn counted(count: u64, one: &str) -> String {
+pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -391,19 +391,24 @@ fn a_shared_key_is_enough() {
 #[test]
 fn what_says_nothing_on_the_way_is_refused() {
     let home = Home::new();
-    for (options, place, word) in [
-        (&["-e", "ssh"][..], "lh://far/", "--rsh goes with [USER@]HOST:PATH"),
-        (&["--bootstrap"], "lh://far/", "--bootstrap goes with [USER@]HOST:PATH"),
-        (&["--key", "key"], "far:", "--key goes with lh://"),
-        (&["--accept-new"], "far:", "--accept-new goes with lh://"),
-        (&["--ftp-streams", "2"], "lh://far/", "--ftp-streams goes with ftp://"),
+    for (words, expected) in [
+        (&["-e", "ssh", "file", "lh://far/"][..], "-e goes with [USER@]HOST:PATH"),
+        (&["--bootstrap", "lh://one/x", "lh://far/"], "--bootstrap goes with [USER@]HOST:PATH"),
+        (&["--key", "key", "file", "far:"], "--key goes with lh://"),
+        (&["--accept-new", "file", "far:"], "--accept-new goes with lh://"),
+        (&["--accept-new", "one:x", "far:"], "--accept-new goes with lh://"),
+        (&["--ftp-streams", "2", "file", "lh://far/"], "--ftp-streams goes with ftp://"),
+        (&["--ftp-streams", "2", "one:x", "far:"], "--ftp-streams goes with ftp://"),
     ] {
-        let said = home.fail(2, &[&["cp"], options, &["file", place]].concat());
-        assert!(said.contains(word), "{said}");
+        let said = home.fail(2, &[&["cp"], words].concat());
+        assert!(said.contains(expected), "{said}");
     }
     assert!(home.fail(2, &["sync", "--ftp-active", ".", "lh://far/"]).contains("--ftp-active"));
     home.file("10:30.log", 1);
-    assert!(home.fail(2, &["cp", "10:30.log", "x", "lh://far/"]).contains("./10:30.log"));
+    let said = home.fail(2, &["cp", "10:30.log", "x", "lh://far/"]);
+    assert!(said.contains("the file here is ./10:30.log"), "{said}");
+    let serve = ["serve", "--root", ".", "--ftp-policy", "auto"];
+    assert!(home.fail(2, &serve).contains("--ftp <ADDR:PORT>"));
 }
 
 #[test]
@@ -412,7 +417,7 @@ fn pages_and_completions_are_printed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = text(&home.succeed(&["completions", shell]).stdout);
         assert!(script.contains("rate-limit") && script.contains("simulate"), "{shell}");
-        for hidden in ["until-eof", "What `cp` starts over ssh"] {
+        for hidden in ["until-eof", "starts over ssh", "longhaul__far", "longhaul__subcmd__far"] {
             assert!(!script.contains(hidden), "{shell} shows {hidden}");
         }
     }

@@ -150,11 +150,13 @@ fn it_ends_with_the_client_and_goes_on_with_the_same_command() {
     let mut child = start(&mut guest.longhaul(&[&copy[..], &["--rate-limit=160mbit"]].concat()));
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let events = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()));
-    let mut bytes = events.filter_map(|event| event.unwrap()["bytes"].as_u64());
+    let mut events = events.map(Result::unwrap);
     // The receiver writes down what it has after each 8 MiB.
-    assert!(bytes.any(|bytes| bytes > 20 << 20));
+    assert!(events.any(|event| event["bytes"].as_u64().is_some_and(|bytes| bytes > 20 << 20)));
     send(&child, Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
+    let last = Vec::from_iter(events).pop().unwrap();
+    assert!(last["event"] == "stopped" && last["bytes"].as_u64() > Some(20 << 20), "{last}");
     assert!(!Path::new(&to.root("there")).exists());
     let said = text(&guest.succeed(&copy).stdout);
     let done: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();

@@ -13,7 +13,8 @@ use crate::address::{Location, Remote, Server};
 ///
 /// Listens here, and lets the server connect to TARGET for every connection that comes: `longhaul
 /// forward 8080 lh://far/127.0.0.1:80` shows the far host's web server at http://localhost:8080/.
-/// The server runs `longhaul serve --forward 127.0.0.1:80`, and lets this side's key in.
+/// The server runs `longhaul serve --forward 127.0.0.1:80`, and lets this side's key in. --rate-limit bounds all
+/// connections together, in each direction by itself: what comes is read no faster.
 #[derive(Args)]
 pub struct Forward {
     /// Where applications connect to: PORT (of 127.0.0.1), or ADDR:PORT
@@ -24,8 +25,6 @@ pub struct Forward {
     pub remote: Destination,
     /// What carries the connections: udp, tcp (striped), or auto, which takes TCP where UDP does not
     /// pass, unless --cc, --background or --feedback ask for what UDP alone can do
-    ///
-    /// --rate-limit bounds all connections together, in each direction by itself.
     #[arg(long, hide_possible_values = true, default_value = "auto", value_parser = transports())]
     pub transport: Transport,
     #[command(flatten)]

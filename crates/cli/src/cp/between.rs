@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::{ArgMatches, Id};
 
 use super::follow::{Heard, failed, follow, stopped};
+use super::show::fail;
 use crate::address::{Location, Login, OverSsh, Remote};
 use crate::args::{Way, usage};
 use crate::signals::{self, Signals};
@@ -14,6 +15,8 @@ use crate::{hosts, ssh};
 
 /// Options that speak of this host: they go nowhere else.
 const OF_THIS_HOST: [&str; 3] = ["rsh", "remote_path", "bootstrap"];
+/// The exit code of wrong usage.
+const USAGE: u8 = 2;
 /// Options that name files of the host that copies.
 const OF_FILES: [&str; 3] = ["path", "qlog", "manifest"];
 
@@ -119,7 +122,14 @@ pub fn run(
         };
         let status = status.context("cannot wait for ssh")?;
         match &heard {
-            _ if !ssh::is_no_copy(status) => Ok(ExitCode::from(signals::exit_code(status))),
+            heard if !ssh::is_no_copy(status) => {
+                let code = signals::exit_code(status);
+                if !(heard.ended || matches!(code, 0 | USAGE)) {
+                    let message = format!("longhaul ended there with exit code {code}");
+                    fail(way.output, "error", &message, heard.bytes);
+                }
+                Ok(ExitCode::from(code))
+            }
             Heard { done: Some(code), .. } => Ok(ExitCode::from(*code)),
             Heard { begun: true, .. } => {
                 bail!("the ssh session to {} was lost; the same command goes on", login.0)

@@ -24,6 +24,7 @@ const BELOW: &str = "/*/*";
 /// `longhaul ls`.
 pub fn ls(options: Ls, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Ls { place, recursive, way } = options;
+    check_given(given, [&place].into_iter());
     let found = match &place {
         Location::Ftp(_) => Err("ls speaks no FTP: use `longhaul ftp HOST`".to_owned()),
         place => far(place),
@@ -32,7 +33,6 @@ pub fn ls(options: Ls, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     let here =
         "that is here: ls lists what is on another host, [USER@]HOST:PATH or lh://HOST[:PORT]/PATH";
     let (far, source) = found.unwrap_or_else(|| usage("ls", here));
-    check_given(given, &far);
     let mut terms = Terms { rehearses: true, ..terms(&way) };
     terms.patterns.extend((!recursive).then(|| BELOW.to_owned()));
     carry_out("ls", far, vec![Request::List { source }], way, terms, Verdict::Listed)

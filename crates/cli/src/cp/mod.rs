@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use anyhow::Context;
-use clap::ArgMatches;
+use clap::{Arg, ArgMatches, Id};
 use serde_json::Value;
 use tokio::sync::mpsc::Sender;
 use transfer::wire::{Compare, Terms};
@@ -31,6 +31,7 @@ use transfer::{Manifest, TransferError};
 use transport::FeedbackKind;
 use units::Rate;
 
+use crate::address::Location;
 use crate::args::{Cp, Output, Sync, Transport, Way, usage};
 use crate::hosts;
 use crate::pacing::Pacers;
@@ -120,6 +121,7 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     if crate::ftp::concerns(&options) {
         return crate::ftp::copy(&options, given);
     }
+    check_given(given, options.sources.iter().chain([&options.destination]));
     let elsewhere = between::elsewhere(&options.sources, &options.destination);
     if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("cp", &message)) {
         return between::run(&options.way, given, &login, locations, false);
@@ -132,12 +134,12 @@ pub fn run(options: Cp, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let planned = plan(&sources, &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("cp", &message));
-    check_given(given, &far);
     carry_out("cp", far, requests, way, terms, Verdict::Done)
 }
 
 /// `longhaul sync`.
 pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
+    check_given(given, [&options.source, &options.destination].into_iter());
     let elsewhere = between::elsewhere(std::slice::from_ref(&options.source), &options.destination);
     if let Some((login, locations)) = elsewhere.unwrap_or_else(|message| usage("sync", &message)) {
         let speaks = options.dry_run || options.verify_only;
@@ -163,7 +165,6 @@ pub fn sync(options: Sync, given: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let planned = plan(std::slice::from_ref(&source), &destination);
     let (far, requests) = planned.unwrap_or_else(|message| usage("sync", &message));
-    check_given(given, &far);
     if !requests.iter().all(|request| !request.is_once()) {
         usage("sync", "standard input and output cannot be compared: use cp");
     }
@@ -208,8 +209,13 @@ fn carry_out(
             let Moved { summary, figures, paused } = *moved;
             let elapsed = summary.confirmed.unwrap_or(end).since(start).saturating_sub(paused);
             let figures = figures.with_processors(elapsed);
-            let code = show::report(output, verdict, &summary, elapsed, &figures);
-            listed.map_or(Ok(()), |(manifest, path)| write(output, &manifest, &path)).map(|()| code)
+            let report = || show::report(output, verdict, &summary, elapsed, &figures);
+            let written = listed.map_or(Ok(()), |(manifest, path)| write(output, &manifest, &path));
+            if written.is_err() && !output.json {
+                // People want to know of both; programs are told one end.
+                report();
+            }
+            written.map(|()| report())
         }
         Ok(End::Stopped(signal)) => Ok(show::stopped(output, signal, &meter, goes_on)),
         Err(error) if is_given_up(&error) && meter.sample().files > 0 => {
@@ -235,22 +241,31 @@ fn write(output: Output, manifest: &Manifest, path: &Path) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Refuses what says nothing on this way to the far side.
-fn check_given(given: &ArgMatches, far: &Far) {
+/// Refuses what says nothing to any of these places, and tells of names that look like places.
+fn check_given<'a>(given: &ArgMatches, places: impl Iterator<Item = &'a Location> + Clone) {
     let Some((name, given)) = given.subcommand() else { return };
-    let (idle, why): (&[&str], _) = match far {
-        Far::Server(_) => (&hosts::OF_SSH, "goes with [USER@]HOST:PATH"),
-        Far::Ssh(_) => (&hosts::OF_SERVERS, "goes with lh://; beside ssh, that knows who is who"),
-    };
-    let first = |is_idle: &dyn Fn(&str) -> bool| {
-        let options = hosts::options_of(name, given, |_, option| is_idle(option.get_id().as_str()));
-        Some(options.first()?.split('=').next()?.to_owned())
-    };
-    if let Some(option) = first(&|id| idle.contains(&id)) {
-        usage(name, &format!("{option} {why}"));
+    let of_ftp = |option: &Arg| option.get_id().as_str().starts_with("ftp_");
+    for (option, what) in hosts::strange(places.clone()) {
+        if hosts::is_given(given, &Id::from(option)) {
+            let option = match option {
+                "rsh" => "-e".to_owned(),
+                "path" => "--key".to_owned(),
+                option => format!("--{}", option.replace('_', "-")),
+            };
+            usage(name, &format!("{option} goes with {what}"));
+        }
     }
-    if let Some(option) = first(&|id| id.starts_with("ftp_")) {
+    if let Some(option) = hosts::options_of(name, given, |_, option| of_ftp(option)).first() {
+        let option = option.split('=').next().unwrap_or_default();
         usage(name, &format!("{option} goes with ftp://HOST/PATH"));
+    }
+    for place in places.filter(|place| matches!(place, Location::Ssh(_))) {
+        let text = place.to_string();
+        if Path::new(&text).exists() {
+            tell!(
+                "longhaul: {text} is taken for a path on another host; the file here is ./{text}"
+            );
+        }
     }
 }
 

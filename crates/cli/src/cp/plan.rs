@@ -143,20 +143,8 @@ pub fn plan(sources: &[Location], destination: &Location) -> Result<(Far, Vec<Re
             Ok((first, there.into_iter().map(get).collect()))
         }
         (_, None, None) => Err(format!("nothing here is on another host: {EXAMPLE}")),
-        (_, _, Some(_)) => {
-            Err(format!("sources on both sides: {EXAMPLE}{}", with_a_colon(sources, destination)))
-        }
+        (_, _, Some(_)) => Err(format!("sources on both sides: {EXAMPLE}")),
     }
-}
-
-/// What to write for a file here whose name looks like a path behind ssh, if there is one.
-fn with_a_colon(sources: &[Location], destination: &Location) -> String {
-    let behind_ssh = sources.iter().chain([destination]).filter_map(|location| match location {
-        Location::Ssh(_) => Some(location.to_string()),
-        _ => None,
-    });
-    let here = behind_ssh.into_iter().find(|name| Path::new(name).exists());
-    here.map(|name| format!("; the file {name} here is written ./{name}")).unwrap_or_default()
 }
 
 /// Finds what is bound to fail before anybody is asked.

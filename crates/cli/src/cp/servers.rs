@@ -90,6 +90,14 @@ pub fn run(
     terms: Terms,
     verdict: Verdict,
 ) -> anyhow::Result<ExitCode> {
+    check(way, given)?;
+    let mut heard = Heard::default();
+    let copied = have_made(way, both, terms, verdict, &mut heard);
+    copied.inspect_err(|error| failed(way.output, error, &heard))
+}
+
+/// Refuses options that do not go along.
+fn check(way: &Way, given: &ArgMatches) -> anyhow::Result<()> {
     let (name, given) = given.subcommand().context("no command is given")?;
     if let Some(option) =
         hosts::options_of(name, given, |_, option| !goes_between_servers(option.get_id().as_str()))
@@ -101,17 +109,26 @@ pub fn run(
     if way.transport == Transport::Ssh {
         usage(name, "--transport ssh goes with [USER@]HOST:PATH");
     }
+    Ok(())
+}
+
+fn have_made(
+    way: &Way,
+    both: Both,
+    terms: Terms,
+    verdict: Verdict,
+    heard: &mut Heard,
+) -> anyhow::Result<ExitCode> {
     let own = keys::load(&way.key)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
         let (mut signals, mut reached) = (Signals::catch()?, [None, None]);
-        let mut heard = Heard::default();
         let ended = tokio::select! {
-            copied = copy(way, own, both, terms, verdict, &mut reached, &mut heard) => Ok(copied),
+            copied = copy(way, own, both, terms, verdict, &mut reached, heard) => Ok(copied),
             signal = signals.next() => Err(signal),
             () = end_of_input(), if way.until_eof => Err(Signal::HUP),
         };
-        let copied = ended.unwrap_or_else(|signal| Ok(stopped(way.output, signal, &heard)));
+        let copied = ended.unwrap_or_else(|signal| Ok(stopped(way.output, signal, heard)));
         // However it ends, both are to learn of it now, and not by a time-out; unless the user is tired of that too.
         let [there, here] = reached.map(|reached| async {
             if let Some(reached) = reached {
@@ -122,7 +139,7 @@ pub fn run(
             _ = async { tokio::join!(here, there) } => (),
             _ = signals.next() => (),
         }
-        copied.inspect_err(|error| failed(way.output, error, &heard))
+        copied
     })
 }
 

@@ -63,9 +63,8 @@ pub fn run(options: Forward) -> anyhow::Result<ExitCode> {
     let (server, transport) = (options.remote.server.clone(), options.transport);
     let accept_new = options.accept_new;
     let introduction = Introduction { own, server, transport, accept_new, host: None };
-    let pacer = || options.sending.rate_limit.map(|rate| Pacer::new(Some(rate)));
-    let pacers =
-        Pacers { writing: pacer().into_iter().collect(), reading: pacer().into_iter().collect() };
+    let pacer = || vec![Pacer::new(options.sending.rate_limit)];
+    let pacers = Pacers { writing: pacer(), reading: pacer() };
     let trunk = Arc::new(Trunk { introduction, options, pacers, carrier: Mutex::new(None) });
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     runtime.block_on(async {
@@ -138,7 +137,7 @@ impl Trunk {
             return;
         }
         let asked = async {
-            let mut stream = self.open_paced().await?;
+            let mut stream = Paced::by(self.open().await?, self.pacers.clone());
             anyhow::Ok((wire::ask(&mut stream, target).await?, stream))
         };
         let refusal = match asked.await {
@@ -151,15 +150,6 @@ impl Trunk {
             Err(error) => crate::sentence(&error),
         };
         tell!("longhaul: {target} is not connected: {refusal}");
-    }
-
-    /// A stream to the server that keeps to the user's rate.
-    async fn open_paced(&self) -> anyhow::Result<Box<dyn Carried>> {
-        let stream = self.open().await?;
-        Ok(match self.options.sending.rate_limit {
-            Some(_) => Box::new(Paced::by(stream, self.pacers.clone())),
-            None => stream,
-        })
     }
 
     /// A stream to the server, over a new connection if the last was lost.

@@ -15,6 +15,7 @@ const STREAMS_MAX: i64 = ftp::client::MAX_STREAMS as i64;
 
 /// How `serve` speaks FTP.
 #[derive(Args)]
+#[command(mut_arg("ftp_policy", |policy| policy.requires("ftp")))]
 pub struct FtpServe {
     /// Also speak FTP here, as in [::]:21
     ///

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use ftp::client::{Client, ClientError, Options, Security, Stop, informed};
+use ftp::client::{Client, ClientError, Guard, Options, Security, Stop, informed};
 use ftp::data::Moved;
 use ftp::tls::Trust;
 use net::tcp::Policy;
@@ -27,6 +27,8 @@ pub struct How<'a> {
     pub tcp_cc: Option<&'a str>,
     /// Nothing is remembered of the way.
     pub forgets: bool,
+    /// Whether people are told what is in clear.
+    pub tells: bool,
     /// An earlier connection of the same copy was under TLS: somebody on the way could take the offer out of
     /// the next one's, and read the password.
     pub was_secure: bool,
@@ -79,21 +81,12 @@ impl FtpUrl {
         Self::read(text).unwrap_or_else(|| Self::read_rest(false, text))
     }
 
-    /// Whether a URL has no password in it; `None` when it is none of FTP.
-    pub fn without_password(text: &str) -> Option<Result<(), String>> {
-        let rest = text.strip_prefix("ftp://").or_else(|| text.strip_prefix("ftps://"))?;
-        Some(Self::check_user(split(rest).0))
-    }
-
-    fn check_user(user: Option<&str>) -> Result<(), String> {
-        let why = "a password on the command line is seen by others";
-        let has_password = user.is_some_and(|user| user.contains(':'));
-        if has_password { Err(format!("{why}: put it into {PASSWORD}")) } else { Ok(()) }
-    }
-
     fn read_rest(secure: bool, rest: &str) -> Result<Self, String> {
+        if has_password(rest) {
+            let why = "a password on the command line is seen by others";
+            return Err(format!("{why}: put it into {PASSWORD}"));
+        }
         let (user, host, path) = split(rest);
-        Self::check_user(user)?;
         let user = user.map(text).transpose()?;
         let (host, port) = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or("the ] after the IPv6 address is missing")?,
@@ -138,6 +131,18 @@ impl std::fmt::Display for FtpUrl {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         write!(f, "{scheme}://{user}{host}:{}/{}", self.port, String::from_utf8_lossy(&self.path))
+    }
+}
+
+/// Whether a password stands before the host, one with a slash in it too.
+fn has_password(rest: &str) -> bool {
+    let (user, host, path) = split(rest);
+    match user {
+        Some(user) => user.contains(':'),
+        None => {
+            let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+            path.contains('@') && !port.bytes().all(|byte| byte.is_ascii_digit())
+        }
     }
 }
 
@@ -201,6 +206,10 @@ pub async fn connect(url: &FtpUrl, password: Option<&str>, how: How<'_>) -> anyh
         (None, _) => ("anonymous", "longhaul@"),
         (Some(user), password) => (user.as_str(), password.unwrap_or_default()),
     };
+    let is_seen = url.user.is_some() && client.guard() == Guard::Nothing;
+    if is_seen && how.tells && !options.no_tls {
+        tell!("longhaul: {} offers no TLS: the password goes in clear", url.host);
+    }
     client.log_in(user, password).await?;
     Ok(client)
 }
@@ -290,6 +299,7 @@ mod tests {
         assert_eq!((read("ftp://h").port, read("ftps://h/x").port), (21, 990));
         assert!(read("ftp://h/a").same_server(&read("ftp://h/b")));
         assert!(!read("ftp://h/a").same_server(&read("ftp://u@h/b")));
+        assert_eq!(read("ftp://h:21/a@b").path, b"a@b");
         assert!(FtpUrl::read("lh://h/").is_none());
         assert_eq!(FtpUrl::read_host("me@host:77").unwrap().port, 77);
     }
@@ -308,6 +318,7 @@ mod tests {
                 options: &client,
                 tcp_cc: None,
                 forgets: true,
+                tells: false,
                 was_secure: false,
                 stop: &stop,
             };
@@ -323,6 +334,7 @@ mod tests {
     fn mistakes_in_urls_are_told() {
         for (text, word) in [
             ("ftp://u:secret@h/", "others"),
+            ("ftp://u:sec/ret@h/", "others"),
             ("ftp://h:0/", "port"),
             ("ftp://[::1/", "]"),
             ("ftp:///x", "no host"),

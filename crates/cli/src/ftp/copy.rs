@@ -23,6 +23,7 @@ use crate::address::Location;
 use crate::args::{Cp, Output, usage};
 use crate::hosts::is_given;
 use crate::progress::emit;
+use crate::summary::counted;
 use crate::{FAILED, PARTIAL, signals};
 
 /// Options of `cp` that say nothing where an FTP server takes part.
@@ -179,7 +180,8 @@ async fn carry(
     let (url, mut copied) = (way.server(), Copied::default());
     let forgets = options.way.memory.no_remember;
     let tcp_cc = options.way.striping.tcp_cc.as_deref();
-    let how = How { options: &options.ftp, tcp_cc, forgets, was_secure: false, stop };
+    let tells = !(options.way.output.quiet || options.way.output.json);
+    let how = How { options: &options.ftp, tcp_cc, forgets, tells, was_secure: false, stop };
     let mut client = connect(url, password, how).await?;
     let guard = client.guard();
     if options.way.output.json {
@@ -308,10 +310,9 @@ fn report(output: Output, copied: &Copied, elapsed: Duration) -> ExitCode {
     let counts = copied.counts;
     let rate = Rate::of(Bytes(counts.bytes), elapsed);
     let failed = copied.notes.failed();
-    let files = if counts.files == 1 { "file" } else { "files" };
     let at = rate.map(|rate| format!(", {rate}")).unwrap_or_default();
     let (bytes, seconds) = (Bytes(counts.bytes), elapsed.as_secs_f64());
-    let summary = format!("{} {files}, {bytes} in {seconds:.1} s{at}", counts.files);
+    let summary = format!("{}, {bytes} in {seconds:.1} s{at}", counted(counts.files, "file"));
     if output.json {
         emit(&json!({
             "event": "done",

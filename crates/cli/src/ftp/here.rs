@@ -130,6 +130,7 @@ impl Here {
         if self.client.is_none() {
             let url = self.url.as_ref().context(NO_SERVER)?;
             let how = How {
+                tells: true,
                 options: &self.options,
                 tcp_cc: self.tcp_cc.as_deref(),
                 forgets: self.forgets,
