@@ -26,6 +26,12 @@ pub(crate) fn block(capacity: usize) -> Memory {
     Memory::new(capacity + MAX_FRAME)
 }
 
+/// Bytes that a frame of `len` takes. An empty one takes some as well, so that the place behind it is another
+/// than its own.
+fn room(len: usize) -> usize {
+    len.max(1).next_multiple_of(ALIGN).min(MAX_FRAME)
+}
+
 /// Frames in the order they came, each with an `M` that says what it is. A frame stays until
 /// all its segments are released; room is reused from the oldest on.
 pub(crate) struct Ring<M> {
@@ -60,7 +66,7 @@ impl<M> Ring<M> {
             let end = self.head + frame.len;
             bytes[self.head..end].copy_from_slice(&self.bytes[frame.start..][..frame.len]);
             frame.start = self.head;
-            self.head += frame.len.next_multiple_of(ALIGN).min(MAX_FRAME);
+            self.head += room(frame.len);
         }
         self.bytes = bytes;
     }
@@ -96,7 +102,7 @@ impl<M> Ring<M> {
     pub(crate) fn keep(&mut self, len: usize, meta: M, pending: u32) {
         debug_assert!(len <= MAX_FRAME && pending > 0);
         self.frames.push_back(Frame { start: self.head, len, meta, pending });
-        self.head += len.next_multiple_of(ALIGN).min(MAX_FRAME);
+        self.head += room(len);
     }
 
     /// The frame of this number, which must have segments pending.
@@ -129,7 +135,7 @@ mod tests {
         /// Whatever the order of arrivals and releases, a frame keeps its bytes while it is held.
         #[test]
         fn frames_keep_their_bytes(
-            steps in prop::collection::vec((any::<bool>(), 1usize..MAX_FRAME, 1u32..4), 1..400),
+            steps in prop::collection::vec((any::<bool>(), 0usize..MAX_FRAME, 1u32..4), 1..400),
         ) {
             let mut ring = Ring::new(5 * MAX_FRAME);
             let mut held: Vec<(u64, u8, usize, u32)> = Vec::new();
@@ -157,6 +163,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_empty_frame_leaves_room_for_others() {
+        let mut ring = Ring::new(5 * MAX_FRAME);
+        for number in 0..3 {
+            assert!(ring.space().is_some(), "frame {number}");
+            ring.keep(0, (), 1);
+        }
+        ring.grow(block(6 * MAX_FRAME));
+        assert!(ring.space().is_some());
+        assert!(ring.frame(2).0.is_empty());
     }
 
     #[test]
