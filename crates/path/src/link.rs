@@ -206,9 +206,11 @@ impl<T> Link<T> {
             return Err(DropCause::Overflow);
         }
         let backlog = self.backlog();
-        let free = backlog.packets == 0 && self.transmitter.ready(now.max(self.held_until)) <= now;
-        let idle = free.then(|| now.since(self.free_at));
-        self.queue.admit(packet.size, packet.ecn_capable, backlog, idle)
+        let empty = backlog.packets == 0 && self.held_until <= now;
+        let free = empty && self.transmitter.ready(now) <= now;
+        // A recorded link rests until its next opportunity, and is hardly ever free at a time between.
+        let idle = (empty && self.free_at <= now).then(|| now.since(self.free_at));
+        self.queue.admit(packet.size, packet.ecn_capable, backlog, free, idle)
     }
 
     /// The next packet whose way has ended at or before `now`, in the order of `due`.

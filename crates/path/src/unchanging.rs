@@ -210,7 +210,7 @@ impl<T> Settled<T> {
         }
         let free_at = self.transmitter.free_at();
         let idle = (free_at <= now).then(|| now.since(free_at));
-        self.queue.admit(packet.size, packet.ecn_capable, self.waiting, idle)
+        self.queue.admit(packet.size, packet.ecn_capable, self.waiting, idle.is_some(), idle)
     }
 
     #[inline(always)]

@@ -172,6 +172,26 @@ fn red_settles_where_its_curve_meets_the_load() {
     }
 }
 
+/// Sixteen seconds without a packet, and the next one, between two opportunities of the recording, finds that
+/// the average queue has been forgotten: 16,000 steps of a tenth.
+#[test]
+fn red_forgets_while_a_recorded_link_is_idle() {
+    let mut config = LinkConfig::new(GBIT, MS);
+    let trace = Some("1".parse().expect("a trace"));
+    Change { rate_trace: trace, ..Change::default() }.apply(&mut config);
+    let queue = "red:min=2packets,max=3packets,max_p=100%,gentle=no,weight=0.1,limit=50packets";
+    config.queue = queue.parse().expect("a queue");
+    let mut link = link(&config);
+    for i in 0..100 {
+        let _ = link.send(Instant::ZERO, Bytes(1500), i);
+    }
+    assert!(link.counters().dropped(DropCause::Early).packets > 50);
+    while link.poll(nanos(1_000_000_000)).is_some() {}
+    let later = nanos(16_000_500_000);
+    assert!(link.send(later, Bytes(1500), 100).is_ok());
+    assert_eq!(link.next_exit(), Some(nanos(16_002_000_000)), "at the next opportunity");
+}
+
 #[test]
 fn red_marks_instead_of_dropping() {
     let mut config = LinkConfig::new(GBIT, MS);

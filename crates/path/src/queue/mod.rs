@@ -118,17 +118,18 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets a packet in behind `backlog`, marked or not, or says why not. A transmitter that is free,
-    /// since `idle`, takes it at once, so that nothing is asked of the limit then.
+    /// Lets a packet in behind `backlog`, marked or not, or says why not. A transmitter that is `free` takes it
+    /// at once, so that nothing is asked of the limit then. Nothing has waited or been sent for `idle`.
     pub(crate) fn admit(
         &mut self,
         size: Bytes,
         ecn_capable: bool,
         backlog: Tally,
+        free: bool,
         idle: Option<Duration>,
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
-        let fits = self.room.holds(bytes + size, packets as usize + 1) || idle.is_some();
+        let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
         let verdict = match &mut self.discipline {
             // Full or not, it takes the packet and drops another (see `trim`).
             Discipline::Fair(_) => return Ok(Verdict::Pass),
