@@ -282,6 +282,43 @@ fn a_path_is_changed_while_it_runs() {
     assert_eq!(names(&home.path("longhaul")), Vec::<String>::new(), "the socket is gone");
 }
 
+/// Whether a process of this number runs. Its arguments are empty once it has ended, even where nobody collects
+/// orphans.
+fn runs(pid: &str) -> bool {
+    let arguments = std::fs::read(std::path::Path::new("/proc").join(pid).join("cmdline"));
+    arguments.is_ok_and(|arguments| !arguments.is_empty())
+}
+
+/// At the end of CMD, and by a signal.
+#[test]
+fn what_has_left_its_command_ends_with_the_lab() {
+    let Some(home) = home_with_labs("what_has_left_its_command_ends_with_the_lab") else {
+        return;
+    };
+    let daemon = "setsid sh -c 'echo $$ > own.pid; mv own.pid own; exec sleep 1000' >log 2>&1 &";
+    for signal in [None, Some(Signal::TERM)] {
+        let lab = open_lab(&home, &["--no-verdict", "--far", daemon]);
+        wait_for(&home, "own");
+        let pid = std::fs::read_to_string(home.path("own")).unwrap().trim().to_owned();
+        assert!(runs(&pid));
+        match signal {
+            Some(signal) => send(&lab, signal),
+            None => std::fs::write(home.path("done"), "").unwrap(),
+        }
+        let expected = if signal.is_some() { 143 } else { 0 };
+        assert_eq!(finish(lab).status.code(), Some(expected));
+        // It was killed before, but may take a moment.
+        let ended = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            !runs(&pid)
+        });
+        assert!(ended, "{pid} lives on after {signal:?}");
+        for name in ["up", "own", "done"] {
+            let _ = std::fs::remove_file(home.path(name));
+        }
+    }
+}
+
 #[test]
 fn kill_9_leaves_nothing_behind() {
     let Some(home) = home_with_labs("kill_9_leaves_nothing_behind") else {
@@ -295,15 +332,10 @@ fn kill_9_leaves_nothing_behind() {
         wait_for(&home, name);
         std::fs::read_to_string(home.path(name)).unwrap().trim().to_owned()
     });
-    // Empty once it has ended, even where nobody collects orphans.
-    let runs = |pid: &String| {
-        let arguments = std::fs::read(std::path::Path::new("/proc").join(pid).join("cmdline"));
-        arguments.is_ok_and(|arguments| !arguments.is_empty())
-    };
-    assert!(pids.iter().all(runs));
+    assert!(pids.iter().all(|pid| runs(pid)));
     send(&lab, Signal::KILL);
     lab.wait().unwrap();
-    while pids.iter().any(runs) {
+    while pids.iter().any(|pid| runs(pid)) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     // The name is free again.

@@ -16,7 +16,8 @@ use super::PathOptions;
 /// Network namespaces, "near" and "far", are joined by a link of the given rate, delay, loss and
 /// queue, or by the path of a scenario. CMD runs on the near host, and its exit code is passed
 /// through. Without CMD the lab stays open until Ctrl-C, and how to run commands in it is printed.
-/// `longhaul emulate set` changes the path while it runs.
+/// `longhaul emulate set` changes the path while it runs. What still runs on the hosts at the end is
+/// killed.
 #[derive(Args)]
 #[command(after_long_help = EMULATE_LONG_HELP, args_conflicts_with_subcommands = true)]
 pub struct Emulate {

@@ -160,26 +160,30 @@ async fn near(
     Ok(signals::exit_code(status))
 }
 
-/// A shell that outlives us when we are killed, just long enough to end what we have started: the
-/// kernel ends a command with its parent, but not the command's own children.
+/// A shell that ends what runs in the lab, at its end, and outlives us just long enough for that when we are
+/// killed: the kernel ends a command with its parent, but not the command's own children.
 struct Guardian(Child);
 
 impl Guardian {
-    /// Reads process groups, and network namespaces as `/proc` names them, until its input ends,
-    /// which it does when we do. Then it kills the groups, and whoever is in the namespaces,
-    /// until none is found or they will not die.
+    /// Reads process groups, and the numbers of network namespaces, until its input ends, which it does when we
+    /// do. Then it kills the groups, unless they have ended in order, and whoever is in the namespaces, until
+    /// none is found or they will not die.
     const SCRIPT: &str = r#"
         while read -r name; do
-            case $name in net:*) nets="$nets $name " ;; *) groups="$groups -$name" ;; esac
+            case $name in
+                net:*) nets="$nets ${name#net:} " ;;
+                ended) groups= ;;
+                *) groups="$groups -$name" ;;
+            esac
         done
         kill -KILL $groups
         for round in 1 2 3 4 5; do
-            found=
-            for process in /proc/[0-9]*; do
-                net=$(readlink "$process/ns/net") || continue
-                case $nets in *" $net "*) found=1; kill -KILL "${process#/proc/}" ;; esac
-            done
+            found=$(stat -L -c '%i %n' /proc/[0-9]*/ns/net | while read -r net path; do
+                path=${path#/proc/}
+                case $nets in *" $net "*) echo "${path%%/*}" ;; esac
+            done)
             [ "$found" ] || break
+            kill -KILL $found
         done"#;
 
     /// It ends what runs on these hosts.
@@ -190,7 +194,7 @@ impl Guardian {
         let mut guardian = shell.spawn().map(Self)?;
         for host in hosts {
             let inode = rustix::fs::fstat(host.namespace().as_fd())?.st_ino;
-            guardian.tell(format_args!("net:[{inode}]"))?;
+            guardian.tell(format_args!("net:{inode}"))?;
         }
         Ok(guardian)
     }
@@ -205,8 +209,12 @@ impl Guardian {
 }
 
 impl Drop for Guardian {
-    /// Everything has ended in order, and its numbers may be others' now.
+    /// The groups have ended in order, and their numbers may be others' now. What has left them has not.
     fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
+        if self.tell("ended").is_err() {
+            let _ = self.0.kill();
+        }
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
