@@ -282,6 +282,27 @@ fn a_path_is_changed_while_it_runs() {
     assert_eq!(names(&home.path("longhaul")), Vec::<String>::new(), "the socket is gone");
 }
 
+/// A gigabyte is all that the lab may have, and a path that wants two each way is asked for.
+#[test]
+fn a_change_that_there_is_no_memory_for_is_refused() {
+    let Some(home) = home_with_labs("a_change_that_there_is_no_memory_for_is_refused") else {
+        return;
+    };
+    let script = "ulimit -v 1000000; exec \"$0\" emulate --no-verdict --name mine -- \
+                  sh -c 'touch up; while ! [ -e done ]; do sleep 0.02; done'";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_longhaul")]).current_dir(home.path(""));
+    let lab = start(shell.env("XDG_RUNTIME_DIR", home.path("")).stdin(Stdio::null()));
+    wait_for(&home, "up");
+    let before = set(&home, &["mine"]);
+    let (code, said) = set(&home, &["mine", "rate=10gbit", "rtt=2s"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no memory") && said.contains("nothing was changed"), "{said}");
+    assert_eq!(set(&home, &["mine"]), before, "the lab is as it was");
+    std::fs::write(home.path("done"), "").unwrap();
+    assert_eq!(finish(lab).status.code(), Some(0));
+}
+
 /// Whether a process of this number runs. Its arguments are empty once it has ended, even where nobody collects
 /// orphans.
 fn runs(pid: &str) -> bool {

@@ -243,7 +243,7 @@ impl Lab {
     /// Changes the path from now on; see [`Link::set`](path::Link::set).
     ///
     /// # Errors
-    /// The change leads to an impossible path; nothing was changed.
+    /// The change leads to an impossible path, or one that there is no memory for; nothing was changed.
     pub fn set(&self, change: &Adjustment) -> Result<(), LabError> {
         let changes = [&change.forward, &change.back];
         let rooms = self.engine.with(|wires, _| {
@@ -255,10 +255,11 @@ impl Lab {
             Ok::<_, LabError>([forward.room_for(changes[0])?, back.room_for(changes[1])?])
         })?;
         // Made here: it takes long, and packets are to leave in time meanwhile.
-        let mut memory = rooms.map(|room| room.map(ring::block)).into_iter();
+        let memory = rooms.into_iter().map(|room| room.map(ring::block).transpose());
+        let memory: Vec<_> = memory.collect::<Result<_, _>>().map_err(LaneError::Memory)?;
         self.engine.with(|wires, now| {
-            for (lane, change) in wires.lanes.iter_mut().zip(changes) {
-                lane.set(now, change, memory.next().flatten())?;
+            for ((lane, change), memory) in wires.lanes.iter_mut().zip(changes).zip(memory) {
+                lane.set(now, change, memory)?;
             }
             let rtt = least_rtt(wires.lanes.each_ref().map(Lane::config));
             self.least_rtt.fetch_min(rtt, Ordering::Relaxed);

@@ -157,7 +157,7 @@ impl<M: Segments> Lane<M> {
             exits: Access::new(to, rtt, !seed)?,
             link,
             rtt,
-            ring: Ring::new(room),
+            ring: Ring::new(room).map_err(LaneError::Memory)?,
             mtu,
             access_room,
             tracer: None,
@@ -464,6 +464,9 @@ pub enum LaneError {
         MAX_RING >> 30
     )]
     TooLarge,
+    /// The kernel has no memory for that.
+    #[error("no memory for the packets under way: {0}; lower rate x delay or the queue")]
+    Memory(io::Error),
 }
 
 /// Bytes of ring for everything that is in a link at once: half as much again because small

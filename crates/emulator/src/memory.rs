@@ -20,13 +20,9 @@ pub(crate) struct Memory {
 impl Memory {
     /// So many, at least one.
     ///
-    /// # Panics
-    /// When there is no memory, as a heap does.
-    pub(crate) fn new(len: usize) -> Self {
-        Self::map(len).unwrap_or_else(|error| panic!("no {len} bytes of memory: {error}"))
-    }
-
-    fn map(len: usize) -> io::Result<Self> {
+    /// # Errors
+    /// The kernel has no such memory for this process.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: the kernel chooses where; nothing else knows the mapping.
@@ -80,8 +76,13 @@ mod tests {
     }
 
     #[test]
+    fn more_than_there_is_is_refused() {
+        assert!(Memory::new(1 << 60).is_err());
+    }
+
+    #[test]
     fn it_is_there_is_not_copied_and_goes() {
-        let mut memory = Memory::new(3 << 20);
+        let mut memory = Memory::new(3 << 20).unwrap();
         assert!(memory.len() == 3 << 20 && memory.iter().all(|&byte| byte == 0));
         memory[12_345] = 7;
         assert_eq!(memory[12_345], 7);

@@ -1,6 +1,7 @@
 //! Frames on their way, in one block of memory that is made and touched in advance.
 
 use std::collections::VecDeque;
+use std::io;
 
 use crate::memory::Memory;
 
@@ -22,7 +23,7 @@ struct Frame<M> {
 }
 
 /// Memory for a ring of `capacity` bytes.
-pub(crate) fn block(capacity: usize) -> Memory {
+pub(crate) fn block(capacity: usize) -> io::Result<Memory> {
     Memory::new(capacity + MAX_FRAME)
 }
 
@@ -44,13 +45,10 @@ pub(crate) struct Ring<M> {
 
 impl<M> Ring<M> {
     /// A ring of `capacity` bytes and the room of one frame.
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            bytes: block(capacity),
-            head: 0,
-            frames: VecDeque::with_capacity(INITIAL_FRAMES),
-            oldest: 0,
-        }
+    pub(crate) fn new(capacity: usize) -> io::Result<Self> {
+        let bytes = block(capacity)?;
+        let frames = VecDeque::with_capacity(INITIAL_FRAMES);
+        Ok(Self { bytes, head: 0, frames, oldest: 0 })
     }
 
     /// Bytes of all frames for which there is room.
@@ -137,11 +135,11 @@ mod tests {
         fn frames_keep_their_bytes(
             steps in prop::collection::vec((any::<bool>(), 0usize..MAX_FRAME, 1u32..4), 1..400),
         ) {
-            let mut ring = Ring::new(5 * MAX_FRAME);
+            let mut ring = Ring::new(5 * MAX_FRAME).unwrap();
             let mut held: Vec<(u64, u8, usize, u32)> = Vec::new();
             for (round, (add, len, pending)) in steps.into_iter().enumerate() {
                 if round % 50 == 49 {
-                    ring.grow(block(ring.capacity() + len));
+                    ring.grow(block(ring.capacity() + len).unwrap());
                 }
                 if add {
                     let fill = round as u8;
@@ -167,19 +165,19 @@ mod tests {
 
     #[test]
     fn an_empty_frame_leaves_room_for_others() {
-        let mut ring = Ring::new(5 * MAX_FRAME);
+        let mut ring = Ring::new(5 * MAX_FRAME).unwrap();
         for number in 0..3 {
             assert!(ring.space().is_some(), "frame {number}");
             ring.keep(0, (), 1);
         }
-        ring.grow(block(6 * MAX_FRAME));
+        ring.grow(block(6 * MAX_FRAME).unwrap());
         assert!(ring.space().is_some());
         assert!(ring.frame(2).0.is_empty());
     }
 
     #[test]
     fn a_drained_ring_is_whole_again() {
-        let mut ring = Ring::new(3 * MAX_FRAME);
+        let mut ring = Ring::new(3 * MAX_FRAME).unwrap();
         for _ in 0..100 {
             let mut numbers = Vec::new();
             while ring.space().is_some() {
