@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use path::{Adjustment, HostGroup, LinkConfig, PathConfig, PathError, Scenario};
-use units::Bytes;
+use path::{Adjustment, Change, HostGroup, LinkConfig, PathConfig, PathError, Scenario};
+use units::{Bytes, Instant};
 
 use crate::capture;
 use crate::engine::Engine;
 use crate::error::{Attempt, LabError};
 use crate::host::{Host, Machine, Place};
-use crate::lane::{Lane, LaneError, lanes};
+use crate::lane::{Lane, LaneError, Segments, lanes};
 use crate::names::{self, Names};
 use crate::namespace::Namespace;
 use crate::report::{LabReport, LabSample, LaneReport};
@@ -229,7 +229,7 @@ impl Lab {
     /// How the path stands now, and how it was since the last sample: for one reader alone.
     pub fn sample(&self) -> LabSample {
         let (elapsed, [mut forward, mut back]) = self.engine.with(|wires, now| {
-            (now.since(units::Instant::ZERO), wires.lanes.each_mut().map(|lane| lane.sample(now)))
+            (now.since(Instant::ZERO), wires.lanes.each_mut().map(|lane| lane.sample(now)))
         });
         self.ask_devices([&mut forward.report, &mut back.report]);
         LabSample { elapsed, forward, back }
@@ -237,7 +237,7 @@ impl Lab {
 
     /// The path as it is now, forward and back, after all changes.
     pub fn links(&self) -> [LinkConfig; 2] {
-        self.engine.with(|wires, _| wires.lanes.each_ref().map(|lane| lane.config().clone()))
+        self.engine.with(|wires, now| wires.lanes.each_mut().map(|lane| lane.config(now).clone()))
     }
 
     /// Changes the path from now on; see [`Link::set`](path::Link::set).
@@ -246,22 +246,17 @@ impl Lab {
     /// The change leads to an impossible path, or one that there is no memory for; nothing was changed.
     pub fn set(&self, change: &Adjustment) -> Result<(), LabError> {
         let changes = [&change.forward, &change.back];
-        let rooms = self.engine.with(|wires, _| {
-            let [forward, back] = &wires.lanes;
-            let moved = forward.moved_by(changes[0]) || back.moved_by(changes[1]);
-            if moved && changes.iter().any(|change| change.needs_rtt()) {
-                return Err(LaneError::Path(PathError::OldRtt).into());
-            }
-            Ok::<_, LabError>([forward.room_for(changes[0])?, back.room_for(changes[1])?])
-        })?;
+        let rooms = self.engine.with(|wires, now| rooms_for(&mut wires.lanes, now, changes))?;
         // Made here: it takes long, and packets are to leave in time meanwhile.
         let memory = rooms.into_iter().map(|room| room.map(ring::block).transpose());
         let memory: Vec<_> = memory.collect::<Result<_, _>>().map_err(LaneError::Memory)?;
         self.engine.with(|wires, now| {
+            // Once more, and both before either is changed: the schedule may have changed them meanwhile.
+            rooms_for(&mut wires.lanes, now, changes)?;
             for ((lane, change), memory) in wires.lanes.iter_mut().zip(changes).zip(memory) {
                 lane.set(now, change, memory)?;
             }
-            let rtt = least_rtt(wires.lanes.each_ref().map(Lane::config));
+            let rtt = least_rtt(wires.lanes.each_mut().map(|lane| lane.config(now)));
             self.least_rtt.fetch_min(rtt, Ordering::Relaxed);
             Ok(())
         })
@@ -324,6 +319,19 @@ impl Lab {
     pub fn stop(self) -> LabReport {
         self.stats()
     }
+}
+
+/// The larger rings that changes of the links, forward and back, ask for.
+fn rooms_for<M: Segments>(
+    [forward, back]: &mut [Lane<M>; 2],
+    now: Instant,
+    changes: [&Change; 2],
+) -> Result<[Option<usize>; 2], LaneError> {
+    let moved = forward.moved_by(now, changes[0]) || back.moved_by(now, changes[1]);
+    if moved && changes.iter().any(|change| change.needs_rtt()) {
+        return Err(PathError::OldRtt.into());
+    }
+    Ok([forward.room_for(now, changes[0])?, back.room_for(now, changes[1])?])
 }
 
 /// Nanoseconds of the least round-trip time that these links, forward and back, have or will have

@@ -169,18 +169,24 @@ impl<M: Segments> Lane<M> {
         })
     }
 
-    /// The larger ring that a change of the link asks for, if it does.
+    /// The larger ring that a change of the link at `now` asks for, if it does.
     ///
     /// # Errors
     /// The change leads to an impossible link, or one that holds too much.
-    pub(crate) fn room_for(&self, change: &Change) -> Result<Option<usize>, LaneError> {
+    pub(crate) fn room_for(
+        &mut self,
+        now: Instant,
+        change: &Change,
+    ) -> Result<Option<usize>, LaneError> {
+        self.advance(now);
         let held = self.link.after(change)?.most_held(self.rtt, self.mtu);
         let room = ring_size(held + self.access_room)?;
         Ok((room > self.ring.capacity()).then_some(room))
     }
 
     /// See [`Link::moved_by`].
-    pub(crate) fn moved_by(&self, change: &Change) -> bool {
+    pub(crate) fn moved_by(&mut self, now: Instant, change: &Change) -> bool {
+        self.advance(now);
         self.link.moved_by(change)
     }
 
@@ -200,7 +206,8 @@ impl<M: Segments> Lane<M> {
     }
 
     /// The link as it is now.
-    pub(crate) fn config(&self) -> &LinkConfig {
+    pub(crate) fn config(&mut self, now: Instant) -> &LinkConfig {
+        self.advance(now);
         self.link.config()
     }
 

@@ -16,7 +16,7 @@ use emulator::{
 };
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use libtest_mimic::{Failed, Trial};
-use path::{Adjustment, DropCause, HostGroup, PathConfig};
+use path::{Adjustment, Change, DropCause, HostGroup, LossConfig, PathConfig, Schedule};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use units::{Bytes, Rate};
 
@@ -31,6 +31,7 @@ pub fn trials() -> Vec<Trial> {
         Trial::test("impossible_hosts_are_refused", impossible_hosts_are_refused),
         Trial::test("jumbo_frames_cross", jumbo_frames_cross),
         Trial::test("the_path_changes_while_it_runs", the_path_changes_while_it_runs),
+        Trial::test("a_schedule_counts_when_nothing_is_sent", a_schedule_counts),
         Trial::test("a_larger_path_gets_more_memory", a_larger_path_gets_more_memory),
         Trial::test("samples_show_the_queue", samples_show_the_queue),
         Trial::test("captures_hold_real_packets", captures_hold_real_packets),
@@ -214,10 +215,28 @@ fn the_path_changes_while_it_runs() -> Outcome {
     assert!(set(&lab, &["forward.loss=0", "back.mtu=9"]).is_err());
     assert!(set(&lab, &["back.delay=9ms", "forward.loss=0", "forward.queue=red"]).is_err());
     let [forward, back] = lab.links();
-    assert_eq!((forward.loss, back.mtu), (path::LossConfig::Bernoulli(1.0), None));
+    assert_eq!((forward.loss, back.mtu), (LossConfig::Bernoulli(1.0), None));
     set(&lab, &["loss=none"])?;
     echo()?;
     assert_eq!(lab.stop().forward.counters.delivered.packets, 3);
+    Ok(())
+}
+
+/// A path whose delay has changed by its schedule, while it was idle.
+fn a_schedule_counts() -> Outcome {
+    let mut path = path(4);
+    let at = Duration::from_millis(20);
+    let delay = Some(Duration::from_millis(9));
+    let longer = Change { delay, ..Change::default() };
+    path.back.schedule = Schedule::new(vec![(at, longer)], None);
+    let lab = lab(&path)?;
+    while lab.stats().elapsed <= at {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(lab.links()[1].delay, Duration::from_millis(9));
+    // RED would take a round-trip time that is no longer the path's, so that neither direction is changed.
+    assert!(set(&lab, &["forward.loss=50%", "back.queue=red"]).is_err());
+    assert_eq!(lab.links()[0].loss, LossConfig::None);
     Ok(())
 }
 
