@@ -9,7 +9,8 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::spelling::{ParseConfigError, time};
 
-/// Time added to a packet's delay, drawn for each on its own.
+/// Time added to a packet's delay, drawn for each on its own. Packets that keep their order are later: each waits
+/// for those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Jitter {

@@ -136,6 +136,25 @@ fn jitter_swaps_as_often_as_it_should() {
     assert!(exits.is_sorted_by_key(|exit| exit.item));
 }
 
+/// On a busy link that keeps the order a packet leaves at the latest time that it or one before it drew. With a time
+/// d from packet to packet that is m (ln(m/d) + 0.5772) later in the mean under exponential jitter (the largest of
+/// many is Gumbel's), and J - sqrt(pi J d / 2) under uniform; both where d is small beside the jitter.
+#[test]
+fn jitter_in_order_is_later_than_what_is_drawn() {
+    let d = 0.012_f64;
+    for (jitter, expected) in [
+        (Jitter::Exponential(2 * MS), 2.0 * ((2.0 / d).ln() + 0.5772)),
+        (Jitter::Uniform(5 * MS), 5.0 - (core::f64::consts::PI * 5.0 * d / 2.0).sqrt()),
+    ] {
+        let mut config = LinkConfig::new(GBIT, MS);
+        config.impairments.jitter = jitter;
+        let exits = drive(&config, 1_000_000, 12_000, 1500);
+        let late = exits.iter().map(|exit| exit.due.since(nanos(exit.item * 12_000 + 12_000) + MS));
+        let mean = late.map(|late| late.as_secs_f64() * 1e3).sum::<f64>() / exits.len() as f64;
+        assert!((mean / expected - 1.0).abs() < 0.03, "{jitter}: {mean} {expected}");
+    }
+}
+
 /// A link offered `load` times what it carries must drop d = 1 - 1/load. Evenly spaced drops, with
 /// gaps uniform on 1..=1/p_b - 1, are 2 p_b of the packets, so the queue settles at min +
 /// (max - min) d / (2 max_p); within 3%, for it swings, and the curve counts whole packets.
