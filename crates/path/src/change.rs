@@ -182,6 +182,13 @@ impl Schedule {
         &self.steps
     }
 
+    /// The changes of as many rounds as bring everything that they lead to. They are assignments, so when they
+    /// repeat a second round begins as each later one does.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = &(Duration, Change)> {
+        let again = self.repeat.map_or(&[][..], |_| &self.steps[..]);
+        self.steps.iter().chain(again)
+    }
+
     pub(crate) fn check(&self) -> Result<(), PathError> {
         if self.steps.len() > MAX_CHANGES {
             return Err(PathError::Schedule("a schedule has at most 100,000 changes"));

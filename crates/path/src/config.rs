@@ -150,9 +150,9 @@ impl LinkConfig {
     pub(crate) fn check(&self, rtt: Duration) -> Result<(), PathError> {
         self.check_state(rtt)?;
         self.schedule.check()?;
-        // One round of all changes: what each of them leads to must be possible as well.
+        // What each of the changes leads to must be possible as well.
         let mut state = self.clone();
-        for (_, change) in self.schedule.steps() {
+        for (_, change) in self.schedule.rounds() {
             state = state.after(change, self.delay, rtt)?;
         }
         Ok(())
@@ -213,7 +213,7 @@ impl LinkConfig {
             delay = delay.max(state.most_delay());
         };
         extend(&state);
-        for (_, change) in self.schedule.steps() {
+        for (_, change) in self.schedule.rounds() {
             change.apply(&mut state);
             extend(&state);
         }
@@ -366,6 +366,37 @@ mod tests {
         assert_eq!(error(PathConfig::new(Rate::ZERO, Duration::ZERO)), Some(PathError::NoRate));
         let far = PathConfig::new(Rate::from_bits_per_sec(1), 3 * MAX_DELAY);
         assert!(matches!(error(far), Some(PathError::Delay(_))));
+    }
+
+    /// RED is asked for first, and in the second round has the delay that comes last in the first.
+    #[test]
+    fn the_second_round_of_a_schedule_must_be_possible_too() {
+        let ms = Duration::from_millis;
+        let mut link = LinkConfig::new(Rate::from_bits_per_sec(10_000_000), ms(20));
+        let red = Change { queue: "red".parse().ok(), ..Change::default() };
+        let longer = Change { delay: Some(ms(30)), ..Change::default() };
+        let steps = vec![(ms(1), red), (ms(2), longer)];
+        link.schedule = Schedule::new(steps.clone(), None);
+        assert!(link.link::<()>(ms(40), 1).is_ok());
+        link.schedule = Schedule::new(steps, Some(ms(3)));
+        assert_eq!(link.link::<()>(ms(40), 1).err(), Some(PathError::OldRtt));
+    }
+
+    /// A queue of 100 ms is set at the rate that the round before has left.
+    #[test]
+    fn the_second_round_of_a_schedule_holds_more() {
+        let ms = Duration::from_millis;
+        let mut link = LinkConfig::new(Rate::from_bits_per_sec(8_000_000), ms(1));
+        let step = |at, queue: &str, bits| {
+            let rate = Some(Rate::from_bits_per_sec(bits));
+            [
+                (ms(at), Change { queue: queue.parse().ok(), ..Change::default() }),
+                (ms(at + 1), Change { rate, ..Change::default() }),
+            ]
+        };
+        let steps = [step(1, "100ms", 8_000_000), step(3, "1ms", 80_000_000)].concat();
+        link.schedule = Schedule::new(steps, Some(ms(9)));
+        assert!(link.most_held(ms(2), Bytes(1500)) >= Bytes(1_000_000));
     }
 
     #[test]

@@ -164,6 +164,13 @@ fn faults_are_named_with_their_line() {
             6,
             "MTU",
         ),
+        // Its delay is another when it comes again.
+        (
+            "both = { rate = \"1mbit\" }\nrepeat = \"9s\"\n[[change]]\nat = \"2s\"\n\
+             forward = { queue = \"red\" }\n[[change]]\nat = \"4s\"\nforward = { delay = \"9ms\" }",
+            5,
+            "min and max",
+        ),
         ("both = { rate = \"1mbit\" }\n[[change]]\nboth = { loss = 0.1 }", 4, "at"),
         (
             "both = { rate = \"1mbit\" }\nrepeat = \"1s\"\n[[change]]\nat = \"1s\"\nboth = { loss = 0.1 }",

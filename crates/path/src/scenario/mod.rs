@@ -358,7 +358,7 @@ impl<L: FnMut(&str) -> Result<String, String>> Reader<'_, L> {
             let why = format_args!("{}: {e}", direction.name());
             ScenarioError::at(self.source, self.place(direction), why)
         })?;
-        for ((_, change), place) in link.schedule.steps().iter().zip(steps) {
+        for ((_, change), place) in link.schedule.rounds().zip(steps.iter().cycle()) {
             let next = state.after(change, link.delay, rtt);
             state = next.map_err(|e| error(Some(place.clone()), e))?;
         }
