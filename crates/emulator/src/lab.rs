@@ -20,7 +20,7 @@ use crate::lane::{Lane, LaneError, Segments, lanes};
 use crate::names::{self, Names};
 use crate::namespace::Namespace;
 use crate::report::{LabReport, LabSample, LaneReport};
-use crate::ring;
+use crate::room::Demand;
 use crate::spool::Recording;
 use crate::trace::{self, Sampling};
 use crate::verdict::{Limits, Verdict, least_delay};
@@ -246,13 +246,13 @@ impl Lab {
     /// The change leads to an impossible path, or one that there is no memory for; nothing was changed.
     pub fn set(&self, change: &Adjustment) -> Result<(), LabError> {
         let changes = [&change.forward, &change.back];
-        let rooms = self.engine.with(|wires, now| rooms_for(&mut wires.lanes, now, changes))?;
+        let [forward, back] =
+            self.engine.with(|wires, now| demands(&mut wires.lanes, now, changes))?;
         // Made here: it takes long, and packets are to leave in time meanwhile.
-        let memory = rooms.into_iter().map(|room| room.map(ring::block).transpose());
-        let memory: Vec<_> = memory.collect::<Result<_, _>>().map_err(LaneError::Memory)?;
+        let memory = [forward.memory()?, back.memory()?];
         self.engine.with(|wires, now| {
             // Once more, and both before either is changed: the schedule may have changed them meanwhile.
-            rooms_for(&mut wires.lanes, now, changes)?;
+            demands(&mut wires.lanes, now, changes)?;
             for ((lane, change), memory) in wires.lanes.iter_mut().zip(changes).zip(memory) {
                 lane.set(now, change, memory)?;
             }
@@ -321,17 +321,17 @@ impl Lab {
     }
 }
 
-/// The larger rings that changes of the links, forward and back, ask for.
-fn rooms_for<M: Segments>(
+/// What changes of the links, forward and back, ask for.
+fn demands<M: Segments>(
     [forward, back]: &mut [Lane<M>; 2],
     now: Instant,
     changes: [&Change; 2],
-) -> Result<[Option<usize>; 2], LaneError> {
+) -> Result<[Demand; 2], LaneError> {
     let moved = forward.moved_by(now, changes[0]) || back.moved_by(now, changes[1]);
     if moved && changes.iter().any(|change| change.needs_rtt()) {
         return Err(PathError::OldRtt.into());
     }
-    Ok([forward.room_for(now, changes[0])?, back.room_for(now, changes[1])?])
+    Ok([forward.demand(now, changes[0])?, back.demand(now, changes[1])?])
 }
 
 /// Nanoseconds of the least round-trip time that these links, forward and back, have or will have

@@ -14,14 +14,8 @@ use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::report::{LaneReport, LaneSample, LatenessRecord, OutsideModel};
 use crate::ring::{MAX_FRAME, Ring};
+use crate::room::{Demand, MAX_RING, ring_size};
 use crate::trace::Tracer;
-
-/// Room in a ring beside what the model holds: frames whose segments were mostly dropped, and
-/// the rounding of small ones.
-const RING_SLACK: u64 = 8 << 20;
-
-/// The largest ring. A path that holds more is refused instead of taking all memory.
-const MAX_RING: u64 = 4 << 30;
 
 /// How a frame falls into segments, each of which the path treats as a packet.
 pub(crate) trait Segments {
@@ -151,7 +145,7 @@ impl<M: Segments> Lane<M> {
     ) -> Result<Self, LaneError> {
         let access = |hosts| Access::<()>::most_held(hosts, rtt, link.config().rate);
         let access_room = access(from) + access(to);
-        let room = ring_size(link.config().most_held(rtt, mtu) + access_room)?;
+        let room = ring_size(link.config(), rtt, mtu, access_room)?;
         Ok(Self {
             approach: Access::new(from, rtt, seed)?,
             exits: Access::new(to, rtt, !seed)?,
@@ -169,19 +163,19 @@ impl<M: Segments> Lane<M> {
         })
     }
 
-    /// The larger ring that a change of the link at `now` asks for, if it does.
+    /// What a change of the link at `now` asks for.
     ///
     /// # Errors
-    /// The change leads to an impossible link, or one that holds too much.
-    pub(crate) fn room_for(
-        &mut self,
-        now: Instant,
-        change: &Change,
-    ) -> Result<Option<usize>, LaneError> {
+    /// The change leads to an impossible link.
+    pub(crate) fn demand(&mut self, now: Instant, change: &Change) -> Result<Demand, LaneError> {
         self.advance(now);
-        let held = self.link.after(change)?.most_held(self.rtt, self.mtu);
-        let room = ring_size(held + self.access_room)?;
-        Ok((room > self.ring.capacity()).then_some(room))
+        Ok(Demand {
+            link: self.link.after(change)?,
+            rtt: self.rtt,
+            mtu: self.mtu,
+            access_room: self.access_room,
+            capacity: self.ring.capacity(),
+        })
     }
 
     /// See [`Link::moved_by`].
@@ -190,7 +184,7 @@ impl<M: Segments> Lane<M> {
         self.link.moved_by(change)
     }
 
-    /// Changes the link, after [`room_for`](Self::room_for) has seen the change, and takes the
+    /// Changes the link, after [`demand`](Self::demand) has seen the change, and takes the
     /// memory that it asked for.
     pub(crate) fn set(
         &mut self,
@@ -474,12 +468,4 @@ pub enum LaneError {
     /// The kernel has no memory for that.
     #[error("no memory for the packets under way: {0}; lower rate x delay or the queue")]
     Memory(io::Error),
-}
-
-/// Bytes of ring for everything that is in a link at once: half as much again because small
-/// packets are rounded up, and slack.
-fn ring_size(held: Bytes) -> Result<usize, LaneError> {
-    let size = held.0.saturating_add(held.0 / 2).saturating_add(RING_SLACK);
-    let size = usize::try_from(size).ok().filter(|_| size <= MAX_RING);
-    size.ok_or(LaneError::TooLarge)
 }

@@ -38,6 +38,7 @@ mod privilege;
 mod relay;
 mod report;
 mod ring;
+mod room;
 mod sources;
 mod spool;
 mod superpacket;

@@ -217,8 +217,13 @@ impl LinkConfig {
             change.apply(&mut state);
             extend(&state);
         }
+        // A recording passes far more at times than on average.
+        let stated =
+            self.schedule.steps().iter().filter_map(|(_, change)| change.rate_trace.as_ref());
+        let recorded = self.trace.iter().chain(stated).map(|trace| trace.most_within(delay)).max();
+        let under_way = rate.bytes_in(delay).max(recorded.unwrap_or_default());
         let one = Framing::of(self).line_size(largest);
-        queue + rate.bytes_in(delay) + one
+        queue + under_way + one
     }
 }
 
@@ -354,6 +359,8 @@ pub enum PathError {
 
 #[cfg(test)]
 mod tests {
+    use units::Instant;
+
     use super::*;
 
     #[test]
@@ -397,6 +404,24 @@ mod tests {
         let steps = [step(1, "100ms", 8_000_000), step(3, "1ms", 80_000_000)].concat();
         link.schedule = Schedule::new(steps, Some(ms(9)));
         assert!(link.most_held(ms(2), Bytes(1500)) >= Bytes(1_000_000));
+    }
+
+    /// A thousand packets at once, every ten seconds: far above the mean rate for as long as they are under way.
+    #[test]
+    fn a_recording_holds_what_it_passes_at_once() {
+        let mut link = LinkConfig::new(Rate::ZERO, Duration::from_millis(100));
+        let trace = "10000\n".repeat(1000).parse().ok();
+        let queue = "1000packets".parse().ok();
+        Change { rate_trace: trace, queue, ..Change::default() }.apply(&mut link);
+        let mut held = link.link(Duration::from_millis(200), 1).expect("a link");
+        // As many again as it passes at once.
+        for at in [1, 10] {
+            let now = Instant::ZERO + Duration::from_secs(at);
+            while held.send(now, Bytes(1500), ()).is_ok() {}
+        }
+        assert_eq!(held.held(), 2000);
+        let most = link.most_held(Duration::from_millis(200), Bytes(1500));
+        assert!(most >= Bytes(2000 * 1500), "{most}");
     }
 
     #[test]

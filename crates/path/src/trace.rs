@@ -40,8 +40,39 @@ impl RateTrace {
 
     /// What passes on average.
     pub fn mean_rate(&self) -> Rate {
-        let bytes = self.steps.iter().map(|step| Bytes(step.bytes)).sum();
-        Rate::of(bytes, self.period()).unwrap_or(Rate::ZERO)
+        Rate::of(self.total(), self.period()).unwrap_or(Rate::ZERO)
+    }
+
+    /// What passes in a period.
+    fn total(&self) -> Bytes {
+        self.steps.iter().map(|step| Bytes(step.bytes)).sum()
+    }
+
+    /// The most that passes within any time of this length, both of its ends included. Looks at every step.
+    pub(crate) fn most_within(&self, time: Duration) -> Bytes {
+        let period = self.last().nanos;
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (rounds, rest) = (nanos / period, nanos % period);
+        // Of a time shorter than a period, which begins with each step in turn.
+        let mut later = self.again();
+        let mut next = later.next();
+        let (mut within, mut most) = (0, 0);
+        for first in &*self.steps {
+            while let Some(step) = next.filter(|step| step.nanos <= first.nanos + rest) {
+                within += step.bytes;
+                next = later.next();
+            }
+            most = most.max(within);
+            within -= first.bytes;
+        }
+        Bytes(rounds.saturating_mul(self.total().0).saturating_add(most))
+    }
+
+    /// The steps of this round and of the next.
+    fn again(&self) -> impl Iterator<Item = Step> {
+        let period = self.last().nanos;
+        let next = move |step: &Step| Step { nanos: step.nanos + period, ..*step };
+        self.steps.iter().copied().chain(self.steps.iter().map(next))
     }
 
     fn last(&self) -> Step {
@@ -208,6 +239,28 @@ mod tests {
         #[test]
         fn arbitrary_text_is_read_or_refused(text in "[0-9\n# x-]*") {
             let _ = text.parse::<RateTrace>();
+        }
+
+        /// As counted for each time that begins with a step.
+        #[test]
+        fn the_most_that_passes_is_found(
+            mut times in prop::collection::vec(0u64..20, 0..20),
+            window in 0u64..70,
+        ) {
+            times.push(20);
+            times.sort_unstable();
+            let text = times.iter().map(|t| format!("{t}\n")).collect::<String>();
+            let trace: RateTrace = text.parse().expect("a trace");
+            let all: Vec<u64> =
+                (0..6).flat_map(|round| times.iter().map(move |t| t + 20 * round)).collect();
+            let within = |&&first: &&u64| {
+                all.iter().filter(|&&t| (first..=first + window).contains(&t)).count()
+            };
+            let firsts = all.iter().take(times.len());
+            let most = firsts.map(|first| within(&first)).max().unwrap_or_default();
+            let found = trace.most_within(Duration::from_millis(window));
+            // Of several at one time the first begins it.
+            prop_assert_eq!(found, Bytes(1500 * most as u64));
         }
 
         /// Jumping to a time and stepping to it give the same.
