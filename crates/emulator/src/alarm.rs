@@ -51,14 +51,14 @@ impl Alarm {
             }
             return None;
         }
-        sources.wait(Duration::ZERO, ready);
+        let any = sources.look(ready);
         let looked = clock.now();
-        if !ready.is_empty() || at <= looked {
+        if any || at <= looked {
             return None;
         }
         thread::sleep(at.since(looked));
         self.rang(clock.now().since(at));
-        sources.wait(Duration::ZERO, ready);
+        sources.look(ready);
         Some(looked)
     }
 

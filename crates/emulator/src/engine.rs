@@ -14,6 +14,7 @@ use units::Instant;
 
 use crate::alarm::{Alarm, HEARTBEAT, WINDOW};
 use crate::awake::Awake;
+use crate::backlog::Backlog;
 use crate::clock::{Clock, thread_cpu_time};
 use crate::priority;
 use crate::report::{LabReport, LaneReport};
@@ -29,9 +30,16 @@ const WAKE: u64 = u64::MAX;
 pub(crate) trait Carrier: Send + 'static {
     /// Emits what is due.
     fn emit_due(&mut self, clock: &Clock);
-    /// Takes in a batch from the source of this number. It `arrived` then at the earliest when
-    /// nobody looked meanwhile, else now.
-    fn take_in(&mut self, clock: &Clock, source: u64, arrived: Option<Instant>);
+    /// Takes in a batch from the source of this number, and says whether more may wait there. It
+    /// `arrived` then at the earliest when nobody looked meanwhile, else now; and has `waited` at
+    /// most for so long, because others were read first.
+    fn take_in(
+        &mut self,
+        clock: &Clock,
+        source: u64,
+        arrived: Option<Instant>,
+        waited: Duration,
+    ) -> bool;
     /// When the next packet is due.
     fn next_due(&self) -> Option<Instant>;
     /// What happened forward and back.
@@ -146,7 +154,7 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &Sources) {
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     priority::raise();
     let (mut awake, mut alarm) = (Awake::new(), Alarm::default());
-    let (mut ready, mut arrived) = (Ready::new(), None);
+    let (mut ready, mut arrived, mut backlog) = (Ready::new(), None, Backlog::default());
     let mut busy = shared.clock.now();
     loop {
         let mut state = shared.state();
@@ -156,12 +164,16 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &Sources) {
         let now = shared.clock.now();
         state.stall = state.stall_until(now);
         state.seen = now;
+        backlog.look(&ready);
         // Before what is due leaves: the path knows no arrival in its past.
         for source in ready.numbers() {
             if source == WAKE {
                 let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
             } else {
-                state.carrier.take_in(&shared.clock, source, arrived);
+                let since = backlog.since(source).unwrap_or(now);
+                let waited = shared.clock.now().since(since);
+                let more = state.carrier.take_in(&shared.clock, source, arrived, waited);
+                backlog.note(source, more.then_some(since));
             }
         }
         let ripe = |state: &State<C>| state.carrier.next_due().map(|due| alarm.time_for(due));
@@ -180,7 +192,12 @@ fn run<C: Carrier>(shared: &Shared<C>, sources: &Sources) {
             busy = now;
         }
         awake.hold(now.since(busy) <= LULL);
-        arrived = alarm.wait(next, sources, &mut ready, &shared.clock);
+        // Who may have more is looked at before the wait, in which what is empty may fill again.
+        arrived = None;
+        if backlog.is_empty() || !sources.look(&mut ready) {
+            backlog.clear();
+            arrived = alarm.wait(next, sources, &mut ready, &shared.clock);
+        }
     }
 }
 
@@ -199,7 +216,9 @@ mod tests {
             assert!(!self.broken, "as the test asked for");
         }
 
-        fn take_in(&mut self, _: &Clock, _: u64, _: Option<Instant>) {}
+        fn take_in(&mut self, _: &Clock, _: u64, _: Option<Instant>, _: Duration) -> bool {
+            false
+        }
 
         fn next_due(&self) -> Option<Instant> {
             Some(Instant::ZERO)
@@ -208,6 +227,48 @@ mod tests {
         fn report(&self) -> [LaneReport; 2] {
             Default::default()
         }
+    }
+
+    /// Reads a source that never is empty: a batch from it, and another, and then what there is, and again.
+    struct Flooded {
+        waited: Vec<Duration>,
+    }
+
+    impl Carrier for Flooded {
+        fn emit_due(&mut self, _: &Clock) {}
+
+        fn take_in(&mut self, _: &Clock, _: u64, _: Option<Instant>, waited: Duration) -> bool {
+            self.waited.push(waited);
+            thread::sleep(Duration::from_millis(1));
+            !self.waited.len().is_multiple_of(3)
+        }
+
+        fn next_due(&self) -> Option<Instant> {
+            None
+        }
+
+        fn report(&self) -> [LaneReport; 2] {
+            Default::default()
+        }
+    }
+
+    #[test]
+    fn what_is_never_seen_empty_has_waited() {
+        let (sources, source) =
+            (Sources::new().unwrap(), eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        sources.add(&source, 0).unwrap();
+        let engine = Engine::start(Flooded { waited: vec![] }, Arc::new(sources)).unwrap();
+        let waited = || engine.with(|carrier, _| carrier.waited.clone());
+        while waited().len() < 6 {
+            thread::yield_now();
+        }
+        for batches in waited().chunks_exact(3) {
+            let ms = Duration::from_millis(1);
+            assert!(batches[1] >= batches[0] + ms && batches[2] >= batches[1] + ms, "{batches:?}");
+        }
+        // It came anew there.
+        let waited = waited();
+        assert!(waited[3] < waited[2], "{waited:?}");
     }
 
     #[test]

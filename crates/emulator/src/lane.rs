@@ -132,6 +132,8 @@ pub(crate) struct Lane<M> {
     /// Until when the path was carried on.
     reached: Instant,
     lateness: LatenessRecord,
+    /// How long frames waited to be taken in.
+    intake: LatenessRecord,
     outside: OutsideModel,
 }
 
@@ -159,6 +161,7 @@ impl<M: Segments> Lane<M> {
             run: Run::default(),
             reached: Instant::ZERO,
             lateness: LatenessRecord::new(),
+            intake: LatenessRecord::new(),
             outside: OutsideModel::default(),
         })
     }
@@ -220,22 +223,27 @@ impl<M: Segments> Lane<M> {
 
     /// Takes in up to `most` frames, as long as `read` has any: it fills a buffer and returns the
     /// frame's length and kind. `refuse` tells the sender of a frame whose segment is larger than
-    /// the link's MTU.
+    /// the link's MTU. They `arrived` then at the earliest, or now, and have `waited` at most for so
+    /// long. Says whether there may be more.
     pub(crate) fn take_batch(
         &mut self,
         clock: &Clock,
-        arrived: Option<Instant>,
-        most: usize,
+        (arrived, waited): (Option<Instant>, Duration),
+        most: u64,
         mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, M)>,
         mut refuse: impl FnMut(&[u8], &M, u32, Bytes),
-    ) {
-        for _ in 0..most {
+    ) -> bool {
+        for taken in 0..most {
             if let Err(error) = self.take_in(clock, arrived, &mut read, &mut refuse) {
                 // Anything else is a frame that came and could not be read.
-                self.outside.refused += u64::from(error.kind() != io::ErrorKind::WouldBlock);
-                return;
+                let unreadable = error.kind() != io::ErrorKind::WouldBlock;
+                self.outside.refused += u64::from(unreadable);
+                self.intake.add(waited, taken);
+                return unreadable;
             }
         }
+        self.intake.add(waited, most);
+        true
     }
 
     fn take_in(
@@ -393,7 +401,7 @@ impl<M: Segments> Lane<M> {
             }
         }
         for due in due.drain(..) {
-            self.lateness.add(now.since(due));
+            self.lateness.add(now.since(due), 1);
             self.ring.release(*frame);
         }
     }
@@ -409,6 +417,7 @@ impl<M: Segments> Lane<M> {
         LaneReport {
             counters: *self.link.counters(),
             lateness: self.lateness.summary(),
+            intake: self.intake.summary(),
             outside: self.outside,
             access_drops: self.approach.dropped() + self.exits.dropped(),
         }
@@ -468,4 +477,62 @@ pub enum LaneError {
     /// The kernel has no memory for that.
     #[error("no memory for the packets under way: {0}; lower rate x delay or the queue")]
     Memory(io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Rate;
+
+    use super::*;
+    use crate::report::Lateness;
+
+    /// A frame that is a packet.
+    struct Plain;
+
+    impl Segments for Plain {
+        fn count(&self, _: usize) -> u32 {
+            1
+        }
+
+        fn size(&self, len: usize, _: u32) -> Bytes {
+            Bytes(len as u64)
+        }
+
+        fn prefix(&self, len: usize, _: u32) -> usize {
+            len
+        }
+
+        fn flow(&self, _: &[u8]) -> u64 {
+            0
+        }
+
+        fn ecn_capable(&self, _: &[u8]) -> bool {
+            false
+        }
+    }
+
+    /// Five frames wait, of which two at a time are read.
+    #[test]
+    fn frames_are_taken_in_until_none_is_left_and_have_waited() {
+        let ms = Duration::from_millis;
+        let path = PathConfig::new(Rate::from_bits_per_sec(1_000_000), ms(2));
+        let [mut lane, _] = lanes::<Plain>(&path, &[], &[], Bytes(1500)).unwrap();
+        let (clock, mut left) = (Clock::start(), 5);
+        let mut take = |waited| {
+            let read = |_: &mut [u8]| -> io::Result<(usize, Plain)> {
+                left = u64::checked_sub(left, 1).ok_or(io::ErrorKind::WouldBlock)?;
+                Ok((100, Plain))
+            };
+            let untold = |_: &[u8], _: &Plain, _, _| {};
+            let more = lane.take_batch(&clock, (None, ms(waited)), 2, read, untold);
+            (more, lane.report().intake)
+        };
+        assert!(take(0).0 && take(3).0);
+        let (more, Lateness { packets, p50, max, .. }) = take(7);
+        assert_eq!((more, packets), (false, 5));
+        let near = |time: Duration, expected: f64| {
+            (time.as_secs_f64() * 1e3 / expected - 1.0).abs() < 0.02
+        };
+        assert!(near(p50, 3.0) && near(max, 7.0), "{p50:?} {max:?}");
+    }
 }

@@ -14,12 +14,13 @@
 //! Hosts hand over super-packets of up to 64 KiB. They are kept whole and treated segment by
 //! segment: every segment has its own place in the queue, fate and due time, and those that are
 //! due together leave as one piece. A [`LabReport`] says what the path did, how late packets
-//! left, and how many were lost outside of the model: the measure of how far a run can be
-//! believed, which a [`Verdict`] sums up.
+//! were taken in and left, and how many were lost outside of the model: the measure of how far a
+//! run can be believed, which a [`Verdict`] sums up.
 
 mod access;
 mod alarm;
 mod awake;
+mod backlog;
 mod capture;
 mod clock;
 mod engine;

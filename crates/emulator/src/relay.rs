@@ -1,5 +1,6 @@
 //! The loopback form: a path for UDP alone, in process, without privileges.
 
+use core::time::Duration;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -21,7 +22,7 @@ use crate::udp::{Received, Udp};
 const MAX_CLIENTS: usize = 64;
 
 /// Batches read from one socket before others and what is due have their turn.
-const BATCH: usize = 8;
+const BATCH: u64 = 8;
 
 /// The number of the socket that clients send to, among the engine's sources; theirs follow.
 const FRONT: u64 = 0;
@@ -227,7 +228,14 @@ impl Carrier for Exchange {
         back.emit_due(clock, &mut Outward { front, target: None });
     }
 
-    fn take_in(&mut self, clock: &Clock, source: u64, arrived: Option<Instant>) {
+    fn take_in(
+        &mut self,
+        clock: &Clock,
+        source: u64,
+        arrived: Option<Instant>,
+        waited: Duration,
+    ) -> bool {
+        let arrived = (arrived, waited);
         let Self { lanes: [forward, back], front, clients } = self;
         // Loopback has no way to tell a sender of a smaller MTU.
         let untold = |_: &[u8], _: &Parcel, _, _| {};
@@ -237,14 +245,16 @@ impl Carrier for Exchange {
                 let client = clients.find(got.from)?;
                 Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
             };
-            forward.take_batch(clock, arrived, BATCH, from_client, untold);
+            forward.take_batch(clock, arrived, BATCH, from_client, untold)
         } else if let Some(client) = clients.known.iter().find(|client| client.source == source) {
             let from_target = |space: &mut [u8]| {
                 let got = receive(&client.upstream, space)?;
                 let client = Arc::clone(client);
                 Ok((got.len, Parcel { client, stride: got.stride.max(1), ecn: got.ecn }))
             };
-            back.take_batch(clock, arrived, BATCH, from_target, untold);
+            back.take_batch(clock, arrived, BATCH, from_target, untold)
+        } else {
+            false
         }
     }
 

@@ -9,7 +9,7 @@ use path::{Counters, DropCause, Tally};
 /// The largest lateness told apart.
 const MAX_LATENESS: Duration = Duration::from_secs(60);
 
-/// How long after their due time packets left.
+/// How late packets were: how long after their due time they left, or how long they waited to be taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// Of how many packets.
@@ -53,6 +53,9 @@ pub struct LaneReport {
     pub counters: Counters,
     /// How exactly it was carried out.
     pub lateness: Lateness,
+    /// How long what the hosts sent, in the pieces the kernel handles, may have waited until the emulator
+    /// took it in: since its device or socket was last seen empty.
+    pub intake: Lateness,
     /// What went wrong beside it.
     pub outside: OutsideModel,
     /// Packets that the hosts' own links dropped, on their way to the path or from it.
@@ -179,8 +182,10 @@ impl LatenessRecord {
         Self { past: empty.clone(), recent: empty }
     }
 
-    pub(crate) fn add(&mut self, lateness: Duration) {
-        self.recent.saturating_record(u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX));
+    /// So many packets.
+    pub(crate) fn add(&mut self, lateness: Duration, packets: u64) {
+        let nanos = u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
+        self.recent.saturating_record_n(nanos, packets);
     }
 
     /// Of all packets.
@@ -218,7 +223,7 @@ mod tests {
     fn percentiles_are_of_what_was_added() {
         let mut record = LatenessRecord::new();
         for micros in 1..=1000 {
-            record.add(Duration::from_micros(micros));
+            record.add(Duration::from_micros(micros), 1);
         }
         let summary = record.summary();
         assert_eq!((record.take_recent(), record.take_recent().packets), (summary, 0));

@@ -32,6 +32,12 @@ impl Sources {
         Ok(epoll::delete(&self.0, source)?)
     }
 
+    /// Fills in which sources are ready now, and says whether any is.
+    pub(crate) fn look(&self, ready: &mut Ready) -> bool {
+        self.wait(Duration::ZERO, ready);
+        !ready.is_empty()
+    }
+
     /// Waits until a source is ready or `timeout` is over, and fills in which are. After an
     /// interruption none is: only a look too many.
     pub(crate) fn wait(&self, timeout: Duration, ready: &mut Ready) {
@@ -48,6 +54,11 @@ impl Ready {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether more may be ready than it shows.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() == self.0.capacity()
     }
 
     /// The numbers of the sources.

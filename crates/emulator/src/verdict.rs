@@ -15,11 +15,15 @@ const MIN_JUDGED: u64 = 1000;
 /// a busy machine takes only now and then to let a thread have its turn.
 const FEW_ALLOWANCE: u32 = 10;
 
+/// What to do where the emulator cannot take in what is sent.
+const TOO_FAST: &str = "the senders are faster than this machine can emulate: let them send slower, in larger packets, \
+                        or fewer of them";
+
 /// How exact an emulation must have been for its results to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most that 99 of 100 packets may be late, judged from 1000 packets on. Of fewer, none
-    /// may be later than ten times as much.
+    /// The most that 99 of 100 packets may be late, and wait to be taken in, judged from 1000
+    /// packets on. Of fewer, none may be later than ten times as much.
     pub late_p99: Duration,
     /// The longest the emulator's thread may not have run although it was to.
     pub stall: Duration,
@@ -77,6 +81,15 @@ pub enum Fault {
         /// It should not have been later.
         limit: Duration,
     },
+    /// The emulator did not keep up with what the hosts sent.
+    Behind {
+        /// Near to far, else far to near.
+        forward: bool,
+        /// How long 99 of 100 packets may have waited to be taken in, and of few any.
+        waited: Duration,
+        /// They should not have waited longer.
+        limit: Duration,
+    },
     /// The emulator's thread panicked: nothing crossed the path from then on.
     Died,
     /// The kernel did not say how many packets the devices of the sending hosts lost.
@@ -128,6 +141,10 @@ impl Fault {
             Self::FewLate { forward, latest, limit } => {
                 format!("{}: a packet left {latest:.0?} late (limit {limit:.0?})", way(forward))
             }
+            Self::Behind { forward, waited, limit } => format!(
+                "{}: what was sent waited up to {waited:.0?} to be taken in (limit {limit:.0?})",
+                way(forward)
+            ),
             Self::Died => "the emulator's thread panicked, and nothing crossed any more".to_owned(),
             Self::Uncounted { forward } => format!(
                 "{}: the kernel did not say how many packets the sending hosts' devices lost",
@@ -160,6 +177,7 @@ impl Fault {
                 "give the machine less other work, run as root (for real-time priority), or lower \
                  the rate"
             }
+            Self::Behind { .. } => TOO_FAST,
             Self::Stalled { .. } => {
                 "it was suspended, paused or overloaded: run again with less other work"
             }
@@ -168,10 +186,7 @@ impl Fault {
                     "the packets are small, or many hosts send at once: lower rate \
                                     x delay or the queue, or send larger packets"
                 }
-                LossPlace::Device => {
-                    "the senders are faster than this machine can emulate: let \
-                                      them send slower, in larger packets, or fewer of them"
-                }
+                LossPlace::Device => TOO_FAST,
                 LossPlace::Host => "the host may be out of memory: see dmesg",
                 LossPlace::Model => "lower rate x delay or the queue, or send larger packets",
             },
@@ -216,13 +231,30 @@ impl fmt::Display for Verdict {
 impl LaneReport {
     /// What speaks against the lateness of its packets.
     fn late(&self, forward: bool, limit: Duration) -> Option<Fault> {
-        let Lateness { packets, p99, max: latest, .. } = self.lateness;
-        let few_limit = limit.saturating_mul(FEW_ALLOWANCE);
-        if packets >= MIN_JUDGED {
-            (p99 > limit).then_some(Fault::Late { forward, p99, limit })
+        let (late, limit) = self.lateness.beyond(limit)?;
+        Some(if self.lateness.packets >= MIN_JUDGED {
+            Fault::Late { forward, p99: late, limit }
         } else {
-            (latest > few_limit).then_some(Fault::FewLate { forward, latest, limit: few_limit })
-        }
+            Fault::FewLate { forward, latest: late, limit }
+        })
+    }
+
+    /// What speaks against how they were taken in.
+    fn behind(&self, forward: bool, limit: Duration) -> Option<Fault> {
+        let (waited, limit) = self.intake.beyond(limit)?;
+        Some(Fault::Behind { forward, waited, limit })
+    }
+}
+
+impl Lateness {
+    /// What is above the limit for 99 in 100, if it is, and the limit: of few packets the latest.
+    fn beyond(&self, limit: Duration) -> Option<(Duration, Duration)> {
+        let (late, limit) = if self.packets >= MIN_JUDGED {
+            (self.p99, limit)
+        } else {
+            (self.max, limit.saturating_mul(FEW_ALLOWANCE))
+        };
+        (late > limit).then_some((late, limit))
     }
 }
 
@@ -232,6 +264,7 @@ impl LabReport {
         let mut faults = Vec::new();
         for (forward, lane) in [(true, &self.forward), (false, &self.back)] {
             faults.extend(lane.late(forward, limits.late_p99));
+            faults.extend(lane.behind(forward, limits.late_p99));
             let places = [
                 (LossPlace::Ring, lane.outside.ring_full),
                 (LossPlace::Device, lane.outside.device_overflow),
@@ -288,6 +321,26 @@ mod tests {
         assert_eq!(report.verdict(&limits).faults, [late]);
         report.back.lateness = Lateness { packets: MIN_JUDGED, max: ms(21), ..Lateness::default() };
         assert!(report.verdict(&limits).is_faithful(), "of many, one in a hundred may");
+    }
+
+    /// By the same limits as what leaves late.
+    #[test]
+    fn what_waits_to_be_taken_in_is_judged() {
+        let ms = Duration::from_millis;
+        let limits = Limits { late_p99: ms(2), stall: ms(100), outside: 0 };
+        let mut report = LabReport::default();
+        let judged = [(MIN_JUDGED, ms(2), ms(90)), (MIN_JUDGED - 1, ms(20), ms(20))];
+        for (packets, p99, max) in judged {
+            report.forward.intake = Lateness { packets, p99, max, ..Lateness::default() };
+            assert!(report.verdict(&limits).is_faithful(), "{packets}");
+        }
+        report.forward.intake.max = ms(21);
+        let limit = ms(20);
+        let behind = Fault::Behind { forward: true, waited: ms(21), limit };
+        assert_eq!(report.verdict(&limits).faults, [behind]);
+        report.forward.intake = Lateness { packets: MIN_JUDGED, p99: ms(3), ..Lateness::default() };
+        let text = report.verdict(&limits).to_string();
+        assert!(text.contains("waited up to 3ms") && text.contains("larger packets"), "{text}");
     }
 
     #[test]

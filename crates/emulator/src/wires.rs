@@ -1,5 +1,6 @@
 //! What the emulator's thread drives in a lab: the hosts' devices and the lanes between them.
 
+use core::time::Duration;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::tun::Tun;
 
 /// Super-packets read from one host before other hosts and what is due have their turn; each
 /// takes some 20 us.
-const BATCH: usize = 2;
+const BATCH: u64 = 2;
 
 /// A frame on its way.
 pub(crate) struct Parcel {
@@ -129,13 +130,19 @@ impl Carrier for Wires {
         }
     }
 
-    fn take_in(&mut self, clock: &Clock, source: u64, arrived: Option<Instant>) {
+    fn take_in(
+        &mut self,
+        clock: &Clock,
+        source: u64,
+        arrived: Option<Instant>,
+        waited: Duration,
+    ) -> bool {
         let (from, number) = (source as usize & 1, source as usize >> 1);
         let (lane, tun) = (&mut self.lanes[from], &self.tuns[from][number]);
         let (to, receivers) = (Host::BOTH[1 - from], self.tuns[1 - from].len());
         lane.take_batch(
             clock,
-            arrived,
+            (arrived, waited),
             BATCH,
             |space| {
                 let (len, layout) = tun.read(space)?;
@@ -143,7 +150,7 @@ impl Carrier for Wires {
                 Ok((len, Parcel { layout, from: number as u16, to }))
             },
             |frame, parcel, segment, mtu| tun.tell_mtu(frame, &parcel.layout, segment, mtu),
-        );
+        )
     }
 
     fn next_due(&self) -> Option<Instant> {

@@ -37,7 +37,7 @@ pub fn json(report: &LabReport, verdict: &Verdict) -> Value {
 }
 
 fn lane(lane: &LaneReport) -> Value {
-    let LaneReport { counters, lateness, outside, access_drops } = lane;
+    let LaneReport { counters, lateness, intake, outside, access_drops } = lane;
     json!({
         "packets": counters.offered.packets,
         "bytes": counters.offered.bytes.0,
@@ -55,5 +55,7 @@ fn lane(lane: &LaneReport) -> Value {
         "late_p99_us": micros(lateness.p99),
         "late_p999_us": micros(lateness.p999),
         "late_max_us": micros(lateness.max),
+        "intake_p99_us": micros(intake.p99),
+        "intake_max_us": micros(intake.max),
     })
 }
