@@ -360,12 +360,14 @@ impl<T> Link<T> {
         if change.rate.is_some() || change.rate_trace.is_some() {
             self.transmitter.change(at, config.rate, config.trace.as_ref());
         }
+        // Other streams than at the start, or the same choices would come again; and by the time alone, for of
+        // changes that repeat while nothing is sent not all are made.
+        let seed = self.seed ^ at.as_nanos();
         if change.queue.is_some() {
-            // Another stream than at the start, or the same choices would come again.
-            let rng = stream(self.seed ^ at.as_nanos(), Stream::Queue);
+            let rng = stream(seed, Stream::Queue);
             self.queue.become_like(Queue::new(&config.queue, config.rate, self.rtt, rng));
         }
-        self.wire.change(config, change.loss.is_some());
+        self.wire.change(config, change, seed);
         if let Some(blackout) = change.blackout {
             self.dark_until = self.dark_until.max(at + blackout);
         }

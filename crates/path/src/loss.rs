@@ -233,13 +233,7 @@ impl fmt::Display for LossConfig {
 }
 
 /// Chooses the lost packets, one decision a packet.
-pub(crate) struct Loss {
-    model: Model,
-    /// Where a new model's numbers come from when it is changed.
-    rng: Pcg64Mcg,
-}
-
-enum Model {
+pub(crate) enum Loss {
     None,
     Bernoulli(Events),
     GilbertElliott(States),
@@ -247,37 +241,24 @@ enum Model {
 }
 
 impl Loss {
-    pub(crate) fn new(config: &LossConfig, rng: Pcg64Mcg) -> Self {
-        let mut loss = Self { model: Model::None, rng };
-        loss.set(config);
-        loss
-    }
-
-    /// Loses packets by another model from here on.
-    pub(crate) fn set(&mut self, config: &LossConfig) {
-        self.model = match (config, &mut self.model) {
-            (LossConfig::None, _) => Model::None,
-            (LossConfig::Bernoulli(p), Model::Bernoulli(events)) => {
-                events.set(*p);
-                return;
+    pub(crate) fn new(config: &LossConfig, mut rng: Pcg64Mcg) -> Self {
+        match config {
+            LossConfig::None => Self::None,
+            LossConfig::Bernoulli(p) => Self::Bernoulli(Events::new(*p, rng)),
+            LossConfig::GilbertElliott(config) => {
+                Self::GilbertElliott(States::new(config, &mut rng))
             }
-            (LossConfig::Bernoulli(p), _) => Model::Bernoulli(Events::new(*p, self.rng.clone())),
-            (LossConfig::GilbertElliott(config), _) => {
-                Model::GilbertElliott(States::new(config, &mut self.rng))
-            }
-            (LossConfig::Trace(trace), _) => Model::Trace { trace: trace.clone(), next: 0 },
-        };
-        // What was handed out is not handed out again.
-        self.rng = Pcg64Mcg::seed_from_u64(self.rng.random());
+            LossConfig::Trace(trace) => Self::Trace { trace: trace.clone(), next: 0 },
+        }
     }
 
     /// Whether the packet now on the line is lost.
     pub(crate) fn strikes(&mut self) -> bool {
-        match &mut self.model {
-            Model::None => false,
-            Model::Bernoulli(events) => events.next(),
-            Model::GilbertElliott(states) => states.strikes(),
-            Model::Trace { trace, next } => {
+        match self {
+            Self::None => false,
+            Self::Bernoulli(events) => events.next(),
+            Self::GilbertElliott(states) => states.strikes(),
+            Self::Trace { trace, next } => {
                 let lost = trace.lost(*next);
                 *next = (*next + 1) % trace.len;
                 lost
@@ -287,7 +268,7 @@ impl Loss {
 }
 
 /// Gilbert and Elliott's two states, the good one first.
-struct States {
+pub(crate) struct States {
     bad: usize,
     lose: [Events; 2],
     leave: [Events; 2],

@@ -37,19 +37,9 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn new(probability: f64, rng: Pcg64Mcg) -> Self {
-        let mut events = Self { ln_survival: 0.0, spare: u64::MAX, rng };
-        events.set(probability);
+        let mut events = Self { ln_survival: (-probability).ln_1p(), spare: u64::MAX, rng };
+        events.draw();
         events
-    }
-
-    /// Events of another probability from here on.
-    pub(crate) fn set(&mut self, probability: f64) {
-        let ln_survival = (-probability).ln_1p();
-        // The gap ahead was drawn for the old value; without a change it stands.
-        if ln_survival != self.ln_survival {
-            self.ln_survival = ln_survival;
-            self.draw();
-        }
     }
 
     fn draw(&mut self) {
@@ -132,10 +122,6 @@ mod tests {
         let mut always = Events::new(1.0, stream(1, Stream::Loss));
         assert!((0..1000).all(|_| always.next()));
         let mut never = Events::new(0.0, stream(1, Stream::Loss));
-        assert!((0..1000).all(|_| !never.next()));
-        never.set(1.0);
-        assert!(never.next());
-        never.set(0.0);
         assert!((0..1000).all(|_| !never.next()));
     }
 

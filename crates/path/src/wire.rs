@@ -9,7 +9,7 @@ use units::{Bytes, Instant};
 use crate::jitter::Jitter;
 use crate::loss::{Loss, LossConfig};
 use crate::random::{Events, Stream, stream};
-use crate::{Damage, DropCause, Fate, Impairments, LinkConfig};
+use crate::{Change, Damage, DropCause, Fate, Impairments, LinkConfig};
 
 /// Bytes of a cell on an ATM line (ITU-T I.361).
 const CELL: u64 = 53;
@@ -108,17 +108,23 @@ impl Wire {
         }
     }
 
-    /// Takes over a changed configuration; what did not change goes on as before.
-    pub(crate) fn change(&mut self, config: &LinkConfig, loss_changed: bool) {
-        if loss_changed {
-            self.loss.set(&config.loss);
+    /// Takes over a changed configuration: what the change states begins anew, from this seed, and the rest goes
+    /// on as before.
+    pub(crate) fn change(&mut self, config: &LinkConfig, change: &Change, seed: u64) {
+        if change.loss.is_some() {
+            self.loss = Loss::new(&config.loss, stream(seed, Stream::Loss));
         }
-        let impairments = &config.impairments;
-        self.cells.set(impairments.cell_loss);
-        self.bits.set(impairments.bit_error);
-        self.corrupt.set(impairments.corrupt);
-        self.duplicate.set(impairments.duplicate);
-        self.reorder.set(impairments.reorder);
+        for (process, stated, kind) in [
+            (&mut self.cells, change.cell_loss, Stream::Cells),
+            (&mut self.bits, change.bit_error, Stream::Bits),
+            (&mut self.corrupt, change.corrupt, Stream::Corrupt),
+            (&mut self.duplicate, change.duplicate, Stream::Duplicate),
+            (&mut self.reorder, change.reorder, Stream::Reorder),
+        ] {
+            if let Some(probability) = stated {
+                *process = Events::new(probability, stream(seed, kind));
+            }
+        }
         self.plain = is_plain(config);
     }
 

@@ -477,6 +477,39 @@ fn impairments_do_not_disturb_each_other() {
     assert!(fewer.len() < all.len() && fewer.iter().all(|item| all.binary_search(item).is_ok()));
 }
 
+/// A link that changes round after round is looked at every millisecond of a pause, or not at all: the line does the
+/// same to what is sent behind it, in the middle of a round.
+#[test]
+fn who_looks_changes_no_choice() {
+    for loss in ["20%", "bursts:loss=20%,length=4", "trace:0010110"] {
+        let parse = |text: &str| text.parse().ok();
+        let first = Change { loss: parse(loss), duplicate: Some(0.1), ..Change::default() };
+        let second = Change { loss: parse("40%"), reorder: Some(0.1), ..Change::default() };
+        let third = Change { corrupt: Some(0.05), duplicate: Some(0.2), ..Change::default() };
+        let mut config = LinkConfig::new(GBIT, MS);
+        config.impairments.reorder_by = MS;
+        config.impairments.bit_error = 1e-5;
+        let steps = vec![at(0, second), at(3, third), at(5, first)];
+        config.schedule = Schedule::new(steps, Some(10 * MS));
+        let run = |looks: bool| {
+            let mut link = link(&config);
+            let mut exits = Vec::new();
+            for (burst, begins) in [(0, 0), (1, 507_500_000), (2, 1_001_500_000)] {
+                for i in 0..1000 {
+                    let now = nanos(begins + i * 12_000);
+                    link.send(now, Bytes(1500), burst * 1000 + i).expect("sent at the rate");
+                }
+                exits.extend(core::iter::from_fn(|| link.poll(nanos(begins + 20_000_000))));
+                for look in (21..400).filter(|_| looks) {
+                    link.advance(nanos(begins + look * 1_000_000));
+                }
+            }
+            exits
+        };
+        assert_eq!(run(false), run(true), "{loss}");
+    }
+}
+
 /// A thousand super-packets of 44 segments at once, or their segments as the host's own link would
 /// space them: the line loses and damages the same ones.
 #[test]
