@@ -353,16 +353,22 @@ impl<M: Segments> Lane<M> {
         self.flush(clock, outlet);
     }
 
-    /// Hands a segment to its receiver's own link; false when that has none.
+    /// Hands a segment to its receiver's own link, twice if there are two of it by now; false when that has none.
     fn enter_exit(&mut self, place: Place, effect: Effect, at: Instant) -> bool {
         let (frame, meta) = self.ring.frame(place.frame);
         let Some(own) = self.exits.of(meta.to()) else {
             return false;
         };
         let packet = packet(frame, meta, place.segment);
-        if own.send_packet(at, packet, (place, effect)).is_err() {
-            note_host_drop(self.tracer.as_ref(), at, packet.size);
-            self.ring.release(place.frame);
+        if effect.duplicated {
+            self.ring.hold(place.frame);
+        }
+        for _ in 0..=u8::from(effect.duplicated) {
+            let single = Effect { duplicated: false, ..effect };
+            if own.send_packet(at, packet, (place, single)).is_err() {
+                note_host_drop(self.tracer.as_ref(), at, packet.size);
+                self.ring.release(place.frame);
+            }
         }
         true
     }

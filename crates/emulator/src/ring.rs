@@ -109,6 +109,12 @@ impl<M> Ring<M> {
         (&self.bytes[frame.start..frame.start + frame.len], &frame.meta)
     }
 
+    /// One more segment of the frame is to leave.
+    pub(crate) fn hold(&mut self, number: u64) {
+        let position = self.position(number);
+        self.frames[position].pending += 1;
+    }
+
     /// One segment of the frame has left.
     pub(crate) fn release(&mut self, number: u64) {
         let position = self.position(number);

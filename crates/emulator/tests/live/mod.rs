@@ -27,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         Trial::test("hosts_share_the_path", hosts_share_the_path),
         Trial::test("each_host_has_a_delay_of_its_own", each_host_has_a_delay_of_its_own),
         Trial::test("a_hosts_own_link_drops_too", a_hosts_own_link_drops_too),
+        Trial::test("a_duplicate_takes_its_time_on_a_hosts_own_link", a_duplicate_takes_its_time),
         Trial::test("tcp_crosses_three_links_intact", tcp_crosses_three_links_intact),
         Trial::test("impossible_hosts_are_refused", impossible_hosts_are_refused),
         Trial::test("jumbo_frames_cross", jumbo_frames_cross),
@@ -131,6 +132,32 @@ fn a_hosts_own_link_drops_too() -> Outcome {
                 && report.forward.counters.dropped(DropCause::Queue).packets == 0
         );
     }
+    Ok(())
+}
+
+/// Two packets of a kilobyte take 8 ms each on the receiver's own link, and then so does the copy of each that
+/// finds room there.
+fn a_duplicate_takes_its_time() -> Outcome {
+    let mut path = path(2);
+    path.forward.impairments.duplicate = 1.0;
+    let lab = Lab::start(&path, &options("count=1", "rate=1mbit queue=2packets")?)?;
+    let (from, to) = (udp(&lab, Host::Near, false)?, udp(&lab, Host::Far, false)?);
+    let took = time(
+        || lab.stats(),
+        || {
+            // They reach that link together.
+            set(&lab, &["forward.hold=300ms"])?;
+            for _ in 0..2 {
+                from.send_to(&[7; 972], to.local_addr()?)?;
+            }
+            (0..3).try_for_each(|_| to.recv(&mut [0; 1000]).map(drop))?;
+            Ok(())
+        },
+    )?;
+    assert!(took >= Duration::from_millis(301 + 3 * 8), "{took:?}");
+    let forward = lab.stop().forward;
+    assert_eq!((forward.counters.duplicated.packets, forward.access_drops), (2, 1), "{forward}");
+    assert!(adds_up(&forward), "{forward}");
     Ok(())
 }
 
