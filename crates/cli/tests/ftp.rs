@@ -499,6 +499,37 @@ fn commands_that_other_clients_have() {
     assert!(!server.home.path("root/two").exists());
 }
 
+/// As in a shell: `mput *` sends no keys, `mget *` replaces no `.profile`.
+#[test]
+fn patterns_leave_dot_files_alone() {
+    let server = FtpServer::start("127.0.0.1", &[]);
+    for name in ["out/.secret", "out/sent", "root/.profile", "root/got"] {
+        server.home.folder(Path::new(name).parent().unwrap().to_str().unwrap());
+        fs::write(server.home.path(name), name).unwrap();
+    }
+    server.home.folder("in");
+    let host = format!("ann@127.0.0.1:{}", server.port);
+    let longhaul = |script: &str| {
+        fs::write(server.home.path("script"), script).unwrap();
+        let mut command = server.home.longhaul(&["ftp", "--ftp-accept-new", &host]);
+        command.env("LONGHAUL_FTP_PASSWORD", PASSWORD);
+        let output = finish(start(command.stdin(fs::File::open(server.home.path("script")).unwrap())));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let found = |folder: &str| {
+        let mut names = names(&server.home.path(folder));
+        names.retain(|name| !name.contains('/'));
+        names.sort();
+        names
+    };
+    longhaul("lcd out\nmput *\nlcd ../in\nmget *\nmdelete *\n");
+    assert_eq!(found("in"), ["big", "got", "sent"]);
+    assert_eq!(found("root"), [".profile", "dir"]);
+    longhaul("lcd in\nmget .p*\nmdelete .*\nlcd ../out\nmput .*\n");
+    server.is_there("in/.profile", b"root/.profile");
+    assert_eq!(found("root"), [".secret", "dir"]);
+}
+
 /// Ports for data, and how many sessions there may be.
 #[test]
 fn what_the_options_of_the_server_allow() {

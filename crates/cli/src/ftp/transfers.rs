@@ -10,6 +10,8 @@ use anyhow::{Context, bail, ensure};
 use ftp::client::Copied;
 use ftp::data::Moved;
 use ftp::entry::Kind;
+use ftp::names::is_partial;
+use glob::MatchOptions;
 use transfer::{Progress, RelPath};
 
 use super::here::Here;
@@ -116,6 +118,7 @@ impl Here {
     }
 
     /// The files there whose paths match, each with its name: patterns are for the last name of a path.
+    /// One that begins with a dot is matched by a dot alone.
     pub(super) async fn matching(
         &mut self,
         patterns: &[&str],
@@ -129,9 +132,11 @@ impl Here {
             };
             let before = found.len();
             let wanted = glob::Pattern::new(pattern).context("that is no pattern")?;
+            let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
             for entry in self.client().await?.list(directory.as_bytes()).await? {
-                let matches = wanted.matches(&String::from_utf8_lossy(&entry.name));
-                if !matches || !matches!(entry.kind, Kind::File | Kind::Link) {
+                let matches = wanted.matches_with(&String::from_utf8_lossy(&entry.name), options);
+                let is_file = matches!(entry.kind, Kind::File | Kind::Link);
+                if !matches || !is_file || is_partial(&entry.name) {
                     continue;
                 }
                 let Ok(name) = RelPath::new(entry.name.clone()) else { continue };
@@ -178,13 +183,25 @@ impl Here {
     }
 }
 
-/// What a pattern stands for here: the name that it is where there is such, and else all that match.
+/// What a pattern stands for here: the name that it is where there is such, and else all that match, but
+/// dot files where no dot was written.
 fn here_matching(pattern: &str) -> anyhow::Result<Vec<PathBuf>> {
     if Path::new(pattern).exists() {
         return Ok(vec![pattern.into()]);
     }
     let found = glob::glob(pattern).context("that is no pattern")?;
-    let found = found.collect::<Result<Vec<_>, _>>()?;
+    let mut found = found.collect::<Result<Vec<_>, _>>()?;
+    // `glob`'s own option for that panics at a name that is no text.
+    let dotted = pattern.split('/').filter(|part| part.starts_with('.'));
+    let dotted = dotted.map(glob::Pattern::new).collect::<Result<Vec<_>, _>>()?;
+    let is_asked_for = |name: &str| dotted.iter().any(|dotted| dotted.matches(name));
+    found.retain(|path| {
+        // `.*` finds `.` and `..` too.
+        let last = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').next();
+        let mut names = path.iter().map(OsStr::to_string_lossy);
+        !matches!(last, Some(b"." | b".."))
+            && names.all(|name| !name.starts_with('.') || is_asked_for(&name))
+    });
     ensure!(!found.is_empty(), "nothing here matches {pattern}");
     Ok(found)
 }
@@ -221,15 +238,22 @@ mod tests {
     #[test]
     fn patterns_match_here() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["a.txt", "b.txt", "c", "[d]"] {
+        let hidden = OsStr::from_bytes(b".\xff.txt");
+        std::fs::create_dir(folder.path().join(".f")).unwrap();
+        for name in ["a.txt", "b.txt", "c", "[d]", ".e.txt", ".f/g.txt", ".f/.h.txt"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
+        std::fs::write(folder.path().join(hidden), "").unwrap();
         let names = |pattern: &str| -> Vec<String> {
             let found = here_matching(folder.path().join(pattern).to_str().unwrap());
             let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
             found.unwrap_or_default().iter().map(name).collect()
         };
         assert_eq!(names("*.txt"), ["a.txt", "b.txt"]);
+        assert_eq!(names("*"), ["[d]", "a.txt", "b.txt", "c"], "no dot files");
+        assert_eq!(names(".*"), [".e.txt", ".f"]);
+        assert_eq!(names("*/*.txt"), [] as [&str; 0]);
+        assert_eq!(names(".f/*.txt"), ["g.txt"]);
         assert_eq!(names("[d]"), ["[d]"], "a name before a pattern");
         assert!(names("*.iso").is_empty());
     }
