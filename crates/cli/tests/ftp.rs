@@ -513,7 +513,8 @@ fn patterns_leave_dot_files_alone() {
         fs::write(server.home.path("script"), script).unwrap();
         let mut command = server.home.longhaul(&["ftp", "--ftp-accept-new", &host]);
         command.env("LONGHAUL_FTP_PASSWORD", PASSWORD);
-        let output = finish(start(command.stdin(fs::File::open(server.home.path("script")).unwrap())));
+        let output =
+            finish(start(command.stdin(fs::File::open(server.home.path("script")).unwrap())));
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
     let found = |folder: &str| {

@@ -145,7 +145,11 @@ fn find(test: &str, program: &str) -> Option<PathBuf> {
 fn vsftpd() {
     let Some(program) = find("vsftpd", "vsftpd") else { return };
     for host in HOSTS {
-        Foreign::start("", host, |home, port| vsftpd_of(&program, home, host, port)).serves();
+        let server = Foreign::start("", host, |home, port| vsftpd_of(&program, home, host, port));
+        fs::write(server.home.path("root/dir/below/.hidden"), "2").unwrap();
+        server.serves();
+        // Its LIST does not show that by itself, and MLSD it does not know.
+        server.is_there("ftp-tree/below/.hidden", b"2");
     }
 }
 

@@ -32,6 +32,10 @@ pub struct Entry {
     pub unique: Option<(u64, u64)>,
 }
 
+/// A line of a listing that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
 /// Which facts a client wants (OPTS MLST).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -98,10 +102,17 @@ fn permissions(kind: Kind, writable: bool) -> &'static str {
     }
 }
 
-/// Reads a line of MLSD or MLST.
-pub fn read_facts(line: &[u8]) -> Option<Entry> {
-    let blank = line.iter().position(|&byte| byte == b' ')?;
-    let (facts, name) = (std::str::from_utf8(&line[..blank]).ok()?, &line[blank + 1..]);
+/// Reads a line of MLSD or MLST; none where it says nothing of anything in the directory.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_facts(line: &[u8]) -> Result<Option<Entry>, Unreadable> {
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let blank = line.iter().position(|&byte| byte == b' ').ok_or(Unreadable)?;
+    let facts = std::str::from_utf8(&line[..blank]).map_err(|_| Unreadable)?;
+    let name = &line[blank + 1..];
     let mut entry = Entry {
         name: name.to_vec(),
         kind: Kind::Other,
@@ -118,12 +129,12 @@ pub fn read_facts(line: &[u8]) -> Option<Entry> {
                     "file" => Kind::File,
                     "dir" => Kind::Directory,
                     // `.` and `..` are no entries.
-                    "cdir" | "pdir" => return None,
+                    "cdir" | "pdir" => return Ok(None),
                     link if link.starts_with("os.unix=s") => Kind::Link,
                     _ => Kind::Other,
                 }
             }
-            "size" => entry.size = value.parse().ok()?,
+            "size" => entry.size = value.parse().map_err(|_| Unreadable)?,
             "modify" => entry.modified = read_stamp(value),
             "unix.mode" => {
                 entry.mode = u32::from_str_radix(value, 8).ok().map(|mode| mode & 0o7777)
@@ -131,7 +142,7 @@ pub fn read_facts(line: &[u8]) -> Option<Entry> {
             _ => {}
         }
     }
-    Some(entry)
+    Ok(Some(entry))
 }
 
 /// A line of `ls -l`, up to the name.
@@ -152,16 +163,29 @@ pub fn ls_line(entry: &Entry, now: i64) -> String {
     format!("{kind}{bits} 1 ftp ftp {:>12} {date} ", entry.size)
 }
 
-/// Reads a line of `ls -l` as servers on Unix write it, or one of Windows; `None` for a line that
-/// is neither, such as a total.
-pub fn read_ls_line(line: &[u8], now: i64) -> Option<Entry> {
-    let (words, text) =
-        (words(line), |range: (usize, usize)| std::str::from_utf8(&line[range.0..range.1]).ok());
+/// Reads a line of `ls -l` as servers on Unix write it, or one of Windows; none where it says nothing of
+/// anything in the directory.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_ls_line(line: &[u8], now: i64) -> Result<Option<Entry>, Unreadable> {
+    let words = words(line);
+    let entry = match words[..] {
+        [] => return Ok(None),
+        // `total 12`, in any language.
+        [_, (start, end)] if line[start..end].iter().all(u8::is_ascii_digit) => return Ok(None),
+        [(start, _), ..] if line[start].is_ascii_digit() => read_dos_line(line, &words),
+        _ => read_unix_line(line, &words, now),
+    };
+    let entry = entry.filter(|entry| !entry.name.is_empty()).ok_or(Unreadable)?;
+    Ok(Some(entry).filter(|entry| entry.name != b"." && entry.name != b".."))
+}
+
+/// `-rw-r--r-- 1 owner group 1234 Nov 21 12:30 name`
+fn read_unix_line(line: &[u8], words: &[(usize, usize)], now: i64) -> Option<Entry> {
+    let text = |range: (usize, usize)| std::str::from_utf8(&line[range.0..range.1]).ok();
     let word = |at: usize| words.get(at).copied().and_then(text);
     let first = word(0)?;
-    if first.starts_with(|c: char| c.is_ascii_digit()) {
-        return read_dos_line(line, &words);
-    }
     let kind = match first.as_bytes()[0] {
         b'-' => Kind::File,
         b'd' => Kind::Directory,
@@ -190,7 +214,6 @@ pub fn read_ls_line(line: &[u8], now: i64) -> Option<Entry> {
         mode: read_mode(first),
         unique: None,
     })
-    .filter(|entry| !entry.name.is_empty() && entry.name != b"." && entry.name != b"..")
 }
 
 fn read_mode(text: &str) -> Option<u32> {
@@ -253,14 +276,19 @@ mod tests {
         let file = entry(" odd; name ");
         let mut line = Facts::default().of(&file, true).into_bytes();
         line.extend(&file.name);
-        assert_eq!(read_facts(&line), Some(file));
+        assert_eq!(read_facts(&line), Ok(Some(file)));
         let line = b"Type=dir;Modify=20240229123456.5;UNIX.mode=0755; x";
-        let entry = read_facts(line).unwrap();
+        let entry = read_facts(line).unwrap().unwrap();
         assert_eq!(
             (entry.kind, entry.modified, entry.mode),
             (Kind::Directory, Some(NOW), Some(0o755))
         );
-        assert_eq!(read_facts(b"type=cdir; ."), None);
+        for line in [&b"type=cdir; ."[..], b""] {
+            assert_eq!(read_facts(line), Ok(None));
+        }
+        for line in [&b"type=file;size=1.5K; x"[..], b"nonsense", b"\xff=1; x"] {
+            assert_eq!(read_facts(line), Err(Unreadable));
+        }
         assert_eq!(Facts::chosen("Size;nonsense;TYPE;").names(), "type;size;");
     }
 
@@ -269,12 +297,13 @@ mod tests {
         let file = entry(" two  blanks");
         let mut line = ls_line(&file, NOW).into_bytes();
         line.extend(&file.name);
-        assert_eq!(read_ls_line(&line, NOW), Some(file));
+        assert_eq!(read_ls_line(&line, NOW), Ok(Some(file)));
     }
 
     #[test]
     fn lines_of_other_servers() {
-        let read = |line: &str| read_ls_line(line.as_bytes(), NOW);
+        let line = |line: &str| read_ls_line(line.as_bytes(), NOW);
+        let read = |text: &str| line(text).unwrap();
         let link = read("lrwxrwxrwx   1 0  0     7 Jan  1  1970 a -> b c").unwrap();
         assert_eq!((link.kind, &link.name[..]), (Kind::Link, &b"a"[..]));
         let no_group = read("drwxr-x--- 2 root 4096 Feb 29 11:30 dir").unwrap();
@@ -282,25 +311,35 @@ mod tests {
         let dos = read("11-21-26  12:30PM       1234 a file.txt").unwrap();
         assert_eq!((dos.size, &dos.name[..]), (1234, &b"a file.txt"[..]));
         assert_eq!(read("11-21-26  12:30PM       <DIR>          d").unwrap().kind, Kind::Directory);
-        for line in [
+        for text in [
             "total 12",
+            "insgesamt 12",
             "",
             "drwxr-xr-x 2 a b 4096 Feb 29 11:30 .",
+            "11-21-26  12:30PM       <DIR>          ..",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        for text in [
             "drwxr-xr-x 2 a b 4096 Feb 29 11:30 ",
             "drwxr-xr-x 2 a b 4096 Feb 29 11:30",
+            "-rw-r--r-- 1 a b 42 2024-02-29 11:30 dated",
+            "-rw-r--r-- 1 a b 42 févr. 29 11:30 foreign",
+            "11-21-26  12:30PM       <JUNCTION>     j",
+            "+i8388621.48594,m825718503,r,s280,\tdjb.html",
             "-",
             "-rw 1 2 3",
             "é",
         ] {
-            assert_eq!(read(line), None, "{line}");
+            assert_eq!(line(text), Err(Unreadable), "{text}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_listing_is_too_strange(line: Vec<u8>) {
-            read_facts(&line);
-            read_ls_line(&line, NOW);
+            let _ = read_facts(&line);
+            let _ = read_ls_line(&line, NOW);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Commands of `longhaul ftp` that move no files: FTP's own, and how things stand.
 
 use anyhow::{Context, bail, ensure};
+use transfer::Notes;
 
 use super::commands::COMMANDS;
 use super::here::Here;
@@ -158,8 +159,11 @@ impl Here {
 
     /// Deletes the files whose names match.
     async fn delete_matching(&mut self, patterns: &[&str]) -> anyhow::Result<()> {
-        let mut failed = 0;
-        for (path, _) in self.matching(patterns).await? {
+        let mut notes = Notes::default();
+        let found = self.matching(patterns, &mut notes).await?;
+        notes.iter().for_each(|note| tell!("{note}"));
+        let mut failed = notes.failed();
+        for (path, _) in found {
             match self.client().await?.done_with("DELE", &path).await {
                 Ok(_) => tell!("deleted {}", Shown(&path)),
                 Err(error) if error.is_refusal() => {

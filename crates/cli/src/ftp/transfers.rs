@@ -12,7 +12,7 @@ use ftp::data::Moved;
 use ftp::entry::Kind;
 use ftp::names::is_partial;
 use glob::MatchOptions;
-use transfer::{Progress, RelPath};
+use transfer::{Notes, Progress, RelPath};
 
 use super::here::Here;
 use super::show::watch;
@@ -118,10 +118,12 @@ impl Here {
     }
 
     /// The files there whose paths match, each with its name: patterns are for the last name of a path.
-    /// One that begins with a dot is matched by a dot alone.
+    /// One that begins with a dot is matched by a dot alone. What the server lists and cannot be read is
+    /// noted.
     pub(super) async fn matching(
         &mut self,
         patterns: &[&str],
+        notes: &mut Notes,
     ) -> anyhow::Result<Vec<(Vec<u8>, RelPath)>> {
         let mut found = Vec::new();
         for pattern in patterns {
@@ -133,7 +135,9 @@ impl Here {
             let before = found.len();
             let wanted = glob::Pattern::new(pattern).context("that is no pattern")?;
             let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
-            for entry in self.client().await?.list(directory.as_bytes()).await? {
+            let listing = self.client().await?.list(directory.as_bytes()).await?;
+            listing.notes(directory.as_bytes()).for_each(|note| notes.push(note));
+            for entry in listing.entries {
                 let matches = wanted.matches_with(&String::from_utf8_lossy(&entry.name), options);
                 let is_file = matches!(entry.kind, Kind::File | Kind::Link);
                 if !matches || !is_file || is_partial(&entry.name) {
@@ -157,7 +161,7 @@ impl Here {
         shown: (&Progress, &Moved),
         copied: &mut Copied,
     ) -> anyhow::Result<()> {
-        for (path, name) in self.matching(patterns).await? {
+        for (path, name) in self.matching(patterns, &mut copied.notes).await? {
             let directory = File::open(".").context("cannot use the current directory")?;
             let client = self.client().await?;
             client.get_tree(&path, directory.into(), Some(&name), shown, copied).await?;

@@ -23,7 +23,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use error::ClientError;
-pub use files::Found;
+pub use files::{Found, Listing};
 pub use stop::Stop;
 pub use tree::Copied;
 
@@ -123,6 +123,8 @@ pub struct Client {
     ascii: bool,
     /// EPSV was refused.
     old_passive: bool,
+    /// Whether it runs on Unix, once it was asked.
+    unix: Option<bool>,
 }
 
 /// What makes TLS connections; one for all, so that data connections resume the session.
@@ -212,6 +214,7 @@ impl Client {
             type_set: None,
             ascii: false,
             old_passive: false,
+            unix: None,
         };
         client.greet(host, versions).await?;
         Ok(client)

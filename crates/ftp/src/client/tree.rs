@@ -161,14 +161,15 @@ impl Client {
     ) -> Result<(), ClientError> {
         let mut ahead = vec![(path.to_vec(), below)];
         while let Some((there, here)) = ahead.pop() {
-            let entries = match self.list(&there).await {
-                Ok(entries) => entries,
+            let listing = match self.list(&there).await {
+                Ok(listing) => listing,
                 Err(error) => {
                     copied.count(&there, Err(error), 0, progress)?;
                     continue;
                 }
             };
-            for entry in entries {
+            listing.notes(&there).for_each(|note| copied.notes.push(note));
+            for entry in listing.entries {
                 let path = joined(&there, &entry.name);
                 if is_partial(&entry.name) {
                     copied.note(
