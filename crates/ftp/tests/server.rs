@@ -67,6 +67,24 @@ async fn kept_parts_can_be_removed_and_have_no_name_yet() {
 }
 
 #[tokio::test]
+async fn a_renamed_file_leaves_no_part_to_begin_another_with() {
+    let server = Served::new().await;
+    fs::write(server.file("old"), b"whole").unwrap();
+    for part in [".old.longhaul.part", ".new.longhaul.part"] {
+        fs::write(server.file(part), b"stale").unwrap();
+    }
+    let mut talk = server.ann().await;
+    assert_eq!(talk.ask("RNFR old").await.0, 350);
+    assert_eq!(talk.ask("RNTO new").await.0, 250);
+    assert_eq!(talk.ask("SIZE old").await.0, 550);
+    assert_eq!(talk.ask("RNFR new").await.0, 350);
+    assert_eq!(talk.ask("RNTO other").await.0, 250);
+    assert_eq!(talk.ask("SIZE new").await.0, 550);
+    assert_eq!(talk.put("APPE new", b"new").await, 226);
+    assert_eq!(fs::read(server.file("new")).unwrap(), b"new");
+}
+
+#[tokio::test]
 async fn who_gives_up_a_login_has_guessed_all_the_same() {
     let server = Served::new().await;
     let mut answered = 0;

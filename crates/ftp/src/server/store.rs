@@ -124,7 +124,11 @@ impl Store {
 
     pub fn rename(&self, from: &RelPath, to: &RelPath) -> Result<(), Failure> {
         let ((old_parent, old), (new_parent, new)) = (self.parent(from)?, self.parent(to)?);
-        renameat(old_parent, old, new_parent, new).map_err(|error| failure(&error.into()))
+        renameat(&old_parent, old, &new_parent, new).map_err(|error| failure(&error.into()))?;
+        // Else what was kept of either would begin the next file of that name.
+        let _ = forget(old_parent, old);
+        let _ = forget(new_parent, new);
+        Ok(())
     }
 
     pub fn set_modified(&self, path: &RelPath, seconds: i64) -> Result<(), Failure> {
