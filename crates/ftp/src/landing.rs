@@ -27,7 +27,7 @@ use part::{
 };
 
 pub use part::partial;
-pub(crate) use part::{forget, forget_part, is_part_of, open_partial};
+pub(crate) use part::{forget, forget_part, is_part_of, mark, open_partial};
 
 /// A file that is arriving. Dropped, it leaves nothing behind but the kept part that it went on in.
 pub struct Landing {
@@ -231,13 +231,10 @@ impl Landing {
     }
 
     /// Has what comes stand as the kept part from its first byte on, so that it is there though the
-    /// process is killed, and says of which time the file is that it is of. That is told by the time of
-    /// the last access: writing changes the other.
-    pub fn lasting(mut self, modified: Option<i64>) -> Self {
-        let times = modified.map(|seconds| Timestamps {
-            last_access: Timespec { tv_sec: seconds, tv_nsec: 0 },
-            last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        });
+    /// process is killed, and says by a [`mark`] of which file it is. That is told by the time of the last
+    /// access: writing changes the other.
+    pub(crate) fn lasting(mut self, mark: Option<Timespec>) -> Self {
+        let times = mark.map(|mark| Timestamps { last_access: mark, ..UNTOUCHED });
         // A part of which this cannot be said is not gone on with by itself, and that is all.
         let _ = times.map(|times| futimens(&self.file, &times));
         self.lasts = true;
@@ -310,8 +307,8 @@ impl Landing {
         .await
     }
 
-    /// It was cut: keeps what came, if anything did, with the time of the file that it is of.
-    pub async fn keep(mut self, modified: Option<i64>) {
+    /// It was cut: keeps what came, if anything did, with the [`mark`] of the file that it is of.
+    pub(crate) async fn keep(mut self, mark: Option<Timespec>) {
         // A disk that takes no more still holds what it took.
         let _ = self.file.flush().await;
         let file = self.file.into_std().await;
@@ -324,9 +321,9 @@ impl Landing {
                 }
                 return Ok(());
             }
-            if let Some(seconds) = modified {
+            if let Some(mark) = mark {
                 // A part of which this cannot be said is not gone on with by itself, and that is all.
-                let _ = futimens(&file, &modified_at(seconds));
+                let _ = futimens(&file, &Timestamps { last_modification: mark, ..UNTOUCHED });
             }
             if let Place::New(mut temp) = place {
                 replace_part(&mut temp, &file, &name)?;
@@ -412,12 +409,15 @@ pub async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
+/// Times for `futimens` that set nothing.
+const UNTOUCHED: Timestamps = Timestamps {
+    last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+    last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+};
+
 /// Times for `futimens` that set the last change alone.
-pub(crate) fn modified_at(seconds: i64) -> Timestamps {
-    Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: seconds, tv_nsec: 0 },
-    }
+pub(crate) const fn modified_at(seconds: i64) -> Timestamps {
+    Timestamps { last_modification: Timespec { tv_sec: seconds, tv_nsec: 0 }, ..UNTOUCHED }
 }
 
 /// The permissions of what takes a name: those of the file that has it, for a link's are everything; else of the one that it
@@ -483,9 +483,10 @@ mod tests {
         let name = OsStr::new("a");
         let mut landing = Landing::fresh(open(folder.path()), name).unwrap();
         landing.write(b"one two").await.unwrap();
-        landing.keep(Some(77)).await;
+        landing.keep(Some(mark(77, b"a"))).await;
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         assert_eq!(partial(open(folder.path()), name).unwrap(), Some((7, 77)));
+        assert!(is_part_of(open(folder.path()), name, mark(77, b"a")).unwrap());
         let beyond = Landing::resumed(open(folder.path()), name, old(folder.path()), 8, &|| true);
         assert_eq!(beyond.err().unwrap().kind(), io::ErrorKind::InvalidInput);
         let mut landing =
@@ -679,24 +680,24 @@ mod tests {
     async fn what_lasts_is_there_from_its_first_byte_on_and_known_by_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let (directory, name) = (open(folder.path()), OsStr::new("a"));
-        let of = |time| is_part_of(open(folder.path()), name, time).unwrap();
+        let [marked, other] = ["a", "b"].map(|file| mark(1_000_000, file.as_bytes()));
+        let of = |mark| is_part_of(open(folder.path()), name, mark).unwrap();
         fs::write(folder.path().join(".a.longhaul.part"), b"older").unwrap();
-        let mut landing =
-            Landing::fresh(open(folder.path()), name).unwrap().lasting(Some(1_000_000));
-        assert!(!of(1_000_000), "nothing has come of it");
+        let mut landing = Landing::fresh(open(folder.path()), name).unwrap().lasting(Some(marked));
+        assert!(!of(marked), "nothing has come of it");
         landing.write(b"one").await.unwrap();
         assert!(!forget(&directory, name).unwrap(), "it goes on");
         landing.file.flush().await.unwrap();
         drop(landing);
         assert_eq!(names(folder.path()), [".a.longhaul.part"]);
         assert_eq!(partial(&directory, name).unwrap().unwrap().0, 3);
-        assert!(of(1_000_000) && !of(1_000_001));
+        assert!(of(marked) && !of(other));
         let mut landing =
-            Landing::kept(open(folder.path()), name, 3, &|| true).unwrap().lasting(Some(1_000_000));
+            Landing::kept(open(folder.path()), name, 3, &|| true).unwrap().lasting(Some(marked));
         landing.write(b" two").await.unwrap();
         landing.file.flush().await.unwrap();
         drop(landing);
-        assert!(of(1_000_000));
+        assert!(of(marked));
         let landing = Landing::kept(open(folder.path()), name, 7, &|| true).unwrap();
         landing.install(Some(77)).await.unwrap();
         assert_eq!(names(folder.path()), ["a"]);

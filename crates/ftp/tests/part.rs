@@ -41,12 +41,17 @@ async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::Unbou
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     writer.write_all(b"220 there\r\n").await.unwrap();
-    let (mut from, mut held) = (0, None);
+    let (mut here, mut from, mut held) = (String::new(), 0, None);
     while let Ok(Some(line)) = lines.next_line().await {
         let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
         let reply = match verb {
             "USER" => "331 and".to_owned(),
             "PASS" => "230 in".to_owned(),
+            "CWD" => {
+                here = argument.to_owned();
+                "250 there".to_owned()
+            }
+            "PWD" => format!("257 \"/{here}\""),
             "EPSV" => format!("229 (|||{port}|)"),
             "SIZE" => format!("213 {SIZE}"),
             "MDTM" => "213 20200102030405".to_owned(),
@@ -79,9 +84,14 @@ async fn client(address: SocketAddr) -> Client {
     client
 }
 
-async fn get(mut client: Client, folder: &Path, moved: Moved) {
+async fn get(client: Client, folder: &Path, moved: Moved) {
+    get_of(b"x", client, folder, moved).await;
+}
+
+/// Gets a file under the name `x`.
+async fn get_of(path: &[u8], mut client: Client, folder: &Path, moved: Moved) {
     let directory = File::open(folder).unwrap().into();
-    client.get(b"x", (directory, "x".as_ref()), false, &moved).await.unwrap();
+    client.get(path, (directory, "x".as_ref()), false, &moved).await.unwrap();
 }
 
 /// Gets half of the file, and is gone without a word then, as when the process is killed.
@@ -130,6 +140,22 @@ async fn what_was_kept_is_in_nobodys_way_where_nothing_is_resumed() {
     assert_eq!(moved.bytes(), SIZE as u64);
     assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Of the same size, and changed in the same second.
+#[tokio::test]
+async fn a_part_is_not_gone_on_with_for_another_file() {
+    for (directory, path) in [("", &b"other/x"[..]), ("other", b"x")] {
+        let folder = tempfile::tempdir().unwrap();
+        let (address, mut told) = server(true).await;
+        get_half(client(address).await, &folder).await;
+        assert_eq!(told.recv().await, Some(0));
+        let mut client = client(address).await;
+        client.done_with("CWD", directory.as_bytes()).await.unwrap();
+        get_of(path, client, folder.path(), Moved::default()).await;
+        assert_eq!(told.recv().await, Some(0), "{directory} {path:?}");
+        assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
+    }
 }
 
 /// Its bytes are not the server's.

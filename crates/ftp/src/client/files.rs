@@ -5,14 +5,17 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 
+use rustix::fs::Timespec;
+use transfer::{Note, NoteKind};
+
 use super::transfer::Moving;
+use super::tree::joined;
 use super::{Client, ClientError, Stop};
 use crate::data::{Moved, PIECE, Sink};
 use crate::entry::{Entry, Kind, Unreadable, read_facts, read_ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, blocking, is_part_of, partial};
+use crate::landing::{Landing, blocking, is_part_of, mark, partial};
 use crate::time::read_stamp;
-use transfer::{Note, NoteKind};
 
 /// Bytes of a listing, at most.
 const LISTING_MAX: usize = 64 << 20;
@@ -178,8 +181,13 @@ impl Client {
     /// # Errors
     /// [`ClientError`]
     pub async fn here(&mut self) -> Result<Vec<u8>, ClientError> {
+        if let Some(here) = &self.here {
+            return Ok(here.clone());
+        }
         let reply = self.done("PWD").await?;
-        Ok(unquoted(reply.first()))
+        let here = unquoted(reply.first());
+        self.here = Some(here.clone());
+        Ok(here)
     }
 
     /// A file's size, where the server tells.
@@ -228,8 +236,8 @@ impl Client {
     }
 
     /// Gets a file into a directory here, under a temporary name until it is whole. What was cut is
-    /// kept, and resumed by the next call: always when `resume` says so, else when the server's file
-    /// has not changed since. A server that cannot do that sends all of it again.
+    /// kept, and resumed by the next call: always when `resume` says so, else when it is of the same
+    /// file, which has not changed since. A server that cannot do that sends all of it again.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -248,9 +256,10 @@ impl Client {
             }
         };
         let kept = partial(&directory, name).map_err(ClientError::Here)?;
-        let same = match modified {
+        let mark = self.mark(path, (size, modified)).await?;
+        let same = match mark {
             _ if resume => true,
-            Some(time) => is_part_of(&directory, name, time).map_err(ClientError::Here)?,
+            Some(mark) => is_part_of(&directory, name, mark).map_err(ClientError::Here)?,
             None => false,
         };
         let kept =
@@ -266,25 +275,45 @@ impl Client {
                 true => ClientError::Stopped,
                 false => ClientError::Here(error),
             })?;
-            match self.get_into(landing, path, (size, modified), moved).await {
+            match self.get_into(landing, path, (size, modified, mark), moved).await {
                 Err(error) if error.is_refused_restart() => moved.fall_back_to(before),
                 got => return got,
             }
         }
         let landing = Landing::fresh(directory, name).map_err(ClientError::Here)?;
-        self.get_into(landing, path, (size, modified), moved).await
+        self.get_into(landing, path, (size, modified, mark), moved).await
+    }
+
+    /// What a part of this file is known by: where the file is, its size and its last change. None where
+    /// the server does not tell of these.
+    async fn mark(
+        &mut self,
+        path: &[u8],
+        (size, modified): (Option<u64>, Option<i64>),
+    ) -> Result<Option<Timespec>, ClientError> {
+        let Some(modified) = modified.filter(|_| !self.ascii) else { return Ok(None) };
+        let path = match path.starts_with(b"/") {
+            true => path.to_vec(),
+            false => match self.here().await {
+                Ok(here) => joined(&here, path),
+                Err(error) if error.is_refusal() => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        let file = format!("{} {} {} {size:?} ", self.host, self.peer.port(), self.user);
+        Ok(Some(mark(modified, &[file.as_bytes(), &path].concat())))
     }
 
     async fn get_into(
         &mut self,
         mut landing: Landing,
         path: &[u8],
-        (size, modified): (Option<u64>, Option<i64>),
+        (size, modified, mark): (Option<u64>, Option<i64>, Option<Timespec>),
         moved: &Moved,
     ) -> Result<(), ClientError> {
         // Nothing goes on in lines that were translated.
         if !self.ascii {
-            landing = landing.lasting(modified);
+            landing = landing.lasting(mark);
         }
         let offset = landing.offset;
         moved.add(offset as usize);
@@ -300,7 +329,7 @@ impl Client {
             Ok(()) => landing.install(modified).await.map_err(ClientError::Here),
             Err(error) => {
                 if !self.ascii {
-                    landing.keep(modified).await;
+                    landing.keep(mark).await;
                 }
                 Err(error)
             }

@@ -105,10 +105,18 @@ impl Default for Options {
     }
 }
 
+/// Commands after which the current directory may be another.
+const MOVES: &[&str] = &["CWD", "XCWD", "CDUP", "XCUP", "SMNT", "USER", "REIN", "SITE"];
+
 /// A session with a server.
 pub struct Client {
     control: Control,
     options: Options,
+    /// The server's name, and who the user is there.
+    host: String,
+    user: String,
+    /// The current directory there, once it was asked for.
+    here: Option<Vec<u8>>,
     /// The other end of the control connection; no data goes elsewhere.
     peer: SocketAddr,
     local: SocketAddr,
@@ -205,6 +213,9 @@ impl Client {
         let mut client = Self {
             control: Control::new(channel, options.stop.clone()),
             options,
+            host: host.to_ascii_lowercase(),
+            user: String::new(),
+            here: None,
             peer: address,
             local,
             features: Vec::new(),
@@ -275,6 +286,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] when name or password are wrong.
     pub async fn log_in(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        user.clone_into(&mut self.user);
         let mut reply = self.ask(&format!("USER {user}")).await?;
         if reply.class() == 3 {
             reply = self.ask_secretly("PASS", password).await?;
@@ -391,6 +403,10 @@ impl Client {
 
     /// The same for what makes the server read or write so many bytes.
     async fn ask_after(&mut self, command: &[u8], bytes: u64) -> Result<Reply, ClientError> {
+        let verb = command.split(|&byte| byte == b' ').next().unwrap_or_default();
+        if MOVES.iter().any(|name| verb.eq_ignore_ascii_case(name.as_bytes())) {
+            self.here = None;
+        }
         let stop = self.options.stop.clone();
         stop.or(self.control.send(command)).await?;
         self.control.reply_after(bytes).await

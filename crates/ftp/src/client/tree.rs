@@ -96,7 +96,7 @@ impl Copied {
 }
 
 /// A path there, of a directory and a name in it.
-fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory {
         b"" => name.to_vec(),
         directory if directory.ends_with(b"/") => [directory, name].concat(),

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, flock, openat, renameat, statx,
+    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, flock, openat, renameat, statx,
 };
 use rustix::io::Errno;
 use transfer::{NAME_MAX, Names, Temp};
@@ -150,18 +150,30 @@ pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i6
     }
 }
 
-/// Whether what was kept is of a file that was changed last then, in seconds since 1970: as it was said
-/// when it was kept, or else when it began to come.
+/// The time that says of which file a part is: that of the file's last change, in seconds since 1970, with
+/// a fraction that tells it from others of the same second, by where it is and how large.
+pub(crate) fn mark(modified: i64, file: &[u8]) -> Timespec {
+    // Counted as SMB and NTFS do. Where times are coarser nothing is known by them.
+    const STEP: u64 = 100;
+    let mut hasher = crate::hash::Algorithm::Sha256.hasher();
+    hasher.update(file);
+    let digits = hasher.finish();
+    let number = digits.get(..15).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let fraction = number.unwrap_or(0) % (1_000_000_000 / STEP) * STEP;
+    Timespec { tv_sec: modified, tv_nsec: fraction as _ }
+}
+
+/// Whether what was kept is of the file with this [`mark`]: as it was said when it was kept, or else when
+/// it began to come.
 ///
 /// # Errors
 /// Other than that there is nothing.
-pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, modified: i64) -> io::Result<bool> {
+pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, mark: Timespec) -> io::Result<bool> {
     let flags = StatxFlags::MTIME | StatxFlags::ATIME;
     match statx(directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
-        // A time that was set has whole seconds; one of the last write or look is of the part itself.
         Ok(stat) => Ok([stat.stx_mtime, stat.stx_atime]
             .iter()
-            .any(|time| time.tv_sec == modified && time.tv_nsec == 0)),
+            .any(|time| (time.tv_sec, i64::from(time.tv_nsec)) == (mark.tv_sec, mark.tv_nsec))),
         Err(Errno::NOENT) => Ok(false),
         Err(error) => Err(error.into()),
     }
@@ -194,6 +206,13 @@ pub(super) fn partial_name(name: &OsStr) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_one_time_are_told_apart() {
+        let [one, same, other] = ["a 7", "a 7", "b 7"].map(|file| mark(77, file.as_bytes()));
+        assert!(one == same && one != other);
+        assert!(one.tv_sec == 77 && (0..1_000_000_000).contains(&one.tv_nsec));
+    }
 
     #[test]
     fn long_names_have_parts_of_their_own() {
