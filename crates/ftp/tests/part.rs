@@ -53,6 +53,7 @@ async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::Unbou
             }
             "PWD" => format!("257 \"/{here}\""),
             "EPSV" => format!("229 (|||{port}|)"),
+            "SIZE" if argument == "growing" => format!("213 {HALF}"),
             "SIZE" => format!("213 {SIZE}"),
             "MDTM" => "213 20200102030405".to_owned(),
             "REST" if !restarts => "502 not here".to_owned(),
@@ -63,6 +64,7 @@ async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::Unbou
             "RETR" => {
                 writer.write_all(b"150 goes\r\n").await.unwrap();
                 let (mut data, _) = listener.accept().await.unwrap();
+                let most = if argument == "growing" { SIZE } else { most };
                 data.write_all(&content()[from..most.max(from)]).await.unwrap();
                 tell.send(from).unwrap();
                 if most < SIZE {
@@ -156,6 +158,15 @@ async fn a_part_is_not_gone_on_with_for_another_file() {
         assert_eq!(told.recv().await, Some(0), "{directory} {path:?}");
         assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
     }
+}
+
+#[tokio::test]
+async fn a_file_that_grows_meanwhile_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut told) = server(true).await;
+    get_of(b"growing", client(address).await, folder.path(), Moved::default()).await;
+    assert_eq!(told.recv().await, Some(0));
+    assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
 }
 
 /// Its bytes are not the server's.

@@ -322,7 +322,8 @@ impl Client {
         let ahead = size.map(|size| size - offset);
         let mut got = self.move_data(("RETR", path), (offset, ahead), moving, moved).await;
         let came = moved.bytes() - before;
-        if got.is_ok() && !self.ascii && ahead.is_some_and(|ahead| ahead != came) {
+        // More of it is no cut: it grows.
+        if got.is_ok() && !self.ascii && ahead.is_some_and(|ahead| came < ahead) {
             got = Err(ClientError::Data(crate::data::DataError::Cut));
         }
         match got {
