@@ -70,7 +70,7 @@ impl Client {
         let lines = Lines {
             peer: self.peer.ip().to_canonical(),
             tls: self.tls.as_ref().filter(|_| self.protected),
-            resets: matches!(moving, Moving::Send(_)) && !striped && !self.protected,
+            resets: matches!(moving, Moving::Send(_)) && !striped,
             policy: self.options.policy,
             congestion_control: self.options.congestion_control.as_deref(),
         };
@@ -190,8 +190,8 @@ struct Lines<'a> {
     peer: IpAddr,
     /// Where they are protected.
     tls: Option<&'a Tls>,
-    /// What is sent has no mark of its end but that of the connection, so whatever ends before is to be
-    /// reset: a process that is killed, too.
+    /// What is sent has no mark of its end but that of the connection, as many servers want none of TLS
+    /// either, so whatever ends before is to be reset: a process that is killed, too.
     resets: bool,
     policy: Policy,
     congestion_control: Option<&'a str>,

@@ -255,6 +255,8 @@ async fn one<R: AsyncRead + Send + Unpin>(
     if framing == Framing::Block {
         block::end(channel).await?;
     }
+    // TLS may hold on to the last of it.
+    channel.flush().await?;
     // All was written: whatever happens from here on, the kernel sends it to its end.
     if let Some(stream) = channel.tcp() {
         set_reset(stream, false);
