@@ -38,6 +38,11 @@ pub struct FtpServe {
     /// Take FTP names and passwords, and move data, under TLS alone
     #[arg(id = "ftp_require_tls", long = "ftp-require-tls", requires = "ftp")]
     pub require_tls: bool,
+    /// Take FTP uploads for whole whose TLS ends without close_notify
+    ///
+    /// For clients that never send it. Who can cut their connections can then cut their files.
+    #[arg(id = "ftp_lax_tls_end", long = "ftp-lax-tls-end", requires = "ftp")]
+    pub lax_tls_end: bool,
     /// The FTP server's certificate chain (PEM) [default: a self-signed one in LONGHAUL_HOME]
     #[arg(id = "ftp_cert", long = "ftp-cert", value_name = "FILE", requires_all = ["ftp", "ftp_cert_key"])]
     pub cert: Option<PathBuf>,

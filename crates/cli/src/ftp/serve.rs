@@ -53,6 +53,7 @@ pub async fn listen(serve: &Serve, root: &Path) -> anyhow::Result<Option<Server>
             per_user: options.per_user.into(),
         },
         tls: Some(certificate(options)?),
+        lax_tls_end: options.lax_tls_end,
         implicit_tls: options.tls,
         observer: Arc::new(move |event| {
             if !quiet {

@@ -240,7 +240,7 @@ impl Lines<'_> {
                 let received = receive(channels, sink, encoding, moved).await;
                 match received {
                     // Many servers end TLS without saying so. Their reply tells, and the size.
-                    Err(DataError::Cut) if self.tls.is_some() && !striped => Ok(()),
+                    Err(DataError::Unclosed) => Ok(()),
                     received => received.map_err(ClientError::from),
                 }
             }

@@ -177,6 +177,9 @@ pub enum DataError {
     /// It ended before the end of the data.
     #[error("the data connection ended before the end of the file: try again, it resumes")]
     Cut,
+    /// TLS ended without `close_notify` where nothing else marks the end: that may be a cut.
+    #[error("TLS on the data connection ended without close_notify: try again, it resumes")]
+    Unclosed,
     /// What came is no block, or no striped record.
     #[error(
         "the data cannot be understood: the other end breaks the rules of MODE B or of striping"
@@ -313,10 +316,18 @@ async fn from_one(
     let mut lines = Ascii::default();
     let mut text = Vec::new();
     moved.add_connection();
+    let mut unclosed = false;
     loop {
         let read = match framing {
             Framing::Block => blocks.read(&mut channel, &mut piece).await?,
-            _ => channel.read(&mut piece).await?,
+            _ => match channel.read(&mut piece).await {
+                // TCP alone says no such thing.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    unclosed = true;
+                    0
+                }
+                read => read?,
+            },
         };
         let bytes = match ascii {
             true => {
@@ -331,6 +342,9 @@ async fn from_one(
         if read == 0 {
             break;
         }
+    }
+    if unclosed {
+        return Err(DataError::Unclosed);
     }
     // An orderly end, which TLS tells from a cut; who is gone already has said so by its end.
     let _ = channel.shutdown().await;

@@ -56,6 +56,9 @@ pub struct Config {
     pub limits: Limits,
     /// Certificate and key.
     pub tls: Option<Arc<ServerConfig>>,
+    /// The end of TLS without `close_notify` is taken for that of the file, as the end of a connection in
+    /// clear is, for clients that know no better.
+    pub lax_tls_end: bool,
     /// Where clients are served too that begin with TLS, instead of by AUTH TLS (port 990).
     pub implicit_tls: Option<SocketAddr>,
     /// Is told what happens.

@@ -184,7 +184,7 @@ pub async fn run(
         Prepared::Text(_) => None,
     };
     let channels = connect(&shared, ends, ports, &data);
-    let how = (&data, shared.config.policy);
+    let how = (&data, shared.config.policy, shared.config.lax_tls_end);
     let result = carry(prepared, channels, how, &moved, stopped).await;
     if let Some((received, path)) = told {
         let (bytes, took) = (moved.bytes(), net::clock::now().since(start));
@@ -201,7 +201,7 @@ pub async fn run(
 async fn carry(
     prepared: Prepared,
     channels: impl Future<Output = Result<Vec<Channel>, Failure>>,
-    (data, policy): (&Data, Policy),
+    (data, policy, lax): (&Data, Policy, bool),
     moved: &Moved,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
@@ -232,10 +232,13 @@ async fn carry(
             };
             let received =
                 tokio::select! { done = receiving => done, stopped = &mut stopped => stopped };
-            let unmarked = !data.protected && data.encoding.framing == Framing::Stream;
+            let unmarked = match received {
+                Ok(()) => !data.protected && data.encoding.framing == Framing::Stream,
+                Err(failure) => failure == Failure::Unclosed && lax,
+            };
             let received = match received {
                 // A client that was killed ends both connections, in any order.
-                Ok(()) if unmarked => tokio::select! {
+                _ if unmarked => tokio::select! {
                     cut = &mut stopped => cut,
                     () = tokio::time::sleep(SECOND_THOUGHT) => Ok(()),
                 },
@@ -261,6 +264,7 @@ fn why(error: DataError) -> Failure {
     match error {
         DataError::File(error) => failure(&error),
         DataError::Connection(_) | DataError::Cut => Failure::Cut,
+        DataError::Unclosed => Failure::Unclosed,
         DataError::Malformed => Failure::BadData,
         DataError::Stalled => Failure::Stalled,
     }

@@ -217,6 +217,12 @@ pub enum Failure {
     /// The data connection broke.
     #[error("The data connection broke before the end")]
     Cut,
+    /// TLS ended without `close_notify` where nothing else marks the end.
+    #[error(
+        "TLS ended without close_notify, so the file may be cut: update the client, or ask the \
+         operator for --ftp-lax-tls-end"
+    )]
+    Unclosed,
     /// Nothing moved for too long.
     #[error("The data connection stood still for too long")]
     Stalled,
@@ -241,7 +247,7 @@ impl Failure {
             Self::Disk => 451,
             Self::NoPort | Self::NoConnection => 425,
             Self::NoTls => 522,
-            Self::Cut | Self::Stalled | Self::BadData => 426,
+            Self::Cut | Self::Unclosed | Self::Stalled | Self::BadData => 426,
         }
     }
 }

@@ -47,6 +47,7 @@ impl Served {
             passive_ports: None,
             limits: Limits::default(),
             tls: Some(ftp::tls::server(&chain, &key).unwrap()),
+            lax_tls_end: false,
             implicit_tls: Some(any),
             observer: Arc::new(move |event| seen.lock().unwrap().push(event.clone())),
         };
