@@ -296,6 +296,7 @@ async fn nlst_gives_names_that_can_be_sent_back() {
     fs::create_dir_all(server.file("a/b")).unwrap();
     fs::write(server.file("a/b/x"), b"content").unwrap();
     let mut talk = server.ann().await;
+    assert!(talk.get("NLST a/b/X*").await.is_empty(), "case counts");
     for (typed, listed) in [
         ("", "a"),
         ("a", "a/b"),

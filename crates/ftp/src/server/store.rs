@@ -270,8 +270,10 @@ impl Store {
             }
             (Err(_), Some(pattern)) => {
                 let pattern = glob::Pattern::new(&pattern).map_err(|_| Failure::BadName)?;
-                let options =
-                    glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+                let options = glob::MatchOptions {
+                    require_literal_leading_dot: true,
+                    ..glob::MatchOptions::new()
+                };
                 let (directory, _) = self.parent(path)?;
                 let parent = path.split().map_or(&b""[..], |(parent, _)| parent);
                 let parent = RelPath::new(parent.to_vec()).map_err(|_| Failure::BadName)?;
