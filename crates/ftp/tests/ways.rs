@@ -185,6 +185,22 @@ async fn data_is_awaited_at_the_ports_that_were_named_alone() {
     }
 }
 
+/// As of a client with many connections, or of many behind one address.
+#[tokio::test]
+async fn many_log_in_at_a_time_from_one_address() {
+    let server = Served::new().await;
+    let mut talks = Vec::new();
+    for _ in 0..12 {
+        let mut talk = server.client().await;
+        assert_eq!(talk.ask("USER ann").await.0, 331);
+        talk.say(&format!("PASS {PASSWORD}\r\n")).await;
+        talks.push(talk);
+    }
+    for mut talk in talks {
+        assert_eq!(talk.reply().await.0, 230);
+    }
+}
+
 #[tokio::test]
 async fn who_has_too_many_sessions_is_told() {
     let limits = Limits { sessions: 4, per_address: 3, per_user: 2 };

@@ -333,10 +333,7 @@ async fn log_in(shared: Arc<Shared>, peer: IpAddr, name: String, password: Vec<u
     let found = if is_anonymous(&name) {
         check(shared.clone(), peer, name, password).await
     } else {
-        let Some(turn) = shared.guard.turn(peer) else {
-            return Answer::Failed(Failure::TooMany).into();
-        };
-        let turn = turn.lock_owned().await;
+        let turn = shared.guard.turn(peer).lock_owned().await;
         // On its own: what it costs, and that it was wrong, counts though nobody waits for it any more.
         let checking = check(shared.clone(), peer, name, password);
         let checked = tokio::spawn(async move {
