@@ -3,11 +3,16 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use transfer::printable;
+
 /// Telnet's own byte, twice where it is one of a name.
 pub const IAC: u8 = 255;
 
 /// Lines that a reply may have before the reader gives up on it.
 pub const REPLY_LINES_MAX: usize = 10_000;
+
+/// Lines of a reply that are shown where it is told of.
+const LINES_SHOWN: usize = 5;
 
 /// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,10 +73,13 @@ impl Reply {
     }
 }
 
+/// Safe on a terminal, and its first lines alone where they are many.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.lines.iter().map(|line| String::from_utf8_lossy(line));
-        write!(f, "{} {}", self.code, lines.collect::<Vec<_>>().join(" / "))
+        let shown = self.lines.iter().take(LINES_SHOWN);
+        let lines = shown.map(|line| printable(&String::from_utf8_lossy(line)));
+        let more = if self.lines.len() > LINES_SHOWN { " / ..." } else { "" };
+        write!(f, "{} {}{more}", self.code, lines.collect::<Vec<_>>().join(" / "))
     }
 }
 
@@ -152,6 +160,14 @@ mod tests {
     fn a_name_cannot_forge_a_reply() {
         let reply = Reply::new(257, "\"a\r\n226 Done\"");
         assert_eq!(reply.encode(), b"257 \"a??226 Done\"\r\n");
+    }
+
+    #[test]
+    fn what_is_shown_is_short_and_safe() {
+        let reply = Reply::of_lines(550, ["\x1b]0;title\x07no", "\u{9b}2J", "é"]);
+        assert_eq!(reply.to_string(), "550 \u{fffd}]0;title\u{fffd}no / \u{fffd}2J / é");
+        let long = Reply::of_lines(550, vec!["x"; 1000]);
+        assert_eq!(long.to_string(), "550 x / x / x / x / x / ...");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ftp::client::{ClientError, Guard, Stop};
 use ftp::data::Moved;
 use rustix::process::Signal;
-use transfer::Progress;
+use transfer::{Progress, printable};
 
 use crate::args::Output;
 use crate::progress::{Meter, emit, show};
@@ -21,8 +21,7 @@ pub struct Shown<'a>(pub &'a [u8]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = String::from_utf8_lossy(self.0);
-        text.chars().try_for_each(|c| write!(f, "{}", if c.is_control() { '\u{fffd}' } else { c }))
+        f.write_str(&printable(&String::from_utf8_lossy(self.0)))
     }
 }
 

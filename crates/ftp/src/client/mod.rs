@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::transfer::printable;
 use net::tcp::{Policy, System, set_congestion_control};
 use socket2::SockRef;
 use stripe::count::suitable;
@@ -463,7 +464,7 @@ fn with_path(verb: &str, path: &[u8]) -> Vec<u8> {
 }
 
 fn refused(command: &[u8], reply: Reply) -> ClientError {
-    ClientError::Refused { command: String::from_utf8_lossy(command).into_owned(), reply }
+    ClientError::Refused { command: printable(&String::from_utf8_lossy(command)), reply }
 }
 
 #[cfg(test)]
@@ -471,6 +472,13 @@ mod tests {
     use units::{Bytes, Rate};
 
     use super::*;
+
+    /// Names come from listings.
+    #[test]
+    fn what_was_refused_is_shown_safely() {
+        let error = refused(b"RETR \x1b[2Jx", Reply::new(550, "no \x07"));
+        assert_eq!(error.to_string(), "RETR \u{fffd}[2Jx: the server says 550 no \u{fffd}");
+    }
 
     #[test]
     fn a_policy_begins_with_what_was_learnt() {
