@@ -335,6 +335,32 @@ fn quiet_sessions_end_but_not_while_a_task_is_under_way() {
     assert!(talk.closed && talk.said.starts_with("421 "), "{}", talk.said);
 }
 
+#[test]
+fn who_does_not_log_in_is_gone_in_time_whatever_it_says() {
+    let Settings { login, .. } = Settings::default();
+    let mut talk = Talk::with(Settings::default());
+    let end = talk.now + login;
+    for line in ["NOOP\r\n", "USER u\r\n", "REIN\r\n", "half of a li"] {
+        talk.now += login / 8;
+        talk.feed(line.as_bytes());
+        assert_eq!(talk.session.deadline(), end, "{line}");
+    }
+    // TLS takes its time, and so does a password; neither can be asked for again and again.
+    talk.feed(b"ne\r\nAUTH TLS\r\n");
+    assert_eq!(talk.session.deadline(), talk.now + login);
+    talk.now += login / 2;
+    talk.feed(b"USER u\r\nPASS wrong\r\n");
+    assert_eq!(talk.session.deadline(), talk.now + login);
+    talk.feed(b"USER u\r\nPASS right\r\n");
+    talk.now += login * 2;
+    talk.feed(b"REIN\r\n");
+    assert_eq!(talk.session.deadline(), talk.now + login);
+    talk.said.clear();
+    talk.session.expire(talk.session.deadline());
+    talk.drain();
+    assert!(talk.closed && talk.said.starts_with("421 Nobody"), "{}", talk.said);
+}
+
 /// Commands that make sense, half of them with arguments that do not.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let verbs: Vec<&str> = ftp::command::RULES.iter().map(|rule| rule.name).collect();

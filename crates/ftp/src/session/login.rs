@@ -41,6 +41,9 @@ impl Session {
 
     /// Forgets the user and everything that was set, but not how many logins failed.
     fn restart(&mut self) {
+        if matches!(self.stage, Stage::In(_)) {
+            self.stranger_since = self.last;
+        }
         self.stage = Stage::Nobody;
         let has_buffer_size = self.secure && self.chosen.has_buffer_size;
         self.chosen = Chosen { ascii: true, has_buffer_size, ..Chosen::default() };

@@ -65,7 +65,7 @@ pub struct Settings {
     pub streams: usize,
     /// A session without a command for so long ends.
     pub idle: Duration,
-    /// One where nobody has logged in yet, sooner.
+    /// One where nobody has logged in yet, sooner, whatever comes.
     pub login: Duration,
 }
 
@@ -165,6 +165,8 @@ pub struct Session {
     failed_logins: u32,
     /// When something came in last.
     last: Instant,
+    /// Since when somebody could have logged in.
+    stranger_since: Instant,
 }
 
 impl Session {
@@ -181,6 +183,7 @@ impl Session {
             secure,
             failed_logins: 0,
             last: now,
+            stranger_since: now,
         };
         session.reply(220, "Longhaul FTP ready");
         session
@@ -202,11 +205,16 @@ impl Session {
         self.secure = true;
         self.work = Work::Idle;
         self.last = now;
+        self.stranger_since = now;
     }
 
     /// Takes the answer to the task under way; that to one which was aborted is passed over.
     pub fn answer(&mut self, answer: Answer, now: Instant) {
         self.last = now;
+        if !matches!(self.stage, Stage::In(_)) {
+            // The time that a password takes here is not the client's, of which it has LOGINS_MAX.
+            self.stranger_since = now;
+        }
         self.answered(answer);
     }
 
@@ -217,14 +225,19 @@ impl Session {
             // A task takes its time; the data connection has a time-out of its own.
             (Work::Asked(..) | Work::Moving { .. }, _) => Instant::FAR_FUTURE,
             (_, Stage::In(_)) => self.last + self.settings.idle,
-            _ => self.last + self.settings.login,
+            // Whatever it says meanwhile: who keeps its place need not be quiet.
+            _ => self.stranger_since + self.settings.login,
         }
     }
 
     /// Ends a session that was idle for too long.
     pub fn expire(&mut self, now: Instant) {
         if now >= self.deadline() && self.work != Work::Closed {
-            self.end(421, "Nothing was asked for too long: goodbye");
+            let text = match self.stage {
+                Stage::In(_) => "Nothing was asked for too long: goodbye",
+                _ => "Nobody has logged in for too long: goodbye",
+            };
+            self.end(421, text);
         }
     }
 
