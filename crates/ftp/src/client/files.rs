@@ -378,8 +378,9 @@ impl Client {
         moved: &Moved,
     ) -> Result<(), ClientError> {
         let size = file.metadata().map_err(ClientError::Here)?.len();
+        let there = self.size(path).await?.unwrap_or(0);
         let moving = Moving::<_, Vec<u8>>::Send(tokio::fs::File::from_std(file));
-        self.move_data(("APPE", path), (0, Some(size)), moving, moved).await
+        self.move_data(("APPE", path), (there, Some(size)), moving, moved).await
     }
 
     /// From which byte on a file has to be put: behind what the server has of it, where a checksum

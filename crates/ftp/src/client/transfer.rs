@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Carries out a command that moves data: `verb path` from byte `offset`.
+    /// Carries out a command that moves data: `verb path` from byte `offset`, which APPE finds by itself.
     pub(super) async fn move_data<R: AsyncRead + Send + Unpin, S: Sink>(
         &mut self,
         (verb, path): (&str, &[u8]),
@@ -62,7 +62,7 @@ impl Client {
         }
         let wanted = if is_file { self.lanes(size) } else { 1 };
         let (pending, striped) = self.prepare(wanted).await?;
-        if offset > 0 {
+        if offset > 0 && verb != "APPE" {
             self.done(&format!("REST {offset}")).await?;
         }
         let command = with_path(verb, path);
