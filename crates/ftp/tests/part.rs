@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use ftp::client::{Client, Options};
-use ftp::data::Moved;
+use ftp::client::{Client, ClientError, Options};
+use ftp::data::{DataError, Moved};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,14 +20,23 @@ fn content() -> Vec<u8> {
     (0..SIZE).map(|at| (at % 251) as u8).collect()
 }
 
+/// What a server does with REST.
+#[derive(Clone, Copy, PartialEq)]
+enum Restarts {
+    Taken,
+    Refused,
+    /// It answers, and sends all of the file.
+    PassedOver,
+}
+
 /// A server of one file, of which it gives the first client half, and which tells of every byte that
-/// clients go on from, if it lets them.
-async fn server(restarts: bool) -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
+/// clients go on from.
+async fn server(restarts: Restarts) -> (SocketAddr, mpsc::UnboundedReceiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        for most in [HALF, SIZE] {
+        for most in [HALF, SIZE, SIZE] {
             let (stream, _) = listener.accept().await.unwrap();
             tokio::spawn(serve(stream, most, restarts, tell.clone()));
         }
@@ -35,7 +44,12 @@ async fn server(restarts: bool) -> (SocketAddr, mpsc::UnboundedReceiver<usize>) 
     (address, told)
 }
 
-async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::UnboundedSender<usize>) {
+async fn serve(
+    stream: TcpStream,
+    most: usize,
+    restarts: Restarts,
+    tell: mpsc::UnboundedSender<usize>,
+) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (reader, mut writer) = stream.into_split();
@@ -56,7 +70,7 @@ async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::Unbou
             "SIZE" if argument == "growing" => format!("213 {HALF}"),
             "SIZE" => format!("213 {SIZE}"),
             "MDTM" => "213 20200102030405".to_owned(),
-            "REST" if !restarts => "502 not here".to_owned(),
+            "REST" if restarts == Restarts::Refused => "502 not here".to_owned(),
             "REST" => {
                 from = argument.parse().unwrap();
                 "350 from there".to_owned()
@@ -65,7 +79,8 @@ async fn serve(stream: TcpStream, most: usize, restarts: bool, tell: mpsc::Unbou
                 writer.write_all(b"150 goes\r\n").await.unwrap();
                 let (mut data, _) = listener.accept().await.unwrap();
                 let most = if argument == "growing" { SIZE } else { most };
-                data.write_all(&content()[from..most.max(from)]).await.unwrap();
+                let first = if restarts == Restarts::PassedOver { 0 } else { from };
+                data.write_all(&content()[first..most.max(first)]).await.unwrap();
                 tell.send(from).unwrap();
                 if most < SIZE {
                     held = Some(data);
@@ -120,7 +135,7 @@ async fn get_half(client: Client, folder: &TempDir) {
 #[tokio::test]
 async fn a_killed_download_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server(true).await;
+    let (address, mut told) = server(Restarts::Taken).await;
     get_half(client(address).await, &folder).await;
     assert_eq!(told.recv().await, Some(0));
     get(client(address).await, folder.path(), Moved::default()).await;
@@ -133,7 +148,7 @@ async fn a_killed_download_is_resumed() {
 #[tokio::test]
 async fn what_was_kept_is_in_nobodys_way_where_nothing_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server(false).await;
+    let (address, mut told) = server(Restarts::Refused).await;
     get_half(client(address).await, &folder).await;
     assert_eq!(told.recv().await, Some(0));
     let moved = Moved::default();
@@ -144,12 +159,30 @@ async fn what_was_kept_is_in_nobodys_way_where_nothing_is_resumed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// What comes is not the rest, whatever the server has said.
+#[tokio::test]
+async fn a_restart_that_is_passed_over_spoils_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut told) = server(Restarts::PassedOver).await;
+    get_half(client(address).await, &folder).await;
+    assert_eq!(told.recv().await, Some(0));
+    let directory = File::open(folder.path()).unwrap().into();
+    let mut second = client(address).await;
+    let got = second.get(b"x", (directory, "x".as_ref()), false, &Moved::default()).await;
+    assert!(matches!(got, Err(ClientError::Data(DataError::Cut))), "{got:?}");
+    assert_ne!(told.recv().await, Some(0));
+    assert!(!folder.path().join("x").exists());
+    get(client(address).await, folder.path(), Moved::default()).await;
+    assert_eq!(told.recv().await, Some(0));
+    assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
+}
+
 /// Of the same size, and changed in the same second.
 #[tokio::test]
 async fn a_part_is_not_gone_on_with_for_another_file() {
     for (directory, path) in [("", &b"other/x"[..]), ("other", b"x")] {
         let folder = tempfile::tempdir().unwrap();
-        let (address, mut told) = server(true).await;
+        let (address, mut told) = server(Restarts::Taken).await;
         get_half(client(address).await, &folder).await;
         assert_eq!(told.recv().await, Some(0));
         let mut client = client(address).await;
@@ -163,7 +196,7 @@ async fn a_part_is_not_gone_on_with_for_another_file() {
 #[tokio::test]
 async fn a_file_that_grows_meanwhile_is_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server(true).await;
+    let (address, mut told) = server(Restarts::Taken).await;
     get_of(b"growing", client(address).await, folder.path(), Moved::default()).await;
     assert_eq!(told.recv().await, Some(0));
     assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
@@ -173,7 +206,7 @@ async fn a_file_that_grows_meanwhile_is_whole() {
 #[tokio::test]
 async fn a_killed_download_of_lines_is_not_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, mut told) = server(true).await;
+    let (address, mut told) = server(Restarts::Taken).await;
     let mut first = client(address).await;
     first.set_ascii(true);
     let path = folder.path().to_owned();

@@ -322,8 +322,10 @@ impl Client {
         let ahead = size.map(|size| size - offset);
         let mut got = self.move_data(("RETR", path), (offset, ahead), moving, moved).await;
         let came = moved.bytes() - before;
-        // More of it is no cut: it grows.
-        if got.is_ok() && !self.ascii && ahead.is_some_and(|ahead| came < ahead) {
+        // More of a whole file is no cut: it grows. More of a rest may be of anything: the next attempt
+        // finds that the part is too long or of another file, and begins anew.
+        let is_cut = |ahead| if offset == 0 { came < ahead } else { came != ahead };
+        if got.is_ok() && !self.ascii && ahead.is_some_and(is_cut) {
             got = Err(ClientError::Data(crate::data::DataError::Cut));
         }
         match got {
