@@ -14,8 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fchmod,
-    fsync, futimens, statx,
+    AtFlags, FileType, FlockOperation, Mode, StatxFlags, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, fchmod, flock, fsync, futimens, statx,
 };
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
@@ -27,7 +27,7 @@ use part::{
 };
 
 pub use part::partial;
-pub(crate) use part::{forget, forget_part, is_part_of, mark, open_partial};
+pub(crate) use part::{forget, forget_part, is_kept, is_part_of, mark, open_partial};
 
 /// A file that is arriving. Dropped, it leaves nothing behind but the kept part that it went on in.
 pub struct Landing {
@@ -307,19 +307,20 @@ impl Landing {
         .await
     }
 
-    /// It was cut: keeps what came, if anything did, with the [`mark`] of the file that it is of.
-    pub(crate) async fn keep(mut self, mark: Option<Timespec>) {
+    /// It was cut: keeps what came, if anything did, with the [`mark`] of the file that it is of. Gives what
+    /// is kept, for others to go on in.
+    pub(crate) async fn keep(mut self, mark: Option<Timespec>) -> Option<File> {
         // A disk that takes no more still holds what it took.
         let _ = self.file.flush().await;
         let file = self.file.into_std().await;
         let (mut place, name) = (self.place, self.name);
         // What cannot be kept is gone; the next transfer starts at its beginning.
-        let _ = blocking(move || {
+        let kept = blocking(move || {
             if file.metadata()?.len() == 0 {
                 if let Place::Kept(kept) = &mut place {
                     kept.written = false;
                 }
-                return Ok(());
+                return Ok(None);
             }
             if let Some(mark) = mark {
                 // A part of which this cannot be said is not gone on with by itself, and that is all.
@@ -328,9 +329,11 @@ impl Landing {
             if let Place::New(mut temp) = place {
                 replace_part(&mut temp, &file, &name)?;
             }
-            Ok(())
-        })
-        .await;
+            // Where that fails nothing was locked.
+            let _ = flock(&file, FlockOperation::Unlock);
+            Ok(Some(file))
+        });
+        kept.await.ok().flatten()
     }
 
     /// What came broke the rules and is not worth keeping; what it began with is.

@@ -1,16 +1,17 @@
 //! What came of a download that was cut is gone on with by the same call, in whatever way it was cut.
 
-use std::fs::File;
+use std::fs::{File, FileTimes};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use ftp::client::{Client, ClientError, Options};
+use ftp::client::{Client, ClientError, Copied, Options};
 use ftp::data::{DataError, Moved};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use transfer::{Progress, RelPath};
 
 const SIZE: usize = 300_000;
 /// What the first client gets of it.
@@ -83,6 +84,9 @@ async fn serve(
                 data.write_all(&content()[first..most.max(first)]).await.unwrap();
                 tell.send(from).unwrap();
                 if most < SIZE {
+                    if argument == "lost" {
+                        return;
+                    }
                     held = Some(data);
                     continue;
                 }
@@ -189,6 +193,36 @@ async fn a_part_is_not_gone_on_with_for_another_file() {
         client.done_with("CWD", directory.as_bytes()).await.unwrap();
         get_of(path, client, folder.path(), Moved::default()).await;
         assert_eq!(told.recv().await, Some(0), "{directory} {path:?}");
+        assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
+    }
+}
+
+/// Has the times of a file lose what file systems with coarse ones do not keep.
+fn make_coarse(file: &Path) {
+    let (file, whole) = (File::options().write(true).open(file).unwrap(), UNIX_EPOCH);
+    file.set_times(FileTimes::new().set_accessed(whole).set_modified(whole)).unwrap();
+}
+
+/// A copy knows its own part, whatever the file system keeps of its times.
+#[tokio::test]
+async fn a_lost_download_is_gone_on_with() {
+    for (path, from) in [("lost", HALF), ("other", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (address, mut told) = server(Restarts::Taken).await;
+        let (progress, moved) = (Progress::new(), Moved::default());
+        let (name, mut copied) = (RelPath::new(b"x".to_vec()).unwrap(), Copied::default());
+        for path in ["lost", path] {
+            let (mut client, directory) = (client(address).await, File::open(folder.path()));
+            let (path, shown) = (path.as_bytes(), (&progress, &moved));
+            let into = directory.unwrap().into();
+            let got = client.get_tree(path, into, Some(&name), shown, &mut copied).await;
+            if copied.counts.files == 0 {
+                assert!(got.unwrap_err().is_loss());
+                make_coarse(&folder.path().join(".x.longhaul.part"));
+                copied.begin_again(&moved);
+            }
+        }
+        assert_eq!([told.recv().await, told.recv().await], [Some(0), Some(from)], "{path}");
         assert!(std::fs::read(folder.path().join("x")).unwrap() == content());
     }
 }

@@ -14,11 +14,15 @@ use super::{Client, ClientError, Stop};
 use crate::data::{Moved, PIECE, Sink};
 use crate::entry::{Entry, Kind, Unreadable, read_facts, read_ls_line};
 use crate::hash::Algorithm;
-use crate::landing::{Landing, blocking, is_part_of, mark, partial};
+use crate::landing::{Landing, blocking, is_kept, is_part_of, mark, partial};
 use crate::time::read_stamp;
 
 /// Bytes of a listing, at most.
 const LISTING_MAX: usize = 64 << 20;
+
+/// The part that was kept last, and the [`mark`] of the file that it is of: a part's times may be too coarse
+/// for that.
+pub(super) type LastKept = Option<(Timespec, File)>;
 
 /// What stands at a path of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,8 +248,20 @@ impl Client {
     pub async fn get(
         &mut self,
         path: &[u8],
+        place: (OwnedFd, &OsStr),
+        resume: bool,
+        moved: &Moved,
+    ) -> Result<(), ClientError> {
+        self.get_on(path, place, resume, &mut None, moved).await
+    }
+
+    /// The same for one of several attempts.
+    pub(super) async fn get_on(
+        &mut self,
+        path: &[u8],
         (directory, name): (OwnedFd, &OsStr),
         resume: bool,
+        last: &mut LastKept,
         moved: &Moved,
     ) -> Result<(), ClientError> {
         let (size, modified) = match self.find(path).await? {
@@ -257,9 +273,13 @@ impl Client {
         };
         let kept = partial(&directory, name).map_err(ClientError::Here)?;
         let mark = self.mark(path, (size, modified)).await?;
+        let last_here = last.take_if(|(_, part)| is_kept(&directory, name, part).unwrap_or(false));
+        let is_last = last_here.is_some_and(|(of, _)| mark == Some(of));
         let same = match mark {
             _ if resume => true,
-            Some(mark) => is_part_of(&directory, name, mark).map_err(ClientError::Here)?,
+            Some(mark) => {
+                is_last || is_part_of(&directory, name, mark).map_err(ClientError::Here)?
+            }
             None => false,
         };
         let kept =
@@ -275,13 +295,13 @@ impl Client {
                 true => ClientError::Stopped,
                 false => ClientError::Here(error),
             })?;
-            match self.get_into(landing, path, (size, modified, mark), moved).await {
+            match self.get_into(landing, path, (size, modified, mark), last, moved).await {
                 Err(error) if error.is_refused_restart() => moved.fall_back_to(before),
                 got => return got,
             }
         }
         let landing = Landing::fresh(directory, name).map_err(ClientError::Here)?;
-        self.get_into(landing, path, (size, modified, mark), moved).await
+        self.get_into(landing, path, (size, modified, mark), last, moved).await
     }
 
     /// What a part of this file is known by: where the file is, its size and its last change. None where
@@ -309,6 +329,7 @@ impl Client {
         mut landing: Landing,
         path: &[u8],
         (size, modified, mark): (Option<u64>, Option<i64>, Option<Timespec>),
+        last: &mut LastKept,
         moved: &Moved,
     ) -> Result<(), ClientError> {
         // Nothing goes on in lines that were translated.
@@ -332,7 +353,8 @@ impl Client {
             Ok(()) => landing.install(modified).await.map_err(ClientError::Here),
             Err(error) => {
                 if !self.ascii {
-                    landing.keep(mark).await;
+                    let kept = mark.zip(landing.keep(mark).await);
+                    *last = kept.or(last.take());
                 }
                 Err(error)
             }

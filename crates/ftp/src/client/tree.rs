@@ -13,6 +13,7 @@ use rustix::fs::{Mode, mkdirat};
 use rustix::io::Errno;
 use transfer::{Counts, Note, NoteKind, Progress, RelPath, Tree};
 
+use super::files::LastKept;
 use super::{Client, ClientError, Found};
 use crate::data::Moved;
 use crate::entry::{Entry, Kind};
@@ -32,6 +33,8 @@ pub struct Copied {
     whole: HashSet<Vec<u8>>,
     /// The file that is put where there was none before.
     begun: Option<Vec<u8>>,
+    /// What is gone on with after a loss.
+    kept: LastKept,
 }
 
 impl Copied {
@@ -127,7 +130,8 @@ impl Client {
             (Found::File(..), Some((_, name))) => {
                 progress.set_current(path, None);
                 let before = moved.bytes();
-                let got = self.get(path, (directory, name), false, moved).await;
+                let place = (directory, name);
+                let got = self.get_on(path, place, false, &mut copied.kept, moved).await;
                 copied.count(path, got, moved.bytes() - before, progress)
             }
             (Found::File(..), None) => {
@@ -200,7 +204,8 @@ impl Client {
                     Kind::File | Kind::Link => {
                         progress.set_current(&path, None);
                         let before = moved.bytes();
-                        let got = self.get_one(&path, &here, tree, moved).await;
+                        let kept = &mut copied.kept;
+                        let got = self.get_one(&path, &here, tree, kept, moved).await;
                         copied.count(&path, got, moved.bytes() - before, progress)?;
                     }
                     Kind::Other => copied.note(NoteKind::Skipped, &path, "no plain file"),
@@ -225,12 +230,13 @@ impl Client {
         path: &[u8],
         here: &RelPath,
         tree: &mut Tree,
+        kept: &mut LastKept,
         moved: &Moved,
     ) -> Result<(), ClientError> {
         let (parent, name) = here.split().ok_or(ClientError::Name)?;
         let directory = tree.directory(parent).and_then(|open| open.as_fd().try_clone_to_owned());
         let directory = directory.map_err(ClientError::Here)?;
-        self.get(path, (directory, name), false, moved).await
+        self.get_on(path, (directory, name), false, kept, moved).await
     }
 
     /// Puts what the server does not have of a file.

@@ -179,6 +179,14 @@ pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, mark: Timespec) -> 
     }
 }
 
+/// Whether this very file is what was kept.
+///
+/// # Errors
+/// When nobody can tell.
+pub(crate) fn is_kept(directory: impl AsFd, name: &OsStr, part: &File) -> io::Result<bool> {
+    is_at(directory, &partial_name(name), part)
+}
+
 /// Opens it for reading.
 ///
 /// # Errors
