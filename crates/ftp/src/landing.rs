@@ -23,7 +23,8 @@ use transfer::{Names, Temp};
 
 use crate::data::Sink;
 use part::{
-    INODE, claim, is_at, is_found, is_in_use, locked, open_kept, partial_name, remove, replace_part,
+    INODE, claim, is_at, is_found, is_in_use, locked, open_kept, partial_name, remove, remove_mark,
+    replace_part, write_mark,
 };
 
 pub use part::partial;
@@ -232,11 +233,13 @@ impl Landing {
 
     /// Has what comes stand as the kept part from its first byte on, so that it is there though the
     /// process is killed, and says by a [`mark`] of which file it is. That is told by the time of the last
-    /// access: writing changes the other.
+    /// access, for writing changes the other, and by an attribute.
     pub(crate) fn lasting(mut self, mark: Option<Timespec>) -> Self {
-        let times = mark.map(|mark| Timestamps { last_access: mark, ..UNTOUCHED });
-        // A part of which this cannot be said is not gone on with by itself, and that is all.
-        let _ = times.map(|times| futimens(&self.file, &times));
+        if let Some(mark) = mark {
+            // A part of which this cannot be said is not gone on with by itself, and that is all.
+            let _ = futimens(&self.file, &Timestamps { last_access: mark, ..UNTOUCHED });
+            write_mark(&self.file, mark);
+        }
         self.lasts = true;
         self
     }
@@ -264,6 +267,7 @@ impl Landing {
         blocking(move || {
             let directory = place.directory().clone();
             fchmod(&file, mode_for(&directory, &name, mode))?;
+            remove_mark(&file);
             if let Some(seconds) = modified {
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
                 futimens(&file, &Timestamps { last_access: now, ..modified_at(seconds) })?;
@@ -448,6 +452,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
+
+    use rustix::fs::{XattrFlags, fgetxattr, setxattr};
 
     use super::*;
 
@@ -706,6 +712,26 @@ mod tests {
         assert_eq!(names(folder.path()), ["a"]);
         let metadata = fs::metadata(folder.path().join("a")).unwrap();
         assert_eq!((metadata.mtime(), metadata.atime() > 1_000_000), (77, true));
+    }
+
+    #[tokio::test]
+    async fn a_part_is_known_by_its_attribute_where_times_are_coarse() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, name) = (open(folder.path()), OsStr::new("a"));
+        if setxattr(folder.path(), "user.longhaul", b"x", XattrFlags::empty()).is_err() {
+            return eprintln!("SKIPPED: this file system keeps no extended attributes");
+        }
+        let [marked, other] = ["a", "b"].map(|file| mark(77, file.as_bytes()));
+        let mut landing = Landing::fresh(open(folder.path()), name).unwrap().lasting(Some(marked));
+        landing.write(b"one").await.unwrap();
+        let part = landing.keep(Some(marked)).await.unwrap();
+        let last_access = Timespec { tv_sec: 77, tv_nsec: 0 };
+        futimens(&part, &Timestamps { last_access, ..modified_at(77) }).unwrap();
+        let of = |mark| is_part_of(&directory, name, mark).unwrap();
+        assert!(of(marked) && !of(other));
+        Landing::kept(open(folder.path()), name, 3, &|| true).unwrap().install(None).await.unwrap();
+        let gone = fgetxattr(&part, "user.longhaul.part", &mut [0; 64][..]);
+        assert_eq!(gone, Err(Errno::NODATA), "it is no part any more");
     }
 
     #[tokio::test]

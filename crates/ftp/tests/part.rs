@@ -197,13 +197,14 @@ async fn a_part_is_not_gone_on_with_for_another_file() {
     }
 }
 
-/// Has the times of a file lose what file systems with coarse ones do not keep.
-fn make_coarse(file: &Path) {
-    let (file, whole) = (File::options().write(true).open(file).unwrap(), UNIX_EPOCH);
+/// Has a part lose what not all file systems keep.
+fn forget_mark(part: &Path) {
+    let (file, whole) = (File::options().write(true).open(part).unwrap(), UNIX_EPOCH);
     file.set_times(FileTimes::new().set_accessed(whole).set_modified(whole)).unwrap();
+    let _ = rustix::fs::fremovexattr(&file, "user.longhaul.part");
 }
 
-/// A copy knows its own part, whatever the file system keeps of its times.
+/// A copy knows its own part, whatever the file system keeps.
 #[tokio::test]
 async fn a_lost_download_is_gone_on_with() {
     for (path, from) in [("lost", HALF), ("other", 0)] {
@@ -218,7 +219,7 @@ async fn a_lost_download_is_gone_on_with() {
             let got = client.get_tree(path, into, Some(&name), shown, &mut copied).await;
             if copied.counts.files == 0 {
                 assert!(got.unwrap_err().is_loss());
-                make_coarse(&folder.path().join(".x.longhaul.part"));
+                forget_mark(&folder.path().join(".x.longhaul.part"));
                 copied.begin_again(&moved);
             }
         }

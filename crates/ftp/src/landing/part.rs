@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, flock, openat, renameat, statx,
+    AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, XattrFlags, fgetxattr, flock,
+    fremovexattr, fsetxattr, openat, renameat, statx,
 };
 use rustix::io::Errno;
 use transfer::{NAME_MAX, Names, Temp};
@@ -150,10 +151,13 @@ pub fn partial(directory: impl AsFd, name: &OsStr) -> io::Result<Option<(u64, i6
     }
 }
 
+/// The attribute that holds the [`mark`] of a part too, for file systems whose times are too coarse for it.
+const MARK: &str = "user.longhaul.part";
+
 /// The time that says of which file a part is: that of the file's last change, in seconds since 1970, with
 /// a fraction that tells it from others of the same second, by where it is and how large.
 pub(crate) fn mark(modified: i64, file: &[u8]) -> Timespec {
-    // Counted as SMB and NTFS do. Where times are coarser nothing is known by them.
+    // Counted as SMB and NTFS do.
     const STEP: u64 = 100;
     let mut hasher = crate::hash::Algorithm::Sha256.hasher();
     hasher.update(file);
@@ -170,13 +174,37 @@ pub(crate) fn mark(modified: i64, file: &[u8]) -> Timespec {
 /// Other than that there is nothing.
 pub(crate) fn is_part_of(directory: impl AsFd, name: &OsStr, mark: Timespec) -> io::Result<bool> {
     let flags = StatxFlags::MTIME | StatxFlags::ATIME;
-    match statx(directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
-        Ok(stat) => Ok([stat.stx_mtime, stat.stx_atime]
-            .iter()
-            .any(|time| (time.tv_sec, i64::from(time.tv_nsec)) == (mark.tv_sec, mark.tv_nsec))),
-        Err(Errno::NOENT) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let stat = match statx(&directory, partial_name(name), AtFlags::SYMLINK_NOFOLLOW, flags) {
+        Err(Errno::NOENT) => return Ok(false),
+        stat => stat?,
+    };
+    let is_dated = [stat.stx_mtime, stat.stx_atime]
+        .iter()
+        .any(|time| (time.tv_sec, i64::from(time.tv_nsec)) == (mark.tv_sec, mark.tv_nsec));
+    let is_marked = |part: File| read_mark(&part) == Some(in_words(mark));
+    Ok(is_dated || open_kept(directory, name).is_ok_and(|part| part.is_some_and(is_marked)))
+}
+
+fn in_words(mark: Timespec) -> String {
+    format!("{}.{:09}", mark.tv_sec, mark.tv_nsec)
+}
+
+/// Says by its attribute of which file a part is, where there are such.
+pub(super) fn write_mark(part: impl AsFd, mark: Timespec) {
+    let _ = fsetxattr(part, MARK, in_words(mark).as_bytes(), XattrFlags::empty());
+}
+
+fn read_mark(part: impl AsFd) -> Option<String> {
+    let mut mark = vec![0; 64];
+    let length = fgetxattr(part, MARK, &mut mark[..]).ok()?;
+    mark.truncate(length);
+    String::from_utf8(mark).ok()
+}
+
+/// What is whole is no part.
+pub(super) fn remove_mark(file: impl AsFd) {
+    // Most have none.
+    let _ = fremovexattr(file, MARK);
 }
 
 /// Whether this very file is what was kept.
