@@ -361,6 +361,15 @@ fn who_does_not_log_in_is_gone_in_time_whatever_it_says() {
     assert!(talk.closed && talk.said.starts_with("421 Nobody"), "{}", talk.said);
 }
 
+#[test]
+fn who_waits_too_long_for_others_to_log_in_is_told() {
+    let mut talk = Talk::with(Settings::default());
+    talk.stuck = |task| matches!(task, Task::LogIn { .. });
+    assert_eq!(talk.say("USER u\r\nPASS right\r\n"), [331]);
+    talk.answer(Answer::Failed(Failure::Crowded));
+    assert!(talk.closed && talk.said.starts_with("421 Too many log in"), "{}", talk.said);
+}
+
 /// Commands that make sense, half of them with arguments that do not.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let verbs: Vec<&str> = ftp::command::RULES.iter().map(|rule| rule.name).collect();

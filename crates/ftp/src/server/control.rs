@@ -327,13 +327,16 @@ fn on_disk(store: &Store, may_write: bool, task: Task, wanted: &Weak<()>) -> Don
     answer.into()
 }
 
-/// Logs somebody in. One password of each address is checked at a time; who gives up before it is
-/// looked at has not guessed.
+/// Logs somebody in. One password of each address is checked at a time, for which nobody waits longer than
+/// for a name; who gives up before it is looked at has not guessed.
 async fn log_in(shared: Arc<Shared>, peer: IpAddr, name: String, password: Vec<u8>) -> Done {
     let found = if is_anonymous(&name) {
         check(shared.clone(), peer, name, password).await
     } else {
-        let turn = shared.guard.turn(peer).lock_owned().await;
+        let patience = shared.config.settings.login;
+        let Some(turn) = shared.guard.turn(peer, patience).await else {
+            return Answer::Failed(Failure::Crowded).into();
+        };
         // On its own: what it costs, and that it was wrong, counts though nobody waits for it any more.
         let checking = check(shared.clone(), peer, name, password);
         let checked = tokio::spawn(async move {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use units::Instant;
 
 /// Addresses whose wrong passwords are remembered; beyond, those that failed longest ago go.
@@ -97,13 +98,16 @@ impl Guard {
         Some(Place { guard: self.clone(), who })
     }
 
-    /// What has to be held while a password from this address is checked. Each session waits for no more
-    /// than one.
-    pub fn turn(&self, address: IpAddr) -> Arc<tokio::sync::Mutex<()>> {
-        let mut counts = self.counts();
-        // Those that somebody holds or waits for stay: no more than there are sessions.
-        counts.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        counts.turns.entry(network(address)).or_default().clone()
+    /// What has to be held while a password from this address is checked; none where others hold it for too
+    /// long.
+    pub async fn turn(&self, address: IpAddr, patience: Duration) -> Option<OwnedMutexGuard<()>> {
+        let turn = {
+            let mut counts = self.counts();
+            // Those that somebody holds or waits for stay: no more than there are sessions.
+            counts.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            counts.turns.entry(network(address)).or_default().clone()
+        };
+        tokio::time::timeout(patience, turn.lock_owned()).await.ok()
     }
 
     /// How long the answer to this address' next password has to wait.
@@ -195,18 +199,17 @@ mod tests {
         assert_eq!(guard.counts().wrong.len(), ADDRESSES_MAX);
     }
 
-    #[test]
-    fn one_password_of_an_address_is_checked_at_a_time() {
+    #[tokio::test(start_paused = true)]
+    async fn one_password_of_an_address_is_checked_at_a_time() {
         let guard = Guard::default();
         let [one, same, other] =
             ["fd77::1", "fd77::2", "fd77:0:0:1::1"].map(|address| address.parse().unwrap());
-        let held = guard.turn(one).try_lock_owned().unwrap();
-        assert!(guard.turn(same).try_lock_owned().is_err());
-        assert!(guard.turn(other).try_lock_owned().is_ok());
-        assert!(guard.turn(one).try_lock_owned().is_err(), "asking anew does not help");
-        drop(held);
-        assert!(guard.turn(same).try_lock_owned().is_ok());
-        let _waiting = guard.turn(one);
+        let turn = |address| guard.turn(address, Duration::from_secs(60));
+        let held = turn(one).await.unwrap();
+        assert!(turn(same).await.is_none(), "it is not waited for without end");
+        assert!(turn(other).await.is_some());
+        assert!(turn(one).await.is_none(), "asking anew does not help");
+        let (_held, ()) = tokio::join!(turn(same), async { drop(held) });
         assert_eq!(guard.counts().turns.len(), 1, "the others are forgotten");
     }
 

@@ -84,7 +84,7 @@ impl Session {
 
     fn refused_login(&mut self, failure: Failure) {
         self.count_failed_login();
-        if failure == Failure::TooMany || self.failed_logins >= LOGINS_MAX {
+        if failure.code() == 421 || self.failed_logins >= LOGINS_MAX {
             return self.end(421, &failure.to_string());
         }
         self.failed(failure);

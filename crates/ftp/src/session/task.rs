@@ -169,6 +169,9 @@ pub enum Failure {
     /// This user or address has too many sessions.
     #[error("Too many sessions: close one, then try again")]
     TooMany,
+    /// Others from this address log in, one at a time.
+    #[error("Too many log in from your address: try again later")]
+    Crowded,
     /// No such name.
     #[error("No such file or directory")]
     NotFound,
@@ -236,7 +239,7 @@ impl Failure {
     pub const fn code(self) -> u16 {
         match self {
             Self::BadLogin => 530,
-            Self::TooMany => 421,
+            Self::TooMany | Self::Crowded => 421,
             Self::NotFound | Self::Denied | Self::Exists | Self::NotEmpty => 550,
             Self::NotFile | Self::NotDirectory => 550,
             Self::BadName => 553,
