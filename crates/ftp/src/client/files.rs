@@ -1,4 +1,4 @@
-//! What a client does with files: list, look, get and put.
+//! What a client does with files: look, get and put.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -6,19 +6,15 @@ use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::Timespec;
-use transfer::{Note, NoteKind};
 
 use super::transfer::Moving;
 use super::tree::joined;
 use super::{Client, ClientError, Stop};
-use crate::data::{Moved, PIECE, Sink};
-use crate::entry::{Entry, Kind, Unreadable, read_facts, read_ls_line};
+use crate::data::{Moved, PIECE};
+use crate::entry::{Kind, read_facts};
 use crate::hash::Algorithm;
 use crate::landing::{Landing, blocking, is_kept, is_part_of, mark, partial};
 use crate::time::read_stamp;
-
-/// Bytes of a listing, at most.
-const LISTING_MAX: usize = 64 << 20;
 
 /// The part that was kept last, and the [`mark`] of the file that it is of: a part's times may be too coarse
 /// for that.
@@ -33,104 +29,7 @@ pub enum Found {
     Directory,
 }
 
-/// What a listing says.
-#[derive(Debug, Default)]
-pub struct Listing {
-    /// What the directory holds.
-    pub entries: Vec<Entry>,
-    /// Lines that cannot be read: something there is left out.
-    pub unread: Vec<Vec<u8>>,
-}
-
-impl Listing {
-    fn read(text: &[u8], read: impl Fn(&[u8]) -> Result<Option<Entry>, Unreadable>) -> Self {
-        let mut listing = Self::default();
-        for line in lines(text) {
-            match read(line) {
-                Ok(entry) => listing.entries.extend(entry),
-                Err(Unreadable) => listing.unread.push(line.to_vec()),
-            }
-        }
-        listing
-    }
-
-    /// A note for each line that cannot be read, of this directory.
-    pub fn notes(&self, directory: &[u8]) -> impl Iterator<Item = Note> {
-        let note = |line: &Vec<u8>| {
-            let line = String::from_utf8_lossy(line);
-            let reason = format!("a line of its listing cannot be read: {line}");
-            Note::new(NoteKind::Failed, directory, &reason)
-        };
-        self.unread.iter().map(note)
-    }
-}
-
-/// Takes no more than [`LISTING_MAX`].
-struct Text(Vec<u8>);
-
-impl Sink for Text {
-    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.0.len() + bytes.len() > LISTING_MAX {
-            return Err(io::Error::other("the server's listing is too long"));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-}
-
-fn now() -> i64 {
-    net::clock::wall().as_secs().try_into().unwrap_or(i64::MAX)
-}
-
 impl Client {
-    /// The text of a listing, by LIST, NLST or MLSD.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub async fn listing(&mut self, verb: &str, path: &[u8]) -> Result<Vec<u8>, ClientError> {
-        let mut text = Text(Vec::new());
-        let moving = Moving::<&[u8], _>::Receive(&mut text);
-        self.move_data((verb, path), (0, None), moving, &Moved::default()).await?;
-        Ok(text.0)
-    }
-
-    /// What a directory holds; names are the server's, and not to be trusted as paths.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub async fn list(&mut self, path: &[u8]) -> Result<Listing, ClientError> {
-        if self.knows("MLST") {
-            let text = self.listing("MLSD", path).await?;
-            return Ok(Listing::read(&text, read_facts));
-        }
-        let (text, now) = (self.long_listing(path).await?, now());
-        Ok(Listing::read(&text, |line| read_ls_line(line, now)))
-    }
-
-    /// By LIST, which on Unix leaves dot files out unless told otherwise; not every server can be told.
-    async fn long_listing(&mut self, path: &[u8]) -> Result<Vec<u8>, ClientError> {
-        if self.is_unix().await? {
-            match self.listing("LIST -a", path).await {
-                Ok(text) if !text.trim_ascii().is_empty() => return Ok(text),
-                Err(error) if !error.is_refusal() || error.is_loss() => return Err(error),
-                _ => {}
-            }
-        }
-        self.listing("LIST", path).await
-    }
-
-    /// Whether the server says that it runs on Unix, or lists as if it did.
-    async fn is_unix(&mut self) -> Result<bool, ClientError> {
-        if let Some(known) = self.unix {
-            return Ok(known);
-        }
-        let reply = self.ask("SYST").await?;
-        let name = reply.text().trim_start().to_ascii_uppercase();
-        let is_unix = reply.code == 215 && name.starts_with("UNIX");
-        self.unix = Some(is_unix);
-        Ok(is_unix)
-    }
-
     /// What stands at a path.
     ///
     /// # Errors
@@ -458,10 +357,6 @@ fn hash_of(mut file: File, bytes: u64, stop: &Stop) -> io::Result<Option<String>
         }
     }
     Ok(None)
-}
-
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 #[cfg(test)]

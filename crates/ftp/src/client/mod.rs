@@ -6,6 +6,7 @@
 mod control;
 mod error;
 mod files;
+mod listing;
 mod stop;
 mod transfer;
 mod tree;
@@ -24,7 +25,8 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use error::ClientError;
-pub use files::{Found, Listing};
+pub use files::Found;
+pub use listing::Listing;
 pub use stop::Stop;
 pub use tree::Copied;
 
