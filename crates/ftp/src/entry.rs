@@ -163,8 +163,8 @@ pub fn ls_line(entry: &Entry, now: i64) -> String {
     format!("{kind}{bits} 1 ftp ftp {:>12} {date} ", entry.size)
 }
 
-/// Reads a line of `ls -l` as servers on Unix write it, or one of Windows; none where it says nothing of
-/// anything in the directory.
+/// Reads a line of `ls -l` as servers on Unix write it, or one of Windows; none where it tells of nothing
+/// that has a name.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -177,8 +177,7 @@ pub fn read_ls_line(line: &[u8], now: i64) -> Result<Option<Entry>, Unreadable> 
         [(start, _), ..] if line[start].is_ascii_digit() => read_dos_line(line, &words),
         _ => read_unix_line(line, &words, now),
     };
-    let entry = entry.filter(|entry| !entry.name.is_empty()).ok_or(Unreadable)?;
-    Ok(Some(entry).filter(|entry| entry.name != b"." && entry.name != b".."))
+    entry.filter(|entry| !entry.name.is_empty()).map(Some).ok_or(Unreadable)
 }
 
 /// `-rw-r--r-- 1 owner group 1234 Nov 21 12:30 name`
@@ -311,13 +310,7 @@ mod tests {
         let dos = read("11-21-26  12:30PM       1234 a file.txt").unwrap();
         assert_eq!((dos.size, &dos.name[..]), (1234, &b"a file.txt"[..]));
         assert_eq!(read("11-21-26  12:30PM       <DIR>          d").unwrap().kind, Kind::Directory);
-        for text in [
-            "total 12",
-            "insgesamt 12",
-            "",
-            "drwxr-xr-x 2 a b 4096 Feb 29 11:30 .",
-            "11-21-26  12:30PM       <DIR>          ..",
-        ] {
+        for text in ["total 12", "insgesamt 12", ""] {
             assert_eq!(read(text), None, "{text}");
         }
         for text in [

@@ -26,7 +26,10 @@ impl Listing {
         let mut listing = Self::default();
         for line in lines(text) {
             match read(line) {
-                Ok(entry) => listing.entries.extend(entry),
+                Ok(entry) => {
+                    let entry = entry.filter(|entry| entry.name != b"." && entry.name != b"..");
+                    listing.entries.extend(entry);
+                }
                 Err(Unreadable) => listing.unread.push(line.to_vec()),
             }
         }
@@ -82,20 +85,43 @@ impl Client {
             let text = self.listing("MLSD", path).await?;
             return Ok(Listing::read(&text, read_facts));
         }
-        let (text, now) = (self.long_listing(path).await?, now());
+        let now = now();
+        let text = self.long_listing(path, now).await?;
         Ok(Listing::read(&text, |line| read_ls_line(line, now)))
     }
 
-    /// By LIST, which on Unix leaves dot files out unless told otherwise; not every server can be told.
-    async fn long_listing(&mut self, path: &[u8]) -> Result<Vec<u8>, ClientError> {
-        if self.is_unix().await? {
+    /// By LIST, which on Unix leaves dot files out unless told otherwise. Not every server can be told:
+    /// some refuse, and others take the option for a name and list what is not there.
+    async fn long_listing(&mut self, path: &[u8], now: i64) -> Result<Vec<u8>, ClientError> {
+        let is_entry = |line: &[u8]| matches!(read_ls_line(line, now), Ok(Some(_)));
+        let mut refused = false;
+        if self.may_list_all(path).await? {
             match self.listing("LIST -a", path).await {
-                Ok(text) if !text.trim_ascii().is_empty() => return Ok(text),
-                Err(error) if !error.is_refusal() || error.is_loss() => return Err(error),
-                _ => {}
+                // An empty directory has `.` at least.
+                Ok(text) if lines(&text).any(is_entry) => {
+                    self.lists_all = Some(true);
+                    return Ok(text);
+                }
+                Ok(_) => {}
+                Err(ClientError::Refused { reply, .. })
+                    if reply.code != 421 && self.lists_all.is_none() =>
+                {
+                    refused = reply.class() == 5;
+                }
+                Err(error) => return Err(error),
             }
         }
-        self.listing("LIST", path).await
+        let text = self.listing("LIST", path).await?;
+        if refused {
+            self.lists_all = Some(false);
+        }
+        Ok(text)
+    }
+
+    async fn may_list_all(&mut self, path: &[u8]) -> Result<bool, ClientError> {
+        // The server would take such a path for more options, or for another.
+        let is_plain = !path.starts_with(b"-") && !path.starts_with(b" ");
+        Ok(is_plain && self.lists_all != Some(false) && self.is_unix().await?)
     }
 
     /// Whether the server says that it runs on Unix, or lists as if it did.

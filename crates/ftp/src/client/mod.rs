@@ -136,6 +136,8 @@ pub struct Client {
     old_passive: bool,
     /// Whether it runs on Unix, once it was asked.
     unix: Option<bool>,
+    /// Whether it knows `LIST -a`, once that is certain.
+    lists_all: Option<bool>,
 }
 
 /// What makes TLS connections; one for all, so that data connections resume the session.
@@ -229,6 +231,7 @@ impl Client {
             ascii: false,
             old_passive: false,
             unix: None,
+            lists_all: None,
         };
         client.greet(host, versions).await?;
         Ok(client)
