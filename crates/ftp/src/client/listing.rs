@@ -2,7 +2,7 @@
 
 use std::io;
 
-use transfer::{Note, NoteKind};
+use transfer::{NOTES_MAX, Note, NoteKind};
 
 use super::transfer::Moving;
 use super::{Client, ClientError};
@@ -12,13 +12,18 @@ use crate::entry::{Entry, Unreadable, read_facts, read_ls_line};
 /// Bytes of a listing, at most.
 const LISTING_MAX: usize = 64 << 20;
 
+/// Bytes of a line that cannot be read, as far as it is shown.
+const SHOWN_MAX: usize = 200;
+
 /// What a listing says.
 #[derive(Debug, Default)]
 pub struct Listing {
     /// What the directory holds.
     pub entries: Vec<Entry>,
-    /// Lines that cannot be read: something there is left out.
-    pub unread: Vec<Vec<u8>>,
+    /// The first lines that cannot be read, clipped: something there is left out.
+    unread: Vec<Vec<u8>>,
+    /// How many more there are.
+    unread_more: usize,
 }
 
 impl Listing {
@@ -30,20 +35,24 @@ impl Listing {
                     let entry = entry.filter(|entry| entry.name != b"." && entry.name != b"..");
                     listing.entries.extend(entry);
                 }
-                Err(Unreadable) => listing.unread.push(line.to_vec()),
+                Err(Unreadable) if listing.unread.len() < NOTES_MAX => {
+                    listing.unread.push(line[..line.len().min(SHOWN_MAX)].to_vec());
+                }
+                Err(Unreadable) => listing.unread_more += 1,
             }
         }
         listing
     }
 
-    /// A note for each line that cannot be read, of this directory.
+    /// What cannot be read, as notes on this directory: one for each line, but of very many one for the rest.
     pub fn notes(&self, directory: &[u8]) -> impl Iterator<Item = Note> {
-        let note = |line: &Vec<u8>| {
-            let line = String::from_utf8_lossy(line);
-            let reason = format!("a line of its listing cannot be read: {line}");
-            Note::new(NoteKind::Failed, directory, &reason)
-        };
-        self.unread.iter().map(note)
+        let note = |reason: String| Note::new(NoteKind::Failed, directory, &reason);
+        let shown = self.unread.iter().map(|line| {
+            format!("a line of its listing cannot be read: {}", String::from_utf8_lossy(line))
+        });
+        let more = (self.unread_more > 0)
+            .then(|| format!("{} more lines of its listing cannot be read", self.unread_more));
+        shown.chain(more).map(note)
     }
 }
 
@@ -139,4 +148,21 @@ impl Client {
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_in_few_words() {
+        let text = [b"x".repeat(10_000), b"\nx".repeat(3 * NOTES_MAX)].concat();
+        let listing = Listing::read(&text, |_| Err(Unreadable));
+        let shown: usize = listing.unread.iter().map(Vec::len).sum();
+        assert_eq!((listing.unread.len(), shown), (NOTES_MAX, SHOWN_MAX + NOTES_MAX - 1));
+        let notes: Vec<_> = listing.notes(b"d").collect();
+        assert_eq!(notes.len(), NOTES_MAX + 1);
+        let more = format!("{} more lines of its listing cannot be read", 2 * NOTES_MAX + 1);
+        assert_eq!(notes[NOTES_MAX].reason, more);
+    }
 }
