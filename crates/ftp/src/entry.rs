@@ -121,6 +121,7 @@ pub fn read_facts(line: &[u8]) -> Result<Option<Entry>, Unreadable> {
         mode: None,
         unique: None,
     };
+    let mut size = Ok(0);
     for fact in facts.split(';') {
         let Some((fact, value)) = fact.split_once('=') else { continue };
         match fact.to_ascii_lowercase().as_str() {
@@ -134,7 +135,7 @@ pub fn read_facts(line: &[u8]) -> Result<Option<Entry>, Unreadable> {
                     _ => Kind::Other,
                 }
             }
-            "size" => entry.size = value.parse().map_err(|_| Unreadable)?,
+            "size" => size = value.parse().map_err(|_| Unreadable),
             "modify" => entry.modified = read_stamp(value),
             "unix.mode" => {
                 entry.mode = u32::from_str_radix(value, 8).ok().map(|mode| mode & 0o7777)
@@ -142,6 +143,8 @@ pub fn read_facts(line: &[u8]) -> Result<Option<Entry>, Unreadable> {
             _ => {}
         }
     }
+    // That of a directory means nothing, however it is written.
+    entry.size = if entry.kind == Kind::File { size? } else { size.unwrap_or(0) };
     Ok(Some(entry))
 }
 
@@ -173,11 +176,21 @@ pub fn read_ls_line(line: &[u8], now: i64) -> Result<Option<Entry>, Unreadable> 
     let entry = match words[..] {
         [] => return Ok(None),
         // `total 12`, in any language.
-        [_, (start, end)] if line[start..end].iter().all(u8::is_ascii_digit) => return Ok(None),
+        [_, (start, end)] if is_amount(&line[start..end]) => return Ok(None),
         [(start, _), ..] if line[start].is_ascii_digit() => read_dos_line(line, &words),
         _ => read_unix_line(line, &words, now),
     };
     entry.filter(|entry| !entry.name.is_empty()).map(Some).ok_or(Unreadable)
+}
+
+/// `12`, or `4.0K` as of `ls -lh`.
+fn is_amount(word: &[u8]) -> bool {
+    let number = match word {
+        [number @ .., unit] if unit.is_ascii_alphabetic() => number,
+        number => number,
+    };
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
+    number.first().is_some_and(u8::is_ascii_digit) && number.iter().all(is_of_number)
 }
 
 /// `-rw-r--r-- 1 owner group 1234 Nov 21 12:30 name`
@@ -282,10 +295,12 @@ mod tests {
             (entry.kind, entry.modified, entry.mode),
             (Kind::Directory, Some(NOW), Some(0o755))
         );
-        for line in [&b"type=cdir; ."[..], b""] {
+        let odd = read_facts(b"size=-1;type=dir; x").unwrap().unwrap();
+        assert_eq!((odd.kind, odd.size), (Kind::Directory, 0));
+        for line in [&b"type=cdir; ."[..], b"size=4.0K;type=pdir; ..", b""] {
             assert_eq!(read_facts(line), Ok(None));
         }
-        for line in [&b"type=file;size=1.5K; x"[..], b"nonsense", b"\xff=1; x"] {
+        for line in [&b"size=1.5K;type=file; x"[..], b"nonsense", b"\xff=1; x"] {
             assert_eq!(read_facts(line), Err(Unreadable));
         }
         assert_eq!(Facts::chosen("Size;nonsense;TYPE;").names(), "type;size;");
@@ -310,7 +325,7 @@ mod tests {
         let dos = read("11-21-26  12:30PM       1234 a file.txt").unwrap();
         assert_eq!((dos.size, &dos.name[..]), (1234, &b"a file.txt"[..]));
         assert_eq!(read("11-21-26  12:30PM       <DIR>          d").unwrap().kind, Kind::Directory);
-        for text in ["total 12", "insgesamt 12", ""] {
+        for text in ["total 12", "insgesamt 12", "total 4.0K", "total 1,5M", ""] {
             assert_eq!(read(text), None, "{text}");
         }
         for text in [
@@ -322,6 +337,8 @@ mod tests {
             "+i8388621.48594,m825718503,r,s280,\tdjb.html",
             "-",
             "-rw 1 2 3",
+            "total K",
+            "two words",
             "é",
         ] {
             assert_eq!(line(text), Err(Unreadable), "{text}");
