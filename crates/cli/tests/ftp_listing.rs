@@ -108,7 +108,7 @@ fn a_line_that_cannot_be_read_is_a_failure() {
     let said = home.fail(3, &["cp", &url, "got/"]);
     assert!(said.contains("listing cannot be read") && said.contains("dated"), "{said}");
     assert_eq!(support::names(&home.path("got")), ["a"]);
-    for line in ["mget a", "mdelete a"] {
+    for line in ["mget a", "mdelete a", "mget none", "mdelete none"] {
         let (code, said) = run(&home, [LISTING, REFUSED], line);
         assert!(code == Some(1) && said.contains("dated"), "{line}: {said}");
     }

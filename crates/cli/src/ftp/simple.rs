@@ -160,10 +160,11 @@ impl Here {
     /// Deletes the files whose names match.
     async fn delete_matching(&mut self, patterns: &[&str]) -> anyhow::Result<()> {
         let mut notes = Notes::default();
-        let found = self.matching(patterns, &mut notes).await?;
+        let found = self.matching(patterns, &mut notes).await;
+        // They may tell why nothing matches.
         notes.iter().for_each(|note| tell!("{note}"));
         let mut failed = notes.failed();
-        for (path, _) in found {
+        for (path, _) in found? {
             match self.client().await?.done_with("DELE", &path).await {
                 Ok(_) => tell!("deleted {}", Shown(&path)),
                 Err(error) if error.is_refusal() => {

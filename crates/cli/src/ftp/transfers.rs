@@ -51,10 +51,11 @@ impl Here {
         let output = Output { json: false, quiet: false, verbose: false };
         let done = watch(output, &progress, &moved, moving).await;
         self.learn(&moved);
-        done?;
+        // Whatever became of the rest.
         for note in copied.notes.iter() {
             tell!("{note}");
         }
+        done?;
         ensure!(copied.notes.failed() == 0, "{} failed", copied.notes.failed());
         tell!("{} moved", units::Bytes(moved.bytes()));
         Ok(())
