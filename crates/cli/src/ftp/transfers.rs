@@ -1,5 +1,6 @@
 //! Commands of `longhaul ftp` that move files.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -17,6 +18,13 @@ use transfer::{Notes, Progress, RelPath};
 use super::here::Here;
 use super::show::watch;
 use crate::args::Output;
+
+/// A name that begins with a dot is matched by a dot alone.
+const AS_IN_SHELLS: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: false,
+    require_literal_leading_dot: true,
+};
 
 impl Here {
     /// What gets and puts, with its progress shown.
@@ -119,8 +127,7 @@ impl Here {
     }
 
     /// The files there whose paths match, each with its name: patterns are for the last name of a path.
-    /// One that begins with a dot is matched by a dot alone. What the server lists and cannot be read is
-    /// noted.
+    /// What the server lists and cannot be read is noted.
     pub(super) async fn matching(
         &mut self,
         patterns: &[&str],
@@ -135,11 +142,11 @@ impl Here {
             };
             let before = found.len();
             let wanted = glob::Pattern::new(pattern).context("that is no pattern")?;
-            let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
             let listing = self.client().await?.list(directory.as_bytes()).await?;
             listing.notes(directory.as_bytes()).for_each(|note| notes.push(note));
             for entry in listing.entries {
-                let matches = wanted.matches_with(&String::from_utf8_lossy(&entry.name), options);
+                let matches =
+                    wanted.matches_with(&String::from_utf8_lossy(&entry.name), AS_IN_SHELLS);
                 let is_file = matches!(entry.kind, Kind::File | Kind::Link);
                 if !matches || !is_file || is_partial(&entry.name) {
                     continue;
@@ -197,18 +204,39 @@ fn here_matching(pattern: &str) -> anyhow::Result<Vec<PathBuf>> {
     let found = glob::glob(pattern).context("that is no pattern")?;
     let mut found = found.collect::<Result<Vec<_>, _>>()?;
     // `glob`'s own option for that panics at a name that is no text.
-    let dotted = pattern.split('/').filter(|part| part.starts_with('.'));
-    let dotted = dotted.map(glob::Pattern::new).collect::<Result<Vec<_>, _>>()?;
-    let is_asked_for = |name: &str| dotted.iter().any(|dotted| dotted.matches(name));
-    found.retain(|path| {
-        // `.*` finds `.` and `..` too.
-        let last = path.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').next();
-        let mut names = path.iter().map(OsStr::to_string_lossy);
-        !matches!(last, Some(b"." | b".."))
-            && names.all(|name| !name.starts_with('.') || is_asked_for(&name))
-    });
+    let parts = names(Path::new(pattern));
+    found.retain(|path| are_meant(&parts, &names(path)));
     ensure!(!found.is_empty(), "nothing here matches {pattern}");
     Ok(found)
+}
+
+/// The names in a path that lead somewhere from where it begins.
+fn names(path: &Path) -> Vec<Cow<'_, str>> {
+    let names = path.iter().map(OsStr::to_string_lossy);
+    names.filter(|name| !matches!(&**name, "/" | ".")).collect()
+}
+
+/// Whether the parts of a pattern, one by one, mean these names.
+fn are_meant(parts: &[Cow<'_, str>], names: &[Cow<'_, str>]) -> bool {
+    match (parts, names) {
+        ([], []) => true,
+        ([any, rest @ ..], _) if any == "**" => {
+            let is_below = |(name, below): (&Cow<'_, str>, &[_])| {
+                !name.starts_with('.') && are_meant(parts, below)
+            };
+            are_meant(rest, names) || names.split_first().is_some_and(is_below)
+        }
+        ([part, parts @ ..], [name, names @ ..]) => {
+            // `.*` finds `..` too.
+            let is_meant = match &**name {
+                ".." => part == "..",
+                name => glob::Pattern::new(part)
+                    .is_ok_and(|pattern| pattern.matches_with(name, AS_IN_SHELLS)),
+            };
+            is_meant && are_meant(parts, names)
+        }
+        _ => false,
+    }
 }
 
 /// A path there, of a directory and a name in it.
@@ -259,6 +287,11 @@ mod tests {
         assert_eq!(names(".*"), [".e.txt", ".f"]);
         assert_eq!(names("*/*.txt"), [] as [&str; 0]);
         assert_eq!(names(".f/*.txt"), ["g.txt"]);
+        assert_eq!(names(".*/*"), ["g.txt"], "each part for itself");
+        assert_eq!(names(".*/.*"), [".h.txt"]);
+        assert_eq!(names("**/*.txt"), ["a.txt", "b.txt"]);
+        assert_eq!(names("**/.f/./*"), ["g.txt"]);
+        assert_eq!(names(".f/../c*"), ["c"]);
         assert_eq!(names("[d]"), ["[d]"], "a name before a pattern");
         assert!(names("*.iso").is_empty());
     }
