@@ -58,11 +58,15 @@ impl Meter {
     /// All together. What there is in all is known once every request has counted.
     pub fn sample(&self) -> Sample {
         let samples: Vec<_> = self.0.iter().map(Progress::sample).collect();
+        // The far side may say any numbers.
+        let sum = |of: fn(&Sample) -> Option<u64>| {
+            samples.iter().try_fold(0, |sum: u64, sample| Some(sum.saturating_add(of(sample)?)))
+        };
         Sample {
-            bytes: samples.iter().map(|sample| sample.bytes).sum(),
-            bytes_total: samples.iter().map(|sample| sample.bytes_total).sum(),
-            files: samples.iter().map(|sample| sample.files).sum(),
-            files_total: samples.iter().map(|sample| sample.files_total).sum(),
+            bytes: sum(|sample| Some(sample.bytes)).unwrap_or_default(),
+            bytes_total: sum(|sample| sample.bytes_total),
+            files: sum(|sample| Some(sample.files)).unwrap_or_default(),
+            files_total: sum(|sample| sample.files_total),
             heard: samples.iter().map(|sample| sample.heard).sum(),
             heard_at: samples.iter().filter_map(|sample| sample.heard_at).max(),
             ..samples.into_iter().rfind(|sample| !sample.current.is_empty()).unwrap_or_default()

@@ -290,24 +290,29 @@ impl Figures {
 pub struct Total(pub Summary);
 
 impl Total {
-    /// Adds what one request did.
+    /// Adds what one request did. The far side may say any numbers.
     pub fn add(&mut self, summary: Summary) {
         let Summary { counts, kept, notes, sending, receiving, confirmed } = &mut self.0;
         *confirmed = summary.confirmed;
-        kept.files += summary.kept.files;
-        kept.bytes += summary.kept.bytes;
-        kept.begun += summary.kept.begun;
-        counts.files += summary.counts.files;
-        counts.directories += summary.counts.directories;
-        counts.symlinks += summary.counts.symlinks;
-        counts.bytes += summary.counts.bytes;
-        counts.removed += summary.counts.removed;
-        for (sum, part) in [(sending, summary.sending), (receiving, summary.receiving)] {
-            sum.blocks += part.blocks;
-            sum.full += part.full;
-            sum.empty += part.empty;
+        for (sum, part) in [
+            (&mut kept.files, summary.kept.files),
+            (&mut kept.bytes, summary.kept.bytes),
+            (&mut kept.begun, summary.kept.begun),
+            (&mut counts.files, summary.counts.files),
+            (&mut counts.directories, summary.counts.directories),
+            (&mut counts.symlinks, summary.counts.symlinks),
+            (&mut counts.bytes, summary.counts.bytes),
+            (&mut counts.removed, summary.counts.removed),
+            (&mut sending.blocks, summary.sending.blocks),
+            (&mut sending.full, summary.sending.full),
+            (&mut sending.empty, summary.sending.empty),
+            (&mut receiving.blocks, summary.receiving.blocks),
+            (&mut receiving.full, summary.receiving.full),
+            (&mut receiving.empty, summary.receiving.empty),
+        ] {
+            *sum = sum.saturating_add(part);
         }
-        summary.notes.iter().for_each(|note| notes.push(note.clone()));
+        notes.append(summary.notes);
     }
 }
 
@@ -451,7 +456,7 @@ pub fn details(summary: &Summary, figures: &Figures) -> String {
 
 #[cfg(test)]
 mod tests {
-    use transfer::Occupancy;
+    use transfer::{Counts, NOTES_MAX, Note, NoteKind, Occupancy};
 
     use super::*;
 
@@ -472,5 +477,20 @@ mod tests {
         let text = sentence(&total.0, Duration::from_secs(1), &Figures::default());
         assert!(text.starts_with("2 files, 2.00 MiB in 1.0 s, 16.78 Mbit/s, verified"), "{text}");
         assert_eq!(total.0.receiving, Occupancy { blocks: 2000, full: 6, empty: 8 });
+    }
+
+    #[test]
+    fn what_failed_behind_the_notes_that_are_kept_counts_and_no_number_is_too_large() {
+        let mut summary = Summary::default();
+        for _ in 0..NOTES_MAX {
+            summary.notes.push(Note::new(NoteKind::Skipped, b"socket", "it is one"));
+        }
+        summary.notes.push(Note::new(NoteKind::Failed, b"file", "it cannot be read"));
+        summary.counts = Counts { files: u64::MAX, directories: 1, ..Counts::default() };
+        let mut total = Total::default();
+        (0..2).for_each(|_| total.add(summary.clone()));
+        assert!(total.0.is_partial());
+        assert_eq!((total.0.notes.failed(), total.0.notes.iter().count()), (2, NOTES_MAX));
+        assert_eq!(total.0.counts.files, u64::MAX);
     }
 }

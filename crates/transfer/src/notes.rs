@@ -96,8 +96,8 @@ impl Notes {
         self.would
     }
 
-    /// Adds another list behind this one.
-    pub(crate) fn append(&mut self, other: Self) {
+    /// Adds another list behind this one: what it has counted counts, also what it did not keep.
+    pub fn append(&mut self, other: Self) {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.would += other.would;

@@ -160,7 +160,7 @@ pub fn object(verdict: Verdict, summary: &Summary, elapsed: Duration, figures: &
 /// By which code the command ends.
 pub fn code(verdict: Verdict, summary: &Summary) -> u8 {
     let counts = summary.counts;
-    let nothing = counts.files + counts.directories + counts.symlinks == 0;
+    let nothing = [counts.files, counts.directories, counts.symlinks] == [0; 3];
     match summary.is_partial() {
         _ if verdict == Verdict::Compared && summary.notes.would() > 0 => FAILED,
         false => 0,
