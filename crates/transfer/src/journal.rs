@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, futim
 use rustix::fs::{openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
+use crate::error::is_fatal;
 use crate::hash::State;
 use crate::meta::{Meta, Modified, Tag};
 use crate::relpath::{RawBytes, RelPath};
@@ -109,12 +110,15 @@ impl Journal {
     /// not show is left out; begun files that are of no use are removed. Where there is nothing, the
     /// name is claimed all the same: an earlier sitting that has not noticed its end must not. `leads_to` is the
     /// destination's name, if it was given one.
+    ///
+    /// # Errors
+    /// What there is cannot be taken over now, and would meet every file too: it stays as it is.
     pub fn take_over(
         id: TransferId,
         leads_to: Option<OsString>,
         tree: &mut Tree,
         names: &mut Names,
-    ) -> (Self, Found) {
+    ) -> io::Result<(Self, Found)> {
         let directory = tree.top().clone();
         let mut journal = Self {
             directory,
@@ -131,7 +135,12 @@ impl Journal {
         let mut found = Found::default();
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
-        found.was_there = old.is_ok();
+        let old = old.map_err(io::Error::from);
+        if let Err(error) = &old
+            && is_fatal(error)
+        {
+            return Err(old.expect_err("matched"));
+        }
         let is_obeyed = |old: &OwnedFd| {
             Meta::of(old).is_ok_and(|meta| meta.is_ours_alone() && meta.mode & 0o022 == 0)
         };
@@ -143,17 +152,20 @@ impl Journal {
                 found.drop_useless(tree);
                 found.parts.iter().try_for_each(|part| write(&part.record(), new))
             });
-            journal.is_begun = copied.is_ok();
-            if copied.is_err() {
-                found = Found { was_there: true, ..Found::default() };
+            match copied {
+                Ok(()) => (journal.is_begun, found.was_there) = (true, true),
+                Err(error) if is_fatal(&error) => return Err(error),
+                // The old one stays, with all that it tells of.
+                Err(_) => found = Found::default(),
             }
             journal.has_installed = !found.installed.is_empty();
             journal.begun = found.parts.iter().map(|part| beside(&part.path, &part.name)).collect();
         } else {
+            found.was_there = found.is_refused;
             // Without it the transfer does, as where it cannot be written later.
             let _ = journal.replace(names, false, |_| Ok(()));
         }
-        (journal, found)
+        Ok((journal, found))
     }
 
     /// Begins it anew, with what `fill` writes; `syncs` when that is to outlast the machine.
@@ -332,7 +344,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
         let (id, mut names) = (TransferId([7; 16]), Names::new().unwrap());
-        let (mut journal, _) = Journal::take_over(id, None, &mut tree, &mut names);
+        let (mut journal, _) = Journal::take_over(id, None, &mut tree, &mut names).unwrap();
         let path = RelPath::new(b"file".to_vec()).unwrap();
         let (tag, modified) = <(Tag, Modified)>::default();
         let installed = [Record::Installed { tag, path, size: 5, modified, inode: 7 }];

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -195,7 +196,14 @@ async fn what_had_come_before_the_disk_was_full_does_not_go_again() {
         file.write_all_at(&Dice::new(1).bytes(40 << 20), hole).unwrap();
         let text = sitting(std::slice::from_ref(&large), &root).await.unwrap_err().to_string();
         assert!(text.contains("large") && text.contains("free space"), "{text}");
-        fs::remove_file(root.join("old")).unwrap();
+        // Nor is it lost where nothing at all can be written, not even what is left of it.
+        let mut filler = fs::File::create(root.join("filler")).unwrap();
+        while filler.write_all(&[7; 4096]).is_ok() {}
+        let text = sitting(std::slice::from_ref(&large), &root).await.unwrap_err().to_string();
+        assert!(text.contains("earlier copy") && text.contains("free space"), "{text}");
+        for name in ["old", "filler"] {
+            fs::remove_file(root.join(name)).unwrap();
+        }
         let summary = sitting(std::slice::from_ref(&large), &root).await.unwrap();
         assert!(summary.kept.begun >= 16 << 20, "{summary:?}");
         assert_eq!(names(&root), (["", "large"].map(str::to_owned).into(), 0));

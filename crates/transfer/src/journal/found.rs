@@ -99,7 +99,7 @@ impl Part {
 /// What an earlier sitting has left.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// There was one.
+    /// There was one, and what it tells of is known.
     pub was_there: bool,
     /// It is not obeyed, for others may have written it.
     pub is_refused: bool,

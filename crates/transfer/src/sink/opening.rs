@@ -12,7 +12,7 @@ use units::Bytes;
 use super::Sink;
 use crate::arriving::{Arriving, Incoming};
 use crate::destination::Target;
-use crate::error::TransferError;
+use crate::error::{TransferError, explain};
 use crate::journal::Journal;
 use crate::meta::Meta;
 use crate::notes::NoteKind;
@@ -38,8 +38,11 @@ impl Sink<'_> {
             let tell = |message| drop(self.report.replies.blocking_send(message));
             self.names = Names::of(id).map_err(|error| error.to_string())?;
             let leads_to = target.given_name().map(ToOwned::to_owned);
-            let (journal, found) =
-                Journal::take_over(id, leads_to, &mut target.tree, &mut self.names);
+            let taken = Journal::take_over(id, leads_to, &mut target.tree, &mut self.names);
+            let (journal, found) = taken.map_err(|error| {
+                let path = self.destination.path();
+                format!("{path:?}: what an earlier copy has left stays: {}", explain(&error))
+            })?;
             if found.is_refused {
                 let name = RelPath::new(id.file_name().into_encoded_bytes()).unwrap_or_default();
                 let reason = "what it tells of an earlier sitting does not count, for it is not this user's \
