@@ -21,7 +21,7 @@
 //! (empty ones too), symbolic links (as links, except that a link named as a source is followed),
 //! permissions, times of modification, users' extended attributes, and on demand the numbers of user and
 //! group. The set-user-ID bit is not carried, nor set-group-ID on files: the file has a new owner.
-//! Sockets, pipes and devices are skipped with a note.
+//! Sockets, pipes and devices are skipped with a note, and so is what a transfer that is not over keeps.
 //!
 //! # Where things land
 //!

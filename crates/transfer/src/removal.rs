@@ -19,6 +19,7 @@ use crate::filter::Filter;
 use crate::meta::{Meta, Shared};
 use crate::notes::NoteKind;
 use crate::relpath::{RawBytes, RelPath};
+use crate::temp::is_own;
 use crate::tree::{DIRECTORY, Tree, open_up};
 use crate::walk::{Found, Source, Visitor};
 
@@ -225,9 +226,7 @@ impl Removal {
 
 /// Whether an entry is neither a temporary file nor a journal, of whatever transfer.
 pub(crate) fn is_others(name: &[u8]) -> bool {
-    let ours = name.windows(10).any(|part| part == b".longhaul-");
-    let is_own = ours && (name.ends_with(b".part") || name.ends_with(b".journal"));
-    !is_own && !matches!(name, b"." | b"..")
+    !is_own(name) && !matches!(name, b"." | b"..")
 }
 
 /// What names that were not found lead to all the same: to what stays, where a file system does not

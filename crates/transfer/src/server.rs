@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
 use crate::summary::Summary;
+use crate::temp::{OWN, holds_own};
 use crate::walk::Source;
 use crate::wire::{Message, WireError, hello};
 
@@ -87,8 +88,11 @@ impl Root<'_> {
     fn path(self, typed: &RawBytes) -> Result<PathBuf, TransferError> {
         let path = PathBuf::from(OsStr::from_bytes(&typed.0));
         if let Self::Folder(_) = self {
-            RelPath::from_typed(&typed.0)
-                .map_err(|error| TransferError::Near(format!("{path:?}: {error}")))?;
+            let near = |why: &str| TransferError::Near(format!("{path:?}: {why}"));
+            let below = RelPath::from_typed(&typed.0).map_err(|error| near(&error.to_string()))?;
+            if holds_own(&below) {
+                return Err(near(OWN));
+            }
         }
         Ok(path)
     }

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::relpath::RelPath;
 use crate::removal::Removal;
 use crate::summary::{Counts, Kept, Summary};
-use crate::temp::Names;
+use crate::temp::{Names, OWN, holds_own};
 use crate::tree::Tree;
 use crate::wire::{COPY_MAX, Decoder, HOLE_MAX, Item, Message, WireError};
 
@@ -325,6 +325,8 @@ impl<'a> Sink<'a> {
         let sent = header.path.clone();
         let place = target.locate(&header.path);
         let made = match place.clone() {
+            // Who could write a journal could have anything told and removed by it.
+            Ok(path) if holds_own(&path) => Err(io::Error::other(OWN)),
             Ok(path) => {
                 self.leave(Some(&path))?;
                 header.path = path;

@@ -21,6 +21,7 @@ use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
 use crate::standing::{Standing, contents};
 use crate::summary::Kept;
+use crate::temp::OWN;
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::{
     AHEAD, DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
@@ -492,6 +493,7 @@ impl Visitor for Sender<'_> {
                 let reason = "sockets, pipes and devices are not copied";
                 self.note(NoteKind::Skipped, path, reason)
             }
+            Found::Own => self.note(NoteKind::Skipped, path, OWN),
             Found::Failed(reason) => self.note(NoteKind::Failed, path, &reason),
         }
     }

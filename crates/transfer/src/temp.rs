@@ -10,7 +10,26 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, unli
 use rustix::io::Errno;
 
 use crate::journal::TransferId;
-use crate::relpath::NAME_MAX;
+use crate::relpath::{NAME_MAX, RelPath, names};
+
+/// Why what has such a name is left alone.
+pub(crate) const OWN: &str =
+    "its name is one of a copy that is not done, by which the command that began it goes on";
+
+/// Whether a name is one that is given here to what is not whole yet, or to a journal. There are file systems to
+/// which capitals are the same.
+pub(crate) fn is_own(name: &[u8]) -> bool {
+    let holds = |part: &[u8]| name.windows(part.len()).any(|at| at.eq_ignore_ascii_case(part));
+    let ends = |end: &[u8]| {
+        name.len().checked_sub(end.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
+    };
+    holds(b".longhaul-") && (ends(b".part") || ends(b".journal"))
+}
+
+/// Whether a path holds such a name.
+pub(crate) fn holds_own(path: &RelPath) -> bool {
+    names(path.as_bytes()).any(is_own)
+}
 
 /// Makes temporary names that nobody else makes: a random number a sitting, and a count. Half of the number
 /// is the transfer's, where a journal is kept of it.

@@ -13,7 +13,8 @@ use crate::error::explain;
 use crate::filter::Filter;
 use crate::meta::Meta;
 use crate::place::Place;
-use crate::relpath::RelPath;
+use crate::relpath::{RelPath, names};
+use crate::temp;
 use crate::tree::Tree;
 
 /// How files are opened: a pipe that slipped in must not make the thread wait for its writer.
@@ -45,6 +46,8 @@ pub(crate) enum Found<'a> {
     /// Standard input, or whatever has no end that is known.
     Stream(&'a OwnedFd),
     Special,
+    /// What belongs to a transfer that is not done.
+    Own,
     Failed(String),
 }
 
@@ -125,6 +128,9 @@ impl Source {
             Ok(meta) => meta,
             Err(error) => return visitor.visit(&self.name, Found::Failed(explain(&error))),
         };
+        if temp::is_own(names(self.name.as_bytes()).last().unwrap_or_default()) {
+            return visitor.visit(&self.name, Found::Failed(temp::OWN.to_owned()));
+        }
         let is_mirror = self.mirrors && meta.kind == FileType::Directory;
         let name = if is_mirror { RelPath::default() } else { self.name.clone() };
         visitor.begin(&name)?;
@@ -218,6 +224,7 @@ fn show(
         Ok(meta) if leaves_out(meta.kind == FileType::Directory) => {
             return ControlFlow::Continue(false);
         }
+        Ok(_) if temp::is_own(name.as_bytes()) => Found::Own,
         Ok(meta) => match meta.kind {
             FileType::Directory => return ControlFlow::Continue(true),
             FileType::RegularFile => Found::File(&open, meta),

@@ -352,6 +352,46 @@ async fn a_file_that_did_not_arrive_gives_nobody_another_name() {
     assert!(!root.path().join("one").exists() && root.path().join("other").exists());
 }
 
+/// Who could write a journal could have what it tells of named, told and removed.
+#[tokio::test]
+async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
+    let root = TempDir::new().unwrap();
+    let [journal, part] = [".longhaul-07.journal", ".x.longhaul-0a.part"];
+    for name in [journal, part] {
+        fs::write(root.path().join(name), "ours").unwrap();
+    }
+    let frames = [
+        file(journal, b"evil"),
+        file(&part.to_uppercase(), b"evil"),
+        file("x", b"good"),
+        messages([
+            directory(".longhaul-08.journal"),
+            link(part, Path::new("evil")),
+            Message::Mend { path: path(journal), attributes: Attributes::default() },
+            Message::Link { path: path("y"), to: path(journal) },
+            Message::Link { path: path(".longhaul-09.journal"), to: path("x") },
+            FINISH,
+        ]),
+    ];
+    let before = look(root.path());
+    let summary = put_frames(root.path(), &frames).await.unwrap().summary;
+    assert_eq!((summary.notes.failed(), summary.counts.files), (7, 1), "{summary:?}");
+    let mut after = look(root.path());
+    after.remove(Path::new("x")).unwrap();
+    assert!(after.keys().eq(before.keys()));
+    let kept = [journal, part].map(|name| after[Path::new(name)] == before[Path::new(name)]);
+    assert_eq!(kept, [true, true]);
+    for name in [journal, "deep/.x.longhaul-0a.part"] {
+        let near = TempDir::new().unwrap();
+        let (a, b) = duplex(1000);
+        let got = get_from(a, b, root.path(), name, near.path()).await.0.unwrap_err().to_string();
+        assert!(got.contains("a copy that is not done"), "{got}");
+        let frames = [file("x", b"evil"), messages([FINISH])];
+        let allowed = ServeOptions::default();
+        put_frames_as(root.path(), name, &frames, &allowed).await.unwrap_err();
+    }
+}
+
 #[tokio::test]
 async fn a_planted_link_leads_nowhere_in_a_sync_either() {
     let (root, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());

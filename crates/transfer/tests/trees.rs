@@ -32,6 +32,29 @@ async fn put_one(source: &Path, root: &Path, remote: &str) -> Summary {
     summary
 }
 
+/// The other side would take a journal for its own.
+#[tokio::test]
+async fn what_is_of_a_copy_that_is_not_done_stays_and_is_told() {
+    let [source, root] = [(); 2].map(|()| TempDir::new().unwrap());
+    let tree = source.path().join("tree");
+    fs::create_dir_all(tree.join("deep")).unwrap();
+    let own = [".longhaul-07.journal", "deep/.x.longhaul-0a.part"];
+    for name in [own[0], own[1], "x.part", "deep/x.journal"] {
+        fs::write(tree.join(name), "bytes").unwrap();
+    }
+    let (near, far) = duplex(1000);
+    let (near, _) = put_to(near, far, std::slice::from_ref(&tree), root.path(), "").await;
+    let notes = near.unwrap().notes;
+    assert_eq!((notes.failed(), notes.skipped()), (0, 2), "{notes:?}");
+    let there: Vec<_> = look(&root.path().join("tree")).into_keys().collect();
+    assert_eq!(there, ["", "deep", "deep/x.journal", "x.part"].map(PathBuf::from));
+    // Asked for by name it is a failure.
+    let (near, far) = duplex(1000);
+    let (near, _) = put_to(near, far, &[tree.join(own[0])], root.path(), "").await;
+    assert_eq!(near.unwrap().notes.failed(), 1);
+    assert_eq!(look(root.path()).len(), 5);
+}
+
 #[tokio::test]
 async fn random_trees_arrive_identical_both_ways() {
     for seed in 0..8 {
