@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::attributes::Attributes;
+use crate::destination::Destination;
 use crate::error::{explain, is_fatal};
 use crate::failed::Failed;
 use crate::folding::name;
@@ -145,6 +146,26 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Of a transfer to there, of which nothing has come.
+    pub fn new(
+        destination: &Destination,
+        replies: mpsc::Sender<Message>,
+        progress: Progress,
+    ) -> Self {
+        Self {
+            replies,
+            progress,
+            notes: Mutex::new(Notes::default()),
+            journal: Mutex::new(None),
+            stood: AtomicU64::new(0),
+            failed: Mutex::new(Failed::new(&destination.budget)),
+            unfit: Mutex::new(None),
+            disk_errors: AtomicU32::new(0),
+            manifest: destination.manifest.clone(),
+            told_extended: AtomicBool::new(false),
+        }
+    }
+
     /// Notes a failure.
     pub fn note(&self, path: &RelPath, reason: &str) {
         self.tell(NoteKind::Failed, path, reason);

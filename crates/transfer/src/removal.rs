@@ -44,8 +44,8 @@ pub(crate) struct Removal {
     /// Found so far.
     extra: Vec<RelPath>,
     extra_bytes: usize,
-    /// Those that found no room.
-    others: u64,
+    /// The first that found no room, and how many there are of it.
+    others: Option<(RelPath, u64)>,
     /// Directories that made room for files: where they are now, and how the sender called them before.
     aside: Vec<(RelPath, RelPath)>,
 }
@@ -129,10 +129,12 @@ impl Removal {
                 let named = filter.zip(below.as_ref());
                 named.is_some_and(|(filter, below)| filter.excludes(below, is_directory))
             };
-            let meta = Meta::at(&directory, OsStr::from_bytes(name));
-            // What cannot be looked at may be anything.
-            let goes =
-                meta.is_ok_and(|meta| !folded.contains(&meta.identity()) && !is_excluded(&meta));
+            let meta = match Meta::at(&directory, OsStr::from_bytes(name)) {
+                Err(Errno::NOENT) => continue,
+                // What cannot be looked at may be anything.
+                meta => meta?,
+            };
+            let goes = !folded.contains(&meta.identity()) && !is_excluded(&meta);
             if goes && let Ok(path) = at.join(name) {
                 self.find(path);
             }
@@ -147,21 +149,21 @@ impl Removal {
         }
         let bytes = path.as_bytes().len() + OVERHEAD;
         if self.extra_bytes + bytes > EXTRA_MAX || !self.share.take(bytes) {
-            self.others += 1;
+            self.others.get_or_insert((path, 0)).1 += 1;
         } else {
             self.extra_bytes += bytes;
             self.extra.push(path);
         }
     }
 
-    /// Tells of those that found no room.
+    /// Tells of those that found no room: what was asked for is not done.
     pub fn tell_others(&self, report: &Report) {
-        if let (1.., Some(path)) = (self.others, self.extra.last()) {
+        if let Some((path, others)) = &self.others {
             let reason = format!(
-                "{} more that the source does not have stay for now: run the same command again",
-                self.others
+                "it and all else that the source does not have and for which there was no memory ({others}) stays \
+                 for now: run the same command again"
             );
-            report.tell(NoteKind::Skipped, path, &reason);
+            report.note(path, &reason);
         }
     }
 
@@ -169,6 +171,7 @@ impl Removal {
     /// went. Directories keep their times and permissions.
     pub fn carry_out(self, target: &mut Target, filter: Option<&Filter>, report: &Report) -> u64 {
         let mut removed = 0;
+        self.tell_others(report);
         let extra = self.extra.into_iter().map(|path| (target.sent(&path), path));
         let all =
             Vec::from_iter(extra.chain(self.aside.into_iter().map(|(now, sent)| (sent, now))));
@@ -181,10 +184,16 @@ impl Removal {
                 );
                 break;
             }
-            let Some((parent, _)) = path.split() else { continue };
             let tree = &mut target.tree;
-            let opened = tree.directory(parent).and_then(|parent| Ok((Meta::of(&parent)?, parent)));
-            let Ok((before, parent)) = opened else { continue };
+            let parent = path.split().ok_or(Errno::INVAL.into());
+            let opened = parent.and_then(|(parent, _)| tree.directory(parent));
+            let (before, parent) = match opened.and_then(|it| Ok((Meta::of(&it)?, it))) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    report.note(&path, &format!("it cannot be removed: {error}"));
+                    continue;
+                }
+            };
             // As the source has it, its owner may change nothing in it. Why that stays so is told below.
             let was_shut = open_up(&parent).unwrap_or(false);
             match remove(tree, &parent, &path, (filter, sent), report) {
@@ -202,6 +211,7 @@ impl Removal {
 
     /// Tells that all of it stays.
     pub fn give_up(self, report: &Report) {
+        self.tell_others(report);
         self.tell_aside(report);
         if let Some(path) = self.extra.first() {
             let reason = format!(
@@ -307,5 +317,45 @@ impl Visitor for Remover<'_> {
             Err(error) => self.failure = Some(error),
         }
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::destination::Destination;
+    use crate::notes::Note;
+    use crate::place::Place;
+    use crate::progress::Progress;
+
+    #[test]
+    fn what_stays_for_want_of_memory_or_of_a_way_to_it_is_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = |name: &str| folder.path().join(name);
+        std::fs::create_dir(there("shut")).unwrap();
+        for name in ["a", "b", "shut/c"] {
+            std::fs::write(there(name), name).unwrap();
+        }
+        let destination = Destination::new(Place::Local, folder.path(), true);
+        let top = RelPath::default();
+        // Without any memory, and with enough for all.
+        for (bytes, words) in [(0, "no memory (4)"), (1000, "cannot be removed")] {
+            let mut target = destination.target(&top).unwrap();
+            let mut removal = Removal::new(&Budget::new(bytes));
+            removal.find(RelPath::new(b"gone/c".to_vec()).unwrap());
+            let stays = if bytes > 0 { vec![RawBytes(b"shut".to_vec())] } else { Vec::new() };
+            removal.add(stays).unwrap();
+            removal.close(&mut target, &top, None).unwrap();
+            let (replies, _told) = mpsc::channel(16);
+            let report = Report::new(&destination, replies, Progress::new());
+            let removed = removal.carry_out(&mut target, None, &report);
+            let notes = report.notes.into_inner().unwrap();
+            let said = Vec::from_iter(notes.iter().map(Note::to_string));
+            assert!(notes.failed() == 1 && said[0].contains(words), "{said:?}");
+            assert_eq!(removed, if bytes > 0 { 2 } else { 0 });
+        }
+        assert!(there("shut/c").exists() && !there("a").exists());
     }
 }

@@ -1,9 +1,8 @@
 //! The receiving side's disk: takes the stream apart, writes and hashes under temporary names.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::PoisonError;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rustix::fs::FileType;
@@ -14,10 +13,9 @@ use crate::attributes::{Attributes, FILE_MODE};
 use crate::commit::{self, Batch, Finished, Pending, Report};
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
-use crate::failed::Failed;
 use crate::folding::Entered;
 use crate::journal::{Journal, Part, Stood, TransferId};
-use crate::notes::{NoteKind, Notes};
+use crate::notes::NoteKind;
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
@@ -50,20 +48,8 @@ pub(crate) fn run(
     destination: Destination,
     progress: Progress,
 ) -> Result<(Summary, Option<Journal>), TransferError> {
-    let (notes, journal) = (Mutex::new(Notes::default()), Mutex::new(None));
     let rehearses = destination.rehearses;
-    let report = Report {
-        replies,
-        progress,
-        notes,
-        journal,
-        stood: AtomicU64::new(0),
-        failed: Mutex::new(Failed::new(&destination.budget)),
-        unfit: Mutex::new(None),
-        disk_errors: AtomicU32::new(0),
-        manifest: destination.manifest.clone(),
-        told_extended: AtomicBool::new(false),
-    };
+    let report = Report::new(&destination, replies, progress);
     let (taken, committed) = thread::scope(|scope| {
         // No room in between: one batch is filled while one is committed.
         let (commits, batches) = sync_channel(0);

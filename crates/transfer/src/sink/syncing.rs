@@ -199,8 +199,8 @@ impl Sink<'_> {
     /// Removes what the sender does not have, when all that it has is there.
     pub(super) fn remove(&mut self) -> Result<(), TransferError> {
         let removal = std::mem::take(&mut self.removal);
-        removal.tell_others(self.report);
         if self.destination.rehearses || self.target.is_none() {
+            removal.tell_others(self.report);
             return Ok(());
         }
         // When this one is taken, the batches before are committed.
