@@ -61,6 +61,8 @@ pub(crate) struct Pending {
     pub spoilt: Arc<AtomicBool>,
     /// What a manifest is told when it stands: its name and hash.
     pub listed: Option<(RelPath, [u8; blake3::OUT_LEN])>,
+    /// What could not be set of it.
+    pub missing: Option<Attributes>,
 }
 
 /// One more name of a file that was sent.
@@ -256,8 +258,9 @@ impl Report {
     }
 
     /// Permissions or times that a file system does not keep are noted; the file counts all the same.
-    /// That it does not keep extended attributes either, is told once.
-    pub fn attributes(&self, path: &RelPath, set: rustix::io::Result<bool>) {
+    /// That it does not keep extended attributes either, is told once. Whether nothing failed.
+    pub fn attributes(&self, path: &RelPath, set: rustix::io::Result<bool>) -> bool {
+        let is_set = set.is_ok();
         match set {
             Ok(false) if !self.told_extended.swap(true, Relaxed) => {
                 let reason = "copied without its extended attributes, which that file system does \
@@ -271,6 +274,7 @@ impl Report {
                 self.note(path, &reason);
             }
         }
+        is_set
     }
 
     /// What an error at one file means: a note, or the end of the transfer with this reason.
@@ -326,14 +330,15 @@ fn commit(batch: Batch, counts: &mut Counts, report: &Report) -> Result<(), Stri
             report.judge(&entry.path, &error)?;
             continue;
         }
-        let Pending { path, size, tag, listed, .. } = entry;
+        let Pending { path, size, tag, listed, missing, .. } = entry;
         counts.files += 1;
         counts.bytes += size;
         if let (Some(manifest), Some((sent, hash))) = (&report.manifest, listed) {
             manifest.add(&sent, hash);
         }
-        records.extend(Meta::of(&entry.file).map(|Meta { modified, inode, .. }| {
-            Record::Installed { tag, path, size, modified, inode }
+        records.extend(Meta::of(&entry.file).map(|Meta { modified, inode, .. }| match missing {
+            None => Record::Installed { tag, path, size, modified, inode },
+            Some(attributes) => Record::Bare { tag, path, size, modified, inode, attributes },
         }));
         let directory = entry.temp.directory();
         if !touched.last().is_some_and(|last| Arc::ptr_eq(last, directory)) {

@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, futim
 use rustix::fs::{openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::error::is_fatal;
 use crate::hash::State;
 use crate::meta::{Meta, Modified, Tag};
@@ -74,6 +75,15 @@ pub(crate) enum Record {
     Installed { tag: Tag, path: RelPath, size: u64, modified: Modified, inode: u64 },
     /// So much of a file is on the disk, under a temporary name.
     Begun { tag: Tag, path: RelPath, name: RawBytes, inode: u64, state: State },
+    /// A file stands there without these, which could not be set. Earlier releases read no further than to here.
+    Bare {
+        tag: Tag,
+        path: RelPath,
+        size: u64,
+        modified: Modified,
+        inode: u64,
+        attributes: Attributes,
+    },
 }
 
 /// A journal to write to.
@@ -231,7 +241,8 @@ impl Journal {
             }
         }
         let added = (&*file).write_all(&bytes).and_then(|()| {
-            let is_installed = |record| matches!(record, &Record::Installed { .. });
+            let is_installed =
+                |record| matches!(record, &(Record::Installed { .. } | Record::Bare { .. }));
             self.has_installed |= records.iter().any(is_installed);
             (self.is_begun, self.is_synced) = (true, false);
             if syncs { self.sync() } else { Ok(()) }
@@ -311,7 +322,10 @@ pub fn example() -> Vec<u8> {
     let installed = Record::Installed { tag, path: path.clone(), size: 5, modified, inode: 7 };
     append_frame(&installed, &mut journal);
     let name = RawBytes(b".file.longhaul-00.part".to_vec());
-    append_frame(&Record::Begun { tag, path, name, inode: 8, state }, &mut journal);
+    append_frame(&Record::Begun { tag, path: path.clone(), name, inode: 8, state }, &mut journal);
+    let attributes = Attributes::default();
+    let bare = Record::Bare { tag, path, size: 5, modified, inode: 7, attributes };
+    append_frame(&bare, &mut journal);
     journal
 }
 
@@ -355,19 +369,48 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_set_is_set_by_the_next_sitting_or_told_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
+        let (id, mut names) = (TransferId([7; 16]), Names::new().unwrap());
+        let mut take_over = || Journal::take_over(id, None, &mut tree, &mut names).unwrap();
+        let (mut journal, _) = take_over();
+        // The second time cannot be.
+        let records = [(b"one", 1), (b"two", 1_000_000_000)].map(|(name, nanos)| {
+            let path = RelPath::new(name.to_vec()).unwrap();
+            let file = File::create(folder.path().join(path.as_path())).unwrap();
+            let Meta { size, modified, inode, .. } = Meta::of(&file).unwrap();
+            let time = Modified { seconds: 7, nanos };
+            let attributes = Attributes { mode: 0o640, modified: time, ..Attributes::default() };
+            Record::Bare { tag: [nanos as u8; 16], path, size, modified, inode, attributes }
+        });
+        assert!(journal.append(&records, false) && journal.is_of_use());
+        for _ in 0..2 {
+            let (journal, found) = take_over();
+            assert!(journal.is_of_use());
+            let bare = Vec::from_iter(found.bare.iter().map(|(path, _)| path.as_bytes()));
+            assert_eq!((found.installed.len(), &bare[..]), (2, &[&b"two"[..]][..]));
+        }
+        let one = Meta::of(File::open(folder.path().join("one")).unwrap()).unwrap();
+        assert_eq!((one.mode, one.modified), (0o640, Modified { seconds: 7, nanos: 1 }));
+    }
+
+    #[test]
     fn a_cut_or_damaged_record_takes_only_what_is_behind_it_along() {
         let whole = example();
         let lengths = records(&whole);
-        assert_eq!(lengths.len(), 2);
-        let first_ends = MAGIC.len() + lengths[0] as usize;
-        for cut in 0..whole.len() {
-            assert_eq!(records(&whole[..cut]).len(), usize::from(cut >= first_ends), "{cut}");
-        }
+        assert_eq!(lengths.len(), 3);
+        let ends = lengths.iter().scan(MAGIC.len(), |end, length| {
+            *end += *length as usize;
+            Some(*end)
+        });
+        let ends = Vec::from_iter(ends);
+        let before = |at: usize| ends.iter().filter(|end| **end <= at).count();
         for at in 0..whole.len() {
+            assert_eq!(records(&whole[..at]).len(), before(at), "{at}");
             let mut damaged = whole.clone();
             damaged[at] ^= 4;
-            let expected = if at < first_ends { 0 } else { 1 };
-            assert_eq!(records(&damaged).len(), expected, "{at}");
+            assert_eq!(records(&damaged).len(), before(at), "{at}");
         }
     }
 
@@ -375,7 +418,7 @@ mod tests {
         #[test]
         fn any_bytes_behind_are_no_records(tail in vec(any::<u8>(), 0..300)) {
             let journal = [example(), tail].concat();
-            prop_assert_eq!(records(&journal).len(), 2);
+            prop_assert_eq!(records(&journal).len(), 3);
         }
     }
 }

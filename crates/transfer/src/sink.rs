@@ -450,10 +450,12 @@ impl<'a> Sink<'a> {
         let size = incoming.length();
         let Incoming { file, temp, name, header, spoilt, .. } = *incoming;
         let Header { path, tag, attributes, .. } = header;
-        self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
+        let is_set = self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
+        let missing = (!is_set).then_some(attributes);
         self.batch.bytes += size;
         let listed = self.sent(&path).map(|sent| (sent, *hash));
-        self.batch.pending.push(Pending { temp, name, path, file, size, tag, spoilt, listed });
+        let pending = Pending { temp, name, path, file, size, tag, spoilt, listed, missing };
+        self.batch.pending.push(pending);
         if self.batch.is_full() { self.commit() } else { Ok(()) }
     }
 

@@ -11,11 +11,12 @@ use std::path::Path;
 use common::{Mounted, get_from, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Attributes, Compare, Decoder, HELLO_LEN, Item, Message, Piece, RawBytes};
-use transfer::wire::{Standing, Terms, append_message, data_head, hello};
+use transfer::wire::{Attributes, Compare, Decoder, HELLO_LEN, Item, Message, Modified, Piece};
+use transfer::wire::{RawBytes, Standing, Terms, append_message, data_head, hello};
 use transfer::{
     Budget, Counts, Direction, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options,
-    Outcome, Progress, RelPath, ServeOptions, Summary, TransferError, get, serve, serve_in_turn,
+    Outcome, Progress, RelPath, ServeOptions, Summary, TransferError, TransferId, get, serve,
+    serve_in_turn,
 };
 
 fn path(path: &str) -> RelPath {
@@ -77,13 +78,23 @@ async fn put_frames_as(
     frames: &[Vec<u8>],
     allowed: &ServeOptions,
 ) -> Result<Outcome, TransferError> {
+    put_frames_of(root, (name, None), frames, allowed).await
+}
+
+/// The same, of which a journal is kept.
+async fn put_frames_of(
+    root: &Path,
+    (name, id): (&str, Option<TransferId>),
+    frames: &[Vec<u8>],
+    allowed: &ServeOptions,
+) -> Result<Outcome, TransferError> {
     let (near, far) = duplex(1000);
     let (mut answers, mut requests) = tokio::io::split(near);
     let sending = async {
         let destination = transfer::wire::RawBytes(name.into());
         let mut bytes = hello().to_vec();
         let (into_directory, rehearses, patterns) = (false, false, Vec::new());
-        let put = Message::Put { destination, into_directory, id: None, rehearses, patterns };
+        let put = Message::Put { destination, into_directory, id, rehearses, patterns };
         append_message(&put, &mut bytes);
         bytes.extend(frames.concat());
         // The far side may have had enough of it.
@@ -389,6 +400,26 @@ async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
         let frames = [file("x", b"evil"), messages([FINISH])];
         let allowed = ServeOptions::default();
         put_frames_as(root.path(), name, &frames, &allowed).await.unwrap_err();
+    }
+}
+
+/// What the first sitting has brought whole, the next does not bring again.
+#[tokio::test]
+async fn a_time_that_cannot_be_set_is_told_of_by_every_sitting() {
+    let root = TempDir::new().unwrap();
+    let odd = Modified { seconds: 0, nanos: u32::MAX };
+    let attributes = Attributes { mode: 0o644, modified: odd, ..Attributes::default() };
+    let one = Message::File { path: path("one"), size: Some(0), tag: [7; 16], attributes };
+    let first = messages([one, Message::End { hash: *blake3::hash(b"").as_bytes() }]);
+    let allowed = ServeOptions::default();
+    let of = ("", Some(TransferId::of([&b"test"[..]])));
+    put_frames_of(root.path(), of, &[first], &allowed).await.unwrap_err();
+    for _ in 0..2 {
+        let rest = messages([directory("rest"), FINISH]);
+        let summary = put_frames_of(root.path(), of, &[rest], &allowed).await.unwrap().summary;
+        let said = Vec::from_iter(summary.notes.iter().map(Note::to_string));
+        assert!(said.len() == 1 && said[0].contains("could not be set"), "{said:?}");
+        assert!(summary.is_partial() && root.path().join("one").exists());
     }
 }
 

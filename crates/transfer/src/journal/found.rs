@@ -9,10 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
 
 use super::{Record, write};
+use crate::attributes::FILE_MODE;
 use crate::hash::State;
 use crate::meta::{Meta, Tag};
+use crate::notes::NOTES_MAX;
 use crate::relpath::{RawBytes, RelPath};
 use crate::tree::Tree;
 
@@ -105,6 +108,8 @@ pub(crate) struct Found {
     pub is_refused: bool,
     /// Of the files that stand under their final names.
     pub installed: Vec<Tag>,
+    /// Those of them that lack something still, and why, up to [`NOTES_MAX`].
+    pub bare: Vec<(RelPath, Errno)>,
     /// By which they are known again.
     pub stood: Stood,
     /// Their bytes.
@@ -121,7 +126,8 @@ impl Found {
         new: &mut BufWriter<File>,
     ) -> io::Result<()> {
         match record {
-            Record::Installed { tag, ref path, size, modified, inode } => {
+            Record::Installed { tag, ref path, size, modified, inode }
+            | Record::Bare { tag, ref path, size, modified, inode, .. } => {
                 // What another sitting has made anew stands under another name still.
                 for part in self.parts.extract_if(.., |part| part.path == *path) {
                     part.remove(tree);
@@ -134,10 +140,10 @@ impl Found {
                         && (here.modified, here.inode) == (modified, inode)
                 });
                 if stands {
-                    write(&record, new)?;
                     self.installed.push(tag);
                     self.stood.add(path, &tag);
                     self.bytes += size;
+                    write(&self.complete(record, tree), new)?;
                 }
             }
             Record::Begun { tag, path, name, inode, state } => {
@@ -159,6 +165,29 @@ impl Found {
         Ok(())
     }
 
+    /// Sets what could not be set of a file before; what is to be told of it then.
+    fn complete(&mut self, record: Record, tree: &mut Tree) -> Record {
+        let Record::Bare { tag, path, size, modified, inode, attributes } = record else {
+            return record;
+        };
+        let (set, modified) = match open(tree, &path, inode) {
+            Ok(file) => {
+                let set = attributes.set_on(&file, FILE_MODE);
+                (set, Meta::of(&file).map_or(modified, |meta| meta.modified))
+            }
+            Err(error) => (Err(error), modified),
+        };
+        match set {
+            Ok(_) => Record::Installed { tag, path, size, modified, inode },
+            Err(error) => {
+                if self.bare.len() < NOTES_MAX {
+                    self.bare.push((path.clone(), error));
+                }
+                Record::Bare { tag, path, size, modified, inode, attributes }
+            }
+        }
+    }
+
     /// Removes begun files with nothing in them, or not what the journal tells of.
     pub(super) fn drop_useless(&mut self, tree: &mut Tree) {
         self.parts.retain(|part| {
@@ -172,6 +201,16 @@ impl Found {
             is_useful
         });
     }
+}
+
+/// Opens the file that stands at a path, if it is this one.
+fn open(tree: &mut Tree, path: &RelPath, inode: u64) -> Result<OwnedFd, Errno> {
+    let (parent, name) = path.split().ok_or(Errno::INVAL)?;
+    let parent = tree.directory(parent);
+    let parent = parent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&parent, name, flags, Mode::empty())?;
+    if Meta::of(&file)?.inode == inode { Ok(file) } else { Err(Errno::STALE) }
 }
 
 /// Files that an earlier sitting has brought whole: hashes of their paths, and how their tags begin.

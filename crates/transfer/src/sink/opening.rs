@@ -55,6 +55,9 @@ impl Sink<'_> {
             for tags in found.installed.chunks(HAS_TAGS) {
                 tell(Message::Has { tags: tags.to_vec() });
             }
+            for (path, error) in found.bare {
+                self.report.attributes(&path, Err(error));
+            }
             let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
             self.written = found.bytes + begun;
             let stood = found.installed.len() as u64;
