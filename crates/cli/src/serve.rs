@@ -133,13 +133,12 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let tickets = Tickets::default();
     let (credentials, authorized) = doors(&options, &tickets)?;
     let qlog = Qlog::to(options.logs.qlog.as_deref())?;
-    // Dropped at the end, the runtime waits until temporary files are removed.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(turns::threads(options.max_connections))
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let congestion_control = options.tcp_cc.clone();
         let tcp = tcp::Options { congestion_control, ..tcp::Options::default() };
@@ -197,7 +196,10 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         }
         tell!("longhaul: transfers that were under way and are cut off: {cut}");
         Ok(ExitCode::from(signals::code(signal)))
-    })
+    });
+    // Until temporary files are removed, but not for a disk that never answers.
+    runtime.shutdown_timeout(signals::GRACE);
+    ended
 }
 
 /// Who is let in, and how they prove it.

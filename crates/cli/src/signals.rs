@@ -10,8 +10,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::signal::unix::{self, SignalKind};
 
+/// How long threads may take to leave their files in order.
+pub const GRACE: Duration = Duration::from_secs(10);
+
 /// How long a child may take to end after it was told to.
-const GRACE: Duration = Duration::from_secs(5);
+const CHILD_GRACE: Duration = Duration::from_secs(5);
 
 /// Waits for Ctrl-C, SIGTERM, and SIGHUP, which comes when a terminal or ssh session closes.
 pub struct Signals {
@@ -100,7 +103,7 @@ impl Group {
             (None, Some(child)) => kill_process(child, signal),
             (None, None) => Ok(()),
         };
-        match tokio::time::timeout(GRACE, self.child.wait()).await {
+        match tokio::time::timeout(CHILD_GRACE, self.child.wait()).await {
             Ok(status) => status,
             Err(_) => {
                 self.child.start_kill()?;

@@ -41,6 +41,12 @@ impl Header {
     }
 }
 
+/// Holes and copies are taken by pieces of this size, for they may be for nothing by then.
+const PIECE: u64 = 8 << 20;
+
+/// How many bytes were new, and whether they are written.
+pub(crate) type Taken = Result<(u64, io::Result<()>), WireError>;
+
 pub(crate) enum Arriving {
     File(Box<Incoming>),
     /// A note said why it is not wanted.
@@ -126,39 +132,52 @@ impl Incoming {
         Ok(there.min(length))
     }
 
-    /// Takes the sender's next bytes; gives how many of them were new, and whether they are written.
-    pub fn take(&mut self, data: &[u8]) -> Result<(u64, io::Result<()>), WireError> {
+    /// Takes the sender's next bytes.
+    pub fn take(&mut self, data: &[u8]) -> Taken {
         let new = &data[self.advance(data.len() as u64)? as usize..];
         self.hasher.update(new);
         self.is_short &= new.is_empty();
         Ok((new.len() as u64, (&*self.file).write_all(new)))
     }
 
-    /// Takes zeros that need no place on the disk.
-    pub fn take_hole(&mut self, length: u64) -> Result<(u64, io::Result<()>), WireError> {
-        let new = length - self.advance(length)?;
-        self.hasher.update_zeros(new);
-        self.is_short |= new > 0;
+    /// Takes zeros that need no place on the disk, as long as that is `wanted`.
+    pub fn take_hole(&mut self, length: u64, wanted: impl Fn() -> bool) -> Taken {
         self.has_holes = true;
-        // Checked where the sizes are: it is less than the largest.
-        let sought = (&*self.file).seek(SeekFrom::Current(new as i64));
-        Ok((new, sought.map(|_| ())))
+        self.take_pieces(length, wanted, |incoming, _, new| {
+            incoming.hasher.update_zeros(new);
+            incoming.is_short |= new > 0;
+            // Checked where the sizes are: it is less than the largest.
+            (&*incoming.file).seek(SeekFrom::Current(new as i64)).map(drop)
+        })
     }
 
-    /// Takes bytes from the version that stands there.
-    pub fn take_copy(
-        &mut self,
-        offset: u64,
-        length: u64,
-    ) -> Result<(u64, io::Result<()>), WireError> {
+    /// Takes bytes from the version that stands there, as long as that is `wanted`.
+    pub fn take_copy(&mut self, offset: u64, length: u64, wanted: impl Fn() -> bool) -> Taken {
+        offset.checked_add(length).ok_or(WireError::Unexpected)?;
         // From here on the journal claims it by another tag: what is copied is the sender's only if that says so.
         self.has_copies = true;
-        let new = length - self.advance(length)?;
-        // What is here already is at its beginning.
-        let Some(offset) = offset.checked_add(length - new) else {
-            return Err(WireError::Unexpected);
-        };
-        Ok((new, self.copy(offset, new)))
+        self.take_pieces(length, wanted, |incoming, at, new| incoming.copy(offset + at, new))
+    }
+
+    /// Takes a piece at a time what may take long; each is told how far it is behind the first, and how long.
+    fn take_pieces(
+        &mut self,
+        length: u64,
+        wanted: impl Fn() -> bool,
+        take: impl Fn(&mut Self, u64, u64) -> io::Result<()>,
+    ) -> Taken {
+        let (mut passed, mut taken) = (0, 0);
+        while passed < length && wanted() {
+            let piece = PIECE.min(length - passed);
+            // What is here already is at its beginning.
+            let new = piece - self.advance(piece)?;
+            passed += piece;
+            taken += new;
+            if let Err(error) = take(self, passed - new, new) {
+                return Ok((taken, Err(error)));
+            }
+        }
+        Ok((taken, Ok(())))
     }
 
     fn copy(&mut self, mut offset: u64, mut length: u64) -> io::Result<()> {

@@ -58,6 +58,9 @@ impl Onlooker for Pourer {
             }
             (Message::Hole { mut length }, Some(_)) if length <= HOLE_MAX => {
                 while length > 0 {
+                    if self.replies.is_closed() {
+                        return Err(TransferError::Cut);
+                    }
                     let now = length.min(ZEROS.len() as u64);
                     self.data(&ZEROS[..now as usize])?;
                     length -= now;

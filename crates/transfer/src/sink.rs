@@ -8,9 +8,9 @@ use std::thread;
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 
-use crate::arriving::{Arriving, CHECKPOINT, Header, Incoming};
-use crate::attributes::{Attributes, FILE_MODE};
-use crate::commit::{self, Batch, Finished, Pending, Report};
+use crate::arriving::{Arriving, Header};
+use crate::attributes::Attributes;
+use crate::commit::{self, Batch, Finished, Report};
 use crate::destination::{Destination, Target};
 use crate::error::TransferError;
 use crate::folding::Entered;
@@ -27,6 +27,7 @@ use crate::tree::Tree;
 use crate::wire::{COPY_MAX, Decoder, HOLE_MAX, Item, Message, WireError};
 
 mod clearing;
+mod filling;
 mod making;
 mod opening;
 mod syncing;
@@ -196,9 +197,9 @@ impl<'a> Sink<'a> {
             self.tell_had_all();
         }
         while let Some(block) = pipe.next() {
-            self.report.progress.hear();
             let mut input = &block[..];
             while let Some(item) = decoder.next(&mut input)? {
+                self.report.progress.hear();
                 match item {
                     Item::Data(data) => self.data(data)?,
                     Item::Packed(packed) => self.packed(&packed)?,
@@ -209,9 +210,10 @@ impl<'a> Sink<'a> {
                     }
                     Item::Message(message) => self.message(message)?,
                 }
+                // Many holes and copies fit into a block.
+                self.tell_progress();
             }
             pipe.recycle(block);
-            self.tell_progress();
         }
         Err(TransferError::Cut)
     }
@@ -229,7 +231,7 @@ impl<'a> Sink<'a> {
             Message::From { offset } => return self.go_on(offset),
             Message::Hole { length } if length <= HOLE_MAX => return self.hole(length),
             Message::Copy { offset, length } if length <= COPY_MAX && self.destination.tells => {
-                return self.arrived(length, |incoming| incoming.take_copy(offset, length));
+                return self.copy(offset, length);
             }
             // Also while a file arrives: the sender looks ahead.
             Message::Ask { path } if self.destination.tells => return self.asked(path),
@@ -361,102 +363,6 @@ impl<'a> Sink<'a> {
             }
         }
         Ok(())
-    }
-
-    fn packed(&mut self, packed: &[u8]) -> Result<(), TransferError> {
-        let mut unpacker = match self.unpacker.take() {
-            Some(unpacker) => unpacker,
-            None => Unpacker::new().map_err(|error| TransferError::Near(error.to_string()))?,
-        };
-        let taken = self.data(unpacker.unpack(packed).ok_or(WireError::Damaged)?);
-        self.unpacker = Some(unpacker);
-        taken
-    }
-
-    fn data(&mut self, data: &[u8]) -> Result<(), TransferError> {
-        self.arrived(data.len() as u64, |incoming| incoming.take(data))
-    }
-
-    fn hole(&mut self, length: u64) -> Result<(), TransferError> {
-        self.arrived(length, |incoming| incoming.take_hole(length))
-    }
-
-    /// The next bytes of the current file are taken in by it, if it is wanted.
-    fn arrived(
-        &mut self,
-        length: u64,
-        take: impl FnOnce(&mut Incoming) -> Result<(u64, io::Result<()>), WireError>,
-    ) -> Result<(), TransferError> {
-        if let Some(Arriving::File(incoming)) = &self.arriving
-            && incoming.is_spoilt()
-        {
-            self.abandon(Some(Arriving::Unwanted));
-        }
-        match &mut self.arriving {
-            None => return Err(WireError::Unexpected.into()),
-            Some(Arriving::Unwanted) => self.written = self.written.saturating_add(length),
-            Some(Arriving::File(incoming)) => {
-                let (new, written) = take(incoming)?;
-                self.written = self.written.saturating_add(new);
-                self.report.progress.set_current_bytes(incoming.length());
-                if let Err(error) = written {
-                    incoming.claim_no_more();
-                    let judged = self.report.judge(&incoming.header.path, &error);
-                    if judged.is_ok() {
-                        self.abandon(Some(Arriving::Unwanted));
-                    }
-                    judged.map_err(TransferError::Near)?;
-                } else if let Some(checkpoint) = incoming.checkpoint(CHECKPOINT) {
-                    self.batch.checkpoint = Some(checkpoint);
-                    self.commit()?;
-                }
-            }
-        }
-        self.report.progress.set_bytes(self.written);
-        Ok(())
-    }
-
-    /// What has arrived of the file is of no use.
-    fn abandon(&mut self, instead: Option<Arriving>) {
-        if let Some(Arriving::File(incoming)) = std::mem::replace(&mut self.arriving, instead) {
-            self.discard(incoming);
-        }
-    }
-
-    /// By the committer, which may be about to give it the name that is to go.
-    fn discard(&mut self, incoming: Box<Incoming>) {
-        self.batch.discarded.push(incoming.discard());
-    }
-
-    /// The file's last byte is here: if all are as the sender read them, it may be installed.
-    fn end(&mut self, hash: &[u8; blake3::OUT_LEN]) -> Result<(), TransferError> {
-        let mut incoming = match self.arriving.take() {
-            Some(Arriving::File(incoming)) if incoming.is_whole() => incoming,
-            Some(Arriving::Unwanted) => return Ok(()),
-            _ => return Err(WireError::Unexpected.into()),
-        };
-        let is_as_read = incoming.is_as_read(hash);
-        let path = &incoming.header.path;
-        let ready = match is_as_read {
-            Ok(true) => self.clear_for_file(path, incoming.temp.directory(), &incoming.name),
-            Ok(false) => Err(io::Error::other("it arrived damaged: copy it again")),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = ready {
-            let path = path.clone();
-            self.discard(incoming);
-            return self.report.judge(&path, &error).map_err(TransferError::Near);
-        }
-        let size = incoming.length();
-        let Incoming { file, temp, name, header, spoilt, .. } = *incoming;
-        let Header { path, tag, attributes, .. } = header;
-        let is_set = self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
-        let missing = (!is_set).then_some(attributes);
-        self.batch.bytes += size;
-        let listed = self.sent(&path).map(|sent| (sent, *hash));
-        let pending = Pending { temp, name, path, file, size, tag, spoilt, listed, missing };
-        self.batch.pending.push(pending);
-        if self.batch.is_full() { self.commit() } else { Ok(()) }
     }
 
     /// Hands the batch to the committer. When that has given up, its reason is found there.

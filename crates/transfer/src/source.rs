@@ -2,30 +2,26 @@
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, FileType, fadvise};
-use rustix::io::{Errno, pread, read};
 
 use crate::attributes::{Attributes, extended};
 use crate::error::explain;
-use crate::hash::{Hasher, State};
+use crate::hash::Hasher;
 use crate::meta::{Meta, Modified, Tag};
 use crate::notes::{Note, NoteKind, Notes};
 use crate::pack::Packer;
 use crate::pipe::{BLOCK, BLOCK_ROOM, Closed, Filler, Occupancy};
-use crate::reading::{Layout, Next, is_ready};
+use crate::reading::is_ready;
 use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
 use crate::standing::{Standing, contents};
 use crate::summary::Kept;
 use crate::temp::OWN;
 use crate::walk::{Found, Source, Visitor};
-use crate::wire::{
-    AHEAD, DATA_HEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message, data_head, packed_head,
-};
+use crate::wire::{AHEAD, DATA_MAX, Message, NAMES_BYTES, Terms, append_message};
 
 /// Bytes in front of a name in a message, at most.
 const NAME_HEAD: usize = 2;
@@ -35,6 +31,7 @@ const CHANGED: &str = "it changed while it was being read: copy it again when no
 /// Permissions of what was no file.
 const STREAM_MODE: u32 = 0o644;
 
+mod bytes;
 mod difference;
 mod linked;
 
@@ -78,6 +75,8 @@ struct Sender<'a> {
     block: Vec<u8>,
     /// Bytes handed over.
     handed: u64,
+    /// Bytes of holes in the block.
+    holes: u64,
 }
 
 impl<'a> Sender<'a> {
@@ -98,6 +97,7 @@ impl<'a> Sender<'a> {
             pipe,
             block,
             handed: 0,
+            holes: 0,
         }
     }
 
@@ -119,6 +119,7 @@ impl<'a> Sender<'a> {
 
     fn hand_over(&mut self) -> ControlFlow<()> {
         self.handed += self.block.len() as u64;
+        self.holes = 0;
         let pipe = &self.pipe;
         if self.handed > AHEAD && !self.sources.had.wait_all(|| !pipe.is_closed()) {
             return ControlFlow::Break(());
@@ -257,60 +258,6 @@ impl<'a> Sender<'a> {
         ControlFlow::Continue(failed.is_none())
     }
 
-    /// Sends what the receiver does not have; false when it turned out to have all. A file that ends
-    /// early has changed.
-    fn send_bytes(
-        &mut self,
-        file: &OwnedFd,
-        meta: &Meta,
-        tag: &Tag,
-        hasher: &mut Hasher,
-    ) -> ControlFlow<(), Result<bool, Errno>> {
-        let mut layout = Layout::of(meta);
-        while hasher.length() < meta.size {
-            self.sources.progress.set_current_bytes(hasher.length());
-            self.tell_totals()?;
-            if self.sources.is_held(tag) {
-                return ControlFlow::Continue(Ok(false));
-            }
-            if let Some(state) = self.sources.had.part(tag, hasher.length(), meta.size) {
-                self.go_on(state, hasher)?;
-                continue;
-            }
-            match layout.next(file, hasher.length()) {
-                Next::Hole(length) => self.hole(length, hasher)?,
-                Next::Bytes(left) => match self.read(file, Some(hasher.length()), left, hasher) {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) => return ControlFlow::Continue(Err(error)),
-                },
-            }
-            if self.block.len() >= BLOCK {
-                self.hand_over()?;
-            }
-        }
-        self.sources.progress.set_current_bytes(hasher.length());
-        ControlFlow::Continue(Ok(true))
-    }
-
-    /// Sends zeros that are nowhere on the disk.
-    fn hole(&mut self, length: u64, hasher: &mut Hasher) -> ControlFlow<()> {
-        hasher.update_zeros(length);
-        self.message(&Message::Hole { length })?;
-        if self.pipe.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    /// Packs the data frame at the block's end, if that pays: while the network is what is waited for.
-    fn pack(&mut self, head: usize) {
-        let Some(packer) = self.packer.as_mut().filter(|_| self.pipe.is_waiting()) else { return };
-        let start = head + DATA_HEAD;
-        if let Some(packed) = packer.pack(&self.block[start..]) {
-            self.block[head..start].copy_from_slice(&packed_head(packed.len()));
-            self.block[start..start + packed.len()].copy_from_slice(packed);
-            self.block.truncate(start + packed.len());
-        }
-    }
-
     /// Tells how much there is, once that is known.
     fn tell_totals(&mut self) -> ControlFlow<()> {
         let totals = self.sources.totals.get().filter(|_| !self.told_totals);
@@ -386,51 +333,6 @@ impl<'a> Sender<'a> {
             }
         }
         ControlFlow::Continue(())
-    }
-
-    /// Goes on where the receiver has got to.
-    fn go_on(&mut self, state: State, hasher: &mut Hasher) -> ControlFlow<()> {
-        let offset = state.length();
-        self.kept.begun += offset - hasher.length();
-        *hasher = Hasher::from(state);
-        self.message(&Message::From { offset })
-    }
-
-    /// Reads what fits into the block as one data frame, at most `left` bytes of it: of a file at an
-    /// offset, of a stream what comes next.
-    fn read(
-        &mut self,
-        file: impl AsFd,
-        offset: Option<u64>,
-        left: u64,
-        hasher: &mut Hasher,
-    ) -> Result<u64, Errno> {
-        let head = self.block.len();
-        let start = head + DATA_HEAD;
-        self.block.extend_from_slice(&[0; DATA_HEAD]);
-        let read = loop {
-            let into = spare_capacity(&mut self.block);
-            let read = match offset {
-                Some(offset) => pread(&file, into, offset),
-                None => read(&file, into),
-            };
-            match read {
-                Err(Errno::INTR) => {}
-                done => break done,
-            }
-        };
-        // A file that has grown gives more than was announced.
-        let kept = read.map(|read| left.min(read as u64) as usize);
-        let length = kept.unwrap_or(0);
-        if length == 0 {
-            self.block.truncate(head);
-        } else {
-            self.block.truncate(start + length);
-            self.block[head..start].copy_from_slice(&data_head(length));
-            hasher.update(&self.block[start..]);
-            self.pack(head);
-        }
-        kept.map(|kept| kept as u64)
     }
 }
 

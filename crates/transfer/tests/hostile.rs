@@ -11,8 +11,10 @@ use std::path::Path;
 use common::{Mounted, get_from, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Attributes, Compare, Decoder, HELLO_LEN, Item, Message, Modified, Piece};
-use transfer::wire::{RawBytes, Standing, Terms, append_message, data_head, hello};
+use transfer::wire::{Attributes, COPY_MAX, Compare, Decoder, HELLO_LEN, HOLE_MAX, Item, Message};
+use transfer::wire::{
+    Modified, Piece, RawBytes, Standing, Terms, append_message, data_head, hello,
+};
 use transfer::{
     Budget, Counts, Direction, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options,
     Outcome, Progress, RelPath, ServeOptions, Summary, TransferError, TransferId, get, serve,
@@ -400,6 +402,31 @@ async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
         let frames = [file("x", b"evil"), messages([FINISH])];
         let allowed = ServeOptions::default();
         put_frames_as(root.path(), name, &frames, &allowed).await.unwrap_err();
+    }
+}
+
+/// Holes and copies cost who sends them next to nothing.
+#[tokio::test]
+async fn for_who_has_gone_nothing_is_hashed_or_copied() {
+    let root = TempDir::new().unwrap();
+    fs::File::create(root.path().join("x")).unwrap().set_len(COPY_MAX).unwrap();
+    for (message, length) in [
+        (Message::Hole { length: HOLE_MAX }, HOLE_MAX),
+        (Message::Copy { offset: 0, length: COPY_MAX }, COPY_MAX),
+    ] {
+        let whole = 16 << 30;
+        let pieces = std::iter::repeat_n(message, (whole / length) as usize);
+        let (into_directory, rehearses, patterns) = (true, false, Vec::new());
+        let destination = RawBytes::default();
+        let put = Message::Put { destination, into_directory, id: None, rehearses, patterns };
+        let frames = messages([put, header("x", whole, 0o644)].into_iter().chain(pieces));
+        let (mut near, far) = duplex(100_000);
+        near.write_all(&[hello().to_vec(), frames].concat()).await.unwrap();
+        drop(near);
+        let allowed = ServeOptions::default();
+        serve(far, root.path(), &allowed).await.unwrap_err();
+        assert!(allowed.progress.sample().bytes < whole / 4);
+        assert_eq!(look(root.path()).len(), 2);
     }
 }
 

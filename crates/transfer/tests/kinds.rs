@@ -41,6 +41,17 @@ fn folders() -> [TempDir; 3] {
     [(); 3].map(|()| TempDir::new().unwrap())
 }
 
+/// Else the one side would hash all of it before the other begins.
+#[tokio::test]
+async fn a_long_hole_goes_on_its_way_before_its_end() {
+    let [source, root, _] = folders();
+    let hole = source.path().join("hole");
+    fs::File::create(&hole).unwrap().set_len((2 << 30) + 1).unwrap();
+    let (near, far) = duplex(10_000);
+    let summary = put_to(near, far, &[hole], root.path(), "").await.0.unwrap();
+    assert!(summary.sending.blocks >= 2, "{summary:?}");
+}
+
 #[tokio::test]
 async fn holes_stay_holes_wherever_they_are() {
     let [source, root, back] = folders();

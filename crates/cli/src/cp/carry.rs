@@ -22,7 +22,7 @@ use crate::keys::{self, Introduction};
 use crate::paths::Paths;
 use crate::progress;
 use crate::serve::end_of_input;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::ssh::Session;
 use crate::summary::{Figures, Total};
 
@@ -48,9 +48,8 @@ pub struct Moved {
 
 /// Does the whole job.
 pub fn carry(job: &Job) -> anyhow::Result<End> {
-    // Dropped at the end, the runtime waits until temporary files are removed.
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let stop = async {
             tokio::select! {
@@ -69,7 +68,10 @@ pub fn carry(job: &Job) -> anyhow::Result<End> {
                 return Ok(end);
             }
         }
-    })
+    });
+    // Until temporary files are removed, but not for a disk that never answers.
+    runtime.shutdown_timeout(signals::GRACE);
+    ended
 }
 
 /// Waits until it may move.

@@ -20,9 +20,6 @@ use crate::pacing::{Pacer, Pacers};
 use crate::signals::{self, Signals};
 use crate::{cp, serve};
 
-/// How long threads may take to leave their files in order.
-const GRACE: Duration = Duration::from_secs(10);
-
 /// How long what is done may take to end in order once ssh has: the last word of a transfer came beside ssh, and
 /// is only to be read. Longer, and who was cut in the middle would not have written down what it has before
 /// the next one asks for it.
@@ -42,7 +39,7 @@ pub fn run(sending: Sending) -> anyhow::Result<ExitCode> {
         }
     });
     // Reading standard input cannot be taken back, so that a plain drop might wait for ever.
-    runtime.shutdown_timeout(GRACE);
+    runtime.shutdown_timeout(signals::GRACE);
     ended
 }
 
