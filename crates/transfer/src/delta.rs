@@ -71,14 +71,34 @@ pub(crate) struct Cutter<'a> {
     start: usize,
     end: usize,
     is_over: bool,
+    /// Of the memory for all requests.
+    _share: Share,
 }
 
 impl<'a> Cutter<'a> {
-    pub fn new(file: &'a OwnedFd, offset: u64, average: u32) -> Self {
+    /// Begins at an offset; `None` without memory for it.
+    pub fn new(
+        file: &'a OwnedFd,
+        offset: u64,
+        average: u32,
+        budget: &Budget,
+    ) -> Result<Option<Self>, Errno> {
         // In this order, for there is no power of two behind the largest that is told.
         let average = average.clamp(AVERAGE_MIN, AVERAGE_MAX).next_power_of_two();
-        let buffer = vec![0; 8 * average as usize];
-        Self { file, offset, average, buffer, start: 0, end: 0, is_over: false }
+        // What the other side says of its file is not to take more than there is of this one.
+        let left = Meta::of(file)?.size.saturating_sub(offset);
+        let room = left.min(8 * u64::from(average)) as usize;
+        let mut share = Share::of(budget);
+        let (start, end, is_over) = (0, 0, false);
+        Ok(share.take(room).then(|| {
+            let buffer = vec![0; room];
+            Self { file, offset, average, buffer, start, end, is_over, _share: share }
+        }))
+    }
+
+    /// Goes on behind what another reads.
+    pub fn skip_to(&mut self, offset: u64) {
+        (self.offset, self.start, self.end, self.is_over) = (offset, 0, 0, false);
     }
 
     /// The next piece; `None` at the end.
@@ -114,7 +134,12 @@ impl<'a> Cutter<'a> {
 }
 
 /// The receiver's side: tells the pieces of the version that stands there. What cannot be read has none.
-pub(crate) fn tell(path: &RelPath, file: Option<&OwnedFd>, replies: &mpsc::Sender<Message>) {
+pub(crate) fn tell(
+    path: &RelPath,
+    file: Option<&OwnedFd>,
+    replies: &mpsc::Sender<Message>,
+    budget: &Budget,
+) {
     let size = file.and_then(|file| Meta::of(file).ok()).map_or(0, |meta| meta.size);
     let average = u32::try_from((size / PIECES).next_power_of_two()).unwrap_or(AVERAGE_MAX);
     let average = average.clamp(AVERAGE_MIN, AVERAGE_MAX);
@@ -123,8 +148,9 @@ pub(crate) fn tell(path: &RelPath, file: Option<&OwnedFd>, replies: &mpsc::Sende
         replies.blocking_send(Message::Pieces { path, average, pieces, is_last }).is_ok()
     };
     let mut pieces = Vec::with_capacity(MANY);
-    if let Some(file) = file {
-        let mut cutter = Cutter::new(file, 0, average);
+    if let Some(file) = file
+        && let Ok(Some(mut cutter)) = Cutter::new(file, 0, average, budget)
+    {
         while let Ok(Some(piece)) = cutter.next() {
             if replies.is_closed() {
                 return;
@@ -287,9 +313,13 @@ mod tests {
         file.into()
     }
 
+    fn cutter(file: &OwnedFd, offset: u64, average: u32) -> Cutter<'_> {
+        Cutter::new(file, offset, average, &Budget::default()).unwrap().unwrap()
+    }
+
     fn pieces(bytes: &[u8], offset: usize) -> Vec<Piece> {
         let file = file(bytes);
-        let mut cutter = Cutter::new(&file, offset as u64, AVERAGE_MIN);
+        let mut cutter = cutter(&file, offset as u64, AVERAGE_MIN);
         let mut pieces = Vec::new();
         let mut passed = offset;
         while let Some(piece) = cutter.next().unwrap() {
@@ -334,7 +364,7 @@ mod tests {
         version.add(AVERAGE_MIN, &pieces(&old, 0), true);
         let new = [&old[..1_000_000], b"put in", &old[1_000_000..]].concat();
         let file = file(&new);
-        let mut cutter = Cutter::new(&file, 0, AVERAGE_MIN);
+        let mut cutter = cutter(&file, 0, AVERAGE_MIN);
         let (mut found, mut lost, mut passed) = (0, 0, 0);
         while let Some(piece) = cutter.next().unwrap() {
             match version.find(piece) {
@@ -349,7 +379,27 @@ mod tests {
         assert_eq!((passed, found + lost), (new.len(), new.len()));
         assert!(lost < 100_000, "{lost}");
         assert!(pieces(&old, 77).len() > 100);
-        assert!(Cutter::new(&file, 0, u32::MAX).next().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_cutter_takes_no_more_memory_than_there_is_of_its_file_nor_than_is_left() {
+        let bytes = noise(100_000);
+        let file = file(&bytes);
+        let mut cutter = cutter(&file, 0, u32::MAX);
+        assert_eq!(cutter.buffer.len(), bytes.len());
+        let mut passed = Vec::new();
+        while let Some(piece) = cutter.next().unwrap() {
+            passed.extend_from_slice(piece);
+        }
+        assert!(passed == bytes);
+        cutter.skip_to(99_000);
+        assert!(cutter.next().unwrap().unwrap() == &bytes[99_000..]);
+        let budget = Budget::new(70_000);
+        assert!(Cutter::new(&file, 0, u32::MAX, &budget).unwrap().is_none());
+        let some = Cutter::new(&file, 30_000, u32::MAX, &budget).unwrap();
+        assert!(some.is_some() && !Share::of(&budget).take(1));
+        drop(some);
+        assert!(Share::of(&budget).take(70_000));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) fn run(
         let (commits, batches) = sync_channel(0);
         let committer = scope.spawn(|| commit::run(batches, &report));
         let (ask, asked) = sync_channel(ASKED_MAX);
-        scope.spawn(|| tell_pieces(asked, &report));
+        scope.spawn(|| tell_pieces(asked, &report, &destination.budget));
         let taken = Names::new()
             .map_err(|error| TransferError::Near(error.to_string()))
             .and_then(|names| Sink::new(&destination, &report, commits, ask, names).run(&mut pipe));

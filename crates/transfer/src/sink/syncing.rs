@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use super::Sink;
 use crate::arriving::Header;
 use crate::attributes::{Attributes, FILE_MODE};
+use crate::budget::Budget;
 use crate::commit::{Batch, DIRECTORY_MODE, Report};
 use crate::delta;
 use crate::error::{TransferError, explain};
@@ -33,9 +34,9 @@ const FILE: OFlags =
 pub(super) type Asked = (RelPath, Option<OwnedFd>);
 
 /// Tells the pieces of versions, one after another, while others arrive.
-pub(super) fn tell_pieces(asked: Receiver<Asked>, report: &Report) {
+pub(super) fn tell_pieces(asked: Receiver<Asked>, report: &Report, budget: &Budget) {
     for (path, file) in asked {
-        delta::tell(&path, file.as_ref(), &report.replies);
+        delta::tell(&path, file.as_ref(), &report.replies, budget);
     }
 }
 

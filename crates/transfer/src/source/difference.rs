@@ -105,7 +105,13 @@ impl Sender<'_> {
                 Err(error) => return ControlFlow::Continue(Err(error)),
             }
         }
-        let mut cutter = Cutter::new(file, hasher.length(), version.average);
+        let cutter = Cutter::new(file, hasher.length(), version.average, &self.sources.budget);
+        let mut cutter = match cutter {
+            Ok(Some(cutter)) => cutter,
+            // Without memory to cut it, all of it goes.
+            Ok(None) => return self.send_bytes(file, meta, tag, hasher),
+            Err(error) => return ControlFlow::Continue(Err(error)),
+        };
         let mut layout = Layout::of(meta);
         // Pieces that follow each other there too.
         let (mut from, mut length) = (0, 0);
@@ -117,7 +123,7 @@ impl Sender<'_> {
                     self.copy(from, std::mem::take(&mut length))?;
                 }
                 self.hole(hole, hasher)?;
-                cutter = Cutter::new(file, hasher.length(), version.average);
+                cutter.skip_to(hasher.length());
                 continue;
             }
             let piece = match cutter.next() {
