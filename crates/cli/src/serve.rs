@@ -1,6 +1,7 @@
 //! `longhaul serve`: a directory for all who are let in.
 
 mod handover;
+mod memory;
 mod turns;
 
 use std::io::Write;
@@ -18,7 +19,7 @@ use net::udp::{UdpConnection, UdpEndpoint};
 use net::{Credentials, NetError, PublicKey, tcp};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::task::JoinSet;
-use transfer::{Budget, Direction, ServeOptions};
+use transfer::{Direction, ServeOptions};
 use units::Bytes;
 
 use crate::args::Serve;
@@ -32,6 +33,7 @@ use crate::qlog::Qlog;
 use crate::signals::{self, Signals};
 use crate::summary::{self, Figures};
 use handover::{Ticket, Tickets};
+use memory::Memory;
 use turns::{Turns, Who};
 
 /// How long clients may take to be told that the server ends.
@@ -61,7 +63,7 @@ struct Service {
     pushes: Turns,
     probes: Turns,
     /// Memory that they share.
-    budget: Budget,
+    memory: Memory,
 }
 
 /// A client, and what it may do.
@@ -172,7 +174,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             requests: Turns::default(),
             pushes: Turns::default(),
             probes: Turns::default(),
-            budget: Budget::default(),
+            memory: Memory::default(),
         });
         // Counted before the transfers are dropped, as they are when one of these is ready.
         let stop = async { (signals.next().await, service.active.load(Ordering::Relaxed)) };
@@ -437,7 +439,7 @@ async fn serve_request<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let Client { address: client, grant, pacers, .. } = client;
     let read_only = service.options.read_only || grant.read_only;
     let owners = service.options.allow_owners;
-    let budget = service.budget.clone();
+    let budget = service.memory.of(who);
     let options = ServeOptions { read_only, only, owners, budget, ..ServeOptions::default() };
     let mut pacers = pacers.clone();
     pacers.writing.push(Pacer::asked(options.asked.clone()));

@@ -8,7 +8,15 @@ const BUDGET: usize = 512 << 20;
 
 /// Bytes that are left; clones share them.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<AtomicUsize>);
+pub struct Budget(Arc<Account>);
+
+#[derive(Debug)]
+struct Account {
+    all: usize,
+    left: AtomicUsize,
+    /// What they are a part of.
+    whole: Option<Budget>,
+}
 
 impl Default for Budget {
     fn default() -> Self {
@@ -19,11 +27,37 @@ impl Default for Budget {
 impl Budget {
     /// Of so many bytes.
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(bytes)))
+        Self::of(bytes, None)
+    }
+
+    /// At most half of it, for one of those who share it.
+    #[must_use]
+    pub fn half(&self) -> Self {
+        Self::of(self.0.all / 2, Some(self.clone()))
+    }
+
+    /// Whether somebody else has this very one.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    fn of(all: usize, whole: Option<Self>) -> Self {
+        Self(Arc::new(Account { all, left: AtomicUsize::new(all), whole }))
     }
 
     fn take(&self, bytes: usize) -> bool {
-        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        let Account { left, whole, .. } = &*self.0;
+        let is_taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok();
+        if is_taken && whole.as_ref().is_some_and(|whole| !whole.take(bytes)) {
+            left.fetch_add(bytes, Relaxed);
+            return false;
+        }
+        is_taken
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.left.fetch_add(bytes, Relaxed);
+        self.0.whole.iter().for_each(|whole| whole.give_back(bytes));
     }
 }
 
@@ -49,7 +83,7 @@ impl Share {
     /// Gives back some of what was taken.
     pub fn give_back(&mut self, bytes: usize) {
         self.taken -= bytes;
-        self.budget.0.fetch_add(bytes, Relaxed);
+        self.budget.give_back(bytes);
     }
 }
 
@@ -72,5 +106,19 @@ mod tests {
         assert!(other.take(10) && !other.take(1));
         drop(one);
         assert!(other.take(50) && !other.take(1));
+    }
+
+    #[test]
+    fn who_has_half_leaves_the_other_half_to_others() {
+        let whole = Budget::new(100);
+        let [first, second] = [(); 2].map(|()| whole.half());
+        let [mut one, mut same] = [(); 2].map(|()| Share::of(&first));
+        assert!(one.take(30) && same.take(20) && !same.take(1));
+        let mut other = Share::of(&second);
+        let mut rest = Share::of(&whole);
+        assert!(rest.take(10) && !other.take(41) && other.take(40) && !rest.take(1));
+        drop((one, same));
+        assert!(other.take(10) && !other.take(1) && rest.take(40));
+        assert!(second.is_shared() && !Budget::new(1).half().is_shared());
     }
 }

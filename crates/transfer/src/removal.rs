@@ -67,18 +67,23 @@ impl Removal {
     /// Why they find no room, and what to do.
     pub fn add(&mut self, names: Vec<RawBytes>) -> Result<(), &'static str> {
         self.removes = true;
-        let bytes = names.iter().map(|name| name.0.len() + OVERHEAD).sum::<usize>();
-        if self.staying_bytes + bytes > NAMES_MAX {
-            return Err("it holds too many names to be compared: sync without --delete");
+        for RawBytes(name) in names {
+            if self.staying.contains_key(&name) {
+                continue;
+            }
+            let bytes = name.len() + OVERHEAD;
+            if self.staying_bytes + bytes > NAMES_MAX {
+                return Err("it holds too many names to be compared: sync without --delete");
+            }
+            if !self.share.take(bytes) {
+                return Err(
+                    "no memory is left for its names, as other requests have it: run the same \
+                            command again later",
+                );
+            }
+            self.staying_bytes += bytes;
+            self.staying.insert(name, false);
         }
-        if !self.share.take(bytes) {
-            return Err(
-                "no memory is left for its names, as other requests have it: run the same \
-                        command again later",
-            );
-        }
-        self.staying_bytes += bytes;
-        self.staying.extend(names.into_iter().map(|name| (name.0, false)));
         Ok(())
     }
 
@@ -357,5 +362,13 @@ mod tests {
             assert_eq!(removed, if bytes > 0 { 2 } else { 0 });
         }
         assert!(there("shut/c").exists() && !there("a").exists());
+    }
+
+    #[test]
+    fn names_that_are_told_again_take_no_memory() {
+        let mut removal = Removal::new(&Budget::new(2 * (OVERHEAD + 1)));
+        let names = |names: &[u8]| names.iter().map(|&name| RawBytes(vec![name])).collect();
+        (0..3).for_each(|_| removal.add(names(b"ab")).unwrap());
+        assert!(removal.add(names(b"c")).unwrap_err().contains("no memory"));
     }
 }
