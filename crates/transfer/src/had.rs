@@ -36,6 +36,8 @@ struct Heard {
     parts: Vec<(Tag, State)>,
     /// What stands there, and what of it may be mended.
     standing: HashMap<Key, u32>,
+    /// Some of it found no room, and nobody was told so.
+    is_lost: bool,
     /// How often all that stands there was told.
     told: usize,
     /// No more tags and parts will come.
@@ -97,8 +99,15 @@ impl Had {
             let known = heard.standing.len();
             if heard.standing.contains_key(&key) || heard.has_room(known) {
                 heard.standing.insert(key, rest);
+            } else {
+                heard.is_lost = true;
             }
         }
+    }
+
+    /// Whether some of what stands there found no room, since this was asked last.
+    pub fn take_lost(&self) -> bool {
+        std::mem::take(&mut self.lock().is_lost)
     }
 
     /// All that stands at one place was told.
@@ -174,6 +183,7 @@ mod tests {
             had.add_standing(some(n).map(|key| Standing { key, rest: 0 }).collect());
         }
         had.add(vec![[9; 16]]);
+        assert_eq!([had.take_lost(), had.take_lost()], [true, false]);
         let heard = had.lock();
         assert_eq!((heard.standing.len(), heard.tags.len()), (100, 0));
     }

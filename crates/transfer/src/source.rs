@@ -345,11 +345,14 @@ impl Visitor for Sender<'_> {
         self.hand_over()?;
         self.compared += 1;
         let pipe = &self.pipe;
-        match self.sources.had.wait_told(self.compared, || !pipe.is_closed()) {
+        if !self.sources.had.wait_told(self.compared, || !pipe.is_closed()) {
+            return ControlFlow::Break(());
+        }
+        self.tell_lost(top)?;
+        match self.sources.terms.removes {
             // No names yet, and yet they say ahead of all entries that there will be some.
-            true if self.sources.terms.removes => self.tell_names(top, false),
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+            true => self.tell_names(top, false),
+            false => ControlFlow::Continue(()),
         }
     }
 

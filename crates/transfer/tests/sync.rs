@@ -14,7 +14,9 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use tokio::io::duplex;
 use transfer::wire::{AHEAD, Compare, Terms};
-use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, TransferId, get, put, serve};
+use transfer::{
+    Budget, NoteKind, Options, Progress, ServeOptions, Summary, TransferId, get, put, serve,
+};
 
 fn terms() -> Terms {
     Terms { compare: Some(Compare::Time), ..Terms::default() }
@@ -186,6 +188,29 @@ async fn by_content_no_time_deceives() {
     let (summary, ..) = sync(&here, &there, by_content, true).await;
     assert_eq!(summary.kept.files, 2);
     assert_eq!(below(&here), below(&there));
+}
+
+/// What found no memory counts as missing, and would be told of as a difference.
+#[tokio::test]
+async fn a_comparison_of_more_than_there_is_memory_for_fails_and_a_sync_tells() {
+    let (_folder, here, there) = folders();
+    for name in ["a", "b", "c"] {
+        fs::write(here.join(name), name).unwrap();
+    }
+    sync(&here, &there, terms(), false).await;
+    for (rehearses, budget, notes) in
+        [(true, 50, (1, 0)), (false, 50, (0, 1)), (true, 500, (0, 0)), (false, 500, (0, 0))]
+    {
+        let terms = Terms { rehearses, ..terms() };
+        let (options, progress) = (Options { terms, ..Options::default() }, Progress::new());
+        let allowed = ServeOptions { budget: Budget::new(budget), ..ServeOptions::default() };
+        let (near, far) = duplex(10_000);
+        let getting = get(near, Path::new("tree"), &there, &options, &progress);
+        let serving = serve(far, here.parent().unwrap(), &allowed);
+        let summary = tokio::join!(getting, serving).0.unwrap();
+        assert_eq!((summary.notes.failed(), summary.notes.skipped()), notes, "{summary:?}");
+        assert_eq!(summary.kept.files, if budget < 100 { 1 } else { 3 });
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::attributes::Attributes;
 use crate::delta::{COPY_MAX, Cutter, Version};
 use crate::hash::{Hasher, State};
 use crate::meta::{Meta, Tag, of_copies};
+use crate::notes::NoteKind;
 use crate::pipe::BLOCK;
 use crate::reading::{Layout, Next};
 use crate::relpath::RelPath;
@@ -24,6 +25,24 @@ const PART: usize = 128 << 10;
 const SKIPPED_FROM: u64 = 16 << 20;
 
 impl Sender<'_> {
+    /// Tells that more stands there than there was memory for. It counts as missing: a comparison fails.
+    pub(super) fn tell_lost(&mut self, top: &RelPath) -> ControlFlow<()> {
+        if !self.sources.had.take_lost() {
+            return ControlFlow::Continue(());
+        }
+        let more = "more stands there than there is memory for to compare";
+        match self.sources.terms.rehearses {
+            true => {
+                let reason = format!("{more}: what is told of it may be equal; compare in parts");
+                self.note(NoteKind::Failed, top, &reason)
+            }
+            false => {
+                let reason = format!("{more}: some of it is sent again though it is equal");
+                self.note(NoteKind::Skipped, top, &reason)
+            }
+        }
+    }
+
     /// Whether an equal file stands there; what else there is of it is mended.
     pub(super) fn stands(
         &mut self,
