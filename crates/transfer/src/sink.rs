@@ -6,20 +6,21 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::arriving::{Arriving, Header};
 use crate::attributes::Attributes;
 use crate::commit::{self, Batch, Finished, Report};
 use crate::destination::{Destination, Target};
-use crate::error::TransferError;
+use crate::error::{TransferError, explain};
 use crate::folding::Entered;
 use crate::journal::{Journal, Part, Stood, TransferId};
 use crate::notes::NoteKind;
 use crate::pack::Unpacker;
 use crate::pipe::{Emptier, Occupancy};
 use crate::progress::Progress;
-use crate::relpath::RelPath;
+use crate::relpath::{RelPath, names};
 use crate::removal::Removal;
 use crate::summary::{Counts, Kept, Summary};
 use crate::temp::{Names, OWN, holds_own};
@@ -120,6 +121,8 @@ struct Sink<'a> {
     goes_on: Option<TransferId>,
     /// The destination is to be as the source's top is.
     mirrors: bool,
+    /// An entry has come.
+    has_begun: bool,
     /// The directories above the last entry.
     above: Vec<Header>,
     /// The directories of this transfer.
@@ -130,6 +133,9 @@ struct Sink<'a> {
     told_owner: bool,
     batch: Batch,
     written: u64,
+    /// The same, with what came and was not wanted.
+    taken: u64,
+    /// Files that were told, and what was taken then.
     told: (u64, u64),
 }
 
@@ -158,12 +164,14 @@ impl<'a> Sink<'a> {
             stood: Stood::default(),
             goes_on: None,
             mirrors: false,
+            has_begun: false,
             above: Vec::new(),
             entered: Entered::default(),
             lost: None,
             told_owner: false,
             batch: Batch::default(),
             written: 0,
+            taken: 0,
             told: (0, 0),
         }
     }
@@ -306,11 +314,11 @@ impl<'a> Sink<'a> {
             self.open(&header.path).map_err(TransferError::Near)?;
             self.find_room()?;
         }
-        let target = self.target.as_ref().expect("opened");
         if self.lost.as_ref().is_some_and(|lost| lost.is_above(&header.path)) {
             return Ok(None);
         }
-        let sent = header.path.clone();
+        let (sent, is_all) = (header.path.clone(), self.is_all(&header.path));
+        let target = self.target.as_ref().expect("opened");
         let place = target.locate(&header.path);
         let made = match place.clone() {
             // Who could write a journal could have anything told and removed by it.
@@ -329,6 +337,11 @@ impl<'a> Sink<'a> {
                 }
                 Ok(Some(made))
             }
+            // All of it would cross the network to be thrown away.
+            Err(error) if is_all && Errno::from_io_error(&error).is_some() => {
+                let path = sent.as_path();
+                Err(TransferError::Near(format!("{path:?}: {}", explain(&error))))
+            }
             Err(error) => {
                 self.report.judge(&sent, &error).map_err(TransferError::Near)?;
                 place.iter().for_each(|place| self.report.fail(place));
@@ -336,6 +349,12 @@ impl<'a> Sink<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether nothing comes but this entry, and what is below it: the first of a single thing.
+    fn is_all(&mut self, path: &RelPath) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        is_first && self.destination.takes_one() && names(path.as_bytes()).count() == 1
     }
 
     /// The name by which a manifest, if there is one, is to list what is at a place.
@@ -377,8 +396,9 @@ impl<'a> Sink<'a> {
 
     fn tell_progress(&mut self) {
         let (files, bytes) = self.report.progress.moved();
-        if files != self.told.0 || bytes.abs_diff(self.told.1) >= PROGRESS_BYTES {
-            self.told = (files, bytes);
+        // Also of what is not wanted, for who sends it waits for a sign of life.
+        if files != self.told.0 || self.taken.abs_diff(self.told.1) >= PROGRESS_BYTES {
+            self.told = (files, self.taken);
             // A sender that is gone is noticed where the stream is written.
             let _ = self.report.replies.blocking_send(Message::Progress { files, bytes });
         }

@@ -67,6 +67,40 @@ fn what_may_not_be_read_is_told_and_the_rest_arrives() {
     assert!(root.join("tree/before").exists() && root.join("tree/behind").exists());
 }
 
+/// All of it would cross the network for nothing; and of several things what is refused does not count as moved.
+#[test]
+fn what_may_not_be_made_at_all_ends_the_copy_and_is_no_progress() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o555)).unwrap();
+    let sources = ["one", "two"].map(|name| folder.path().join(name));
+    for source in &sources {
+        fs::write(source, Dice::new(1).bytes(2 << 20)).unwrap();
+    }
+    // Root as everybody else, in this thread and those that it starts.
+    let copying = std::thread::spawn(move || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, sets).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let copy = async |sources: &[std::path::PathBuf]| {
+            let (options, allowed, progress) = <(Options, ServeOptions, Progress)>::default();
+            let (near, far) = duplex(10_000);
+            let putting = put(near, sources, Path::new(""), &options, &progress);
+            let (put, _) = tokio::join!(putting, serve(far, root.as_path(), &allowed));
+            (put, progress.sample().bytes)
+        };
+        runtime.block_on(async { (copy(&sources[..1]).await, copy(&sources).await) })
+    });
+    let (one, both) = copying.join().unwrap();
+    let text = one.0.unwrap_err().to_string();
+    assert!(text.contains("one") && text.contains("Permission denied"), "{text}");
+    let summary = both.0.unwrap();
+    tells(&summary, &["two", "Permission denied", "access"]);
+    assert_eq!((summary.notes.failed(), one.1, both.1), (2, 0, 0));
+}
+
 #[tokio::test]
 async fn a_path_too_long_for_the_target_is_told_and_the_rest_arrives() {
     let [source, root] = [(); 2].map(|()| TempDir::new().unwrap());

@@ -54,9 +54,10 @@ impl Sink<'_> {
         {
             self.abandon(Some(Arriving::Unwanted));
         }
+        self.taken = self.taken.saturating_add(length);
         match &mut self.arriving {
             None => return Err(WireError::Unexpected.into()),
-            Some(Arriving::Unwanted) => self.written = self.written.saturating_add(length),
+            Some(Arriving::Unwanted) => {}
             Some(Arriving::File(incoming)) => {
                 let (new, written) = take(incoming)?;
                 self.written = self.written.saturating_add(new);

@@ -60,6 +60,7 @@ impl Sink<'_> {
             }
             let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
             self.written = found.bytes + begun;
+            self.taken = self.written;
             let stood = found.installed.len() as u64;
             self.report.stood.store(stood, Relaxed);
             self.report.progress.set_files(stood);
