@@ -64,8 +64,10 @@ impl Meter {
         };
         Sample {
             bytes: sum(|sample| Some(sample.bytes)).unwrap_or_default(),
+            kept_bytes: sum(|sample| Some(sample.kept_bytes)).unwrap_or_default(),
             bytes_total: sum(|sample| sample.bytes_total),
             files: sum(|sample| Some(sample.files)).unwrap_or_default(),
+            kept_files: sum(|sample| Some(sample.kept_files)).unwrap_or_default(),
             files_total: sum(|sample| sample.files_total),
             heard: samples.iter().map(|sample| sample.heard).sum(),
             heard_at: samples.iter().filter_map(|sample| sample.heard_at).max(),
@@ -118,7 +120,7 @@ impl Now<'_> {
     /// How long it will take, should it go on like this.
     fn left(&self) -> Option<Duration> {
         let total = self.sample.bytes_total.filter(|_| self.rate > Rate::ZERO)?;
-        Some(self.rate.time_for(Bytes(total) - Bytes(self.sample.bytes)))
+        Some(self.rate.time_for(Bytes(total) - Bytes(self.sample.done_bytes())))
     }
 
     /// What limits it, in few words.
@@ -134,9 +136,11 @@ impl Now<'_> {
         let mut line = json!({
             "event": "progress",
             "seconds": elapsed.as_secs_f64(),
-            "bytes": sample.bytes,
+            "bytes": sample.done_bytes(),
+            "kept_bytes": sample.kept_bytes,
             "bytes_total": sample.bytes_total,
-            "files": sample.files,
+            "files": sample.done_files(),
+            "kept_files": sample.kept_files,
             "files_total": sample.files_total,
             "rate_bps": self.rate.as_bits_per_sec(),
             "seconds_left": self.left().map(|left| left.as_secs_f64()),
@@ -252,6 +256,7 @@ mod tests {
     fn programs_are_told_all_that_the_bar_shows() {
         let sample = Sample {
             bytes: 10,
+            kept_bytes: 100,
             bytes_total: Some(1000),
             current: "a".to_owned(),
             current_bytes: 7,
@@ -269,7 +274,8 @@ mod tests {
         assert_eq!(line["limited_by"]["words"], "receive window");
         assert_eq!((&line["transport"], &line["loss"]), (&"udp".into(), &0.5.into()));
         assert_eq!((&line["current_bytes"], &line["current_total"]), (&7.into(), &9.into()));
-        assert_eq!(line["seconds_left"], 99.0);
+        assert_eq!((&line["bytes"], &line["kept_bytes"]), (&110.into(), &100.into()));
+        assert_eq!(line["seconds_left"], 89.0);
     }
 
     #[test]

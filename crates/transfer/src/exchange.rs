@@ -165,8 +165,7 @@ async fn confirmation(
             }
             Message::Note(note) => notes.push(note),
             Message::Done { counts, occupancy } => {
-                progress.set_files(counts.files);
-                progress.set_bytes(counts.bytes);
+                progress.set_done(counts.files, counts.bytes);
                 return Ok((counts, notes, occupancy));
             }
             Message::Fatal { reason } => return Err(TransferError::Far(reason)),

@@ -14,6 +14,8 @@ pub struct Progress(Arc<Counters>);
 struct Counters {
     bytes: AtomicU64,
     files: AtomicU64,
+    kept_bytes: AtomicU64,
+    kept_files: AtomicU64,
     heard: AtomicU64,
     /// In nanoseconds of the clock; zero while nothing was.
     heard_at: AtomicU64,
@@ -34,10 +36,14 @@ struct Current {
 pub struct Sample {
     /// Bytes written at the destination.
     pub bytes: u64,
+    /// Bytes of files that stand there and were left out by a comparison, as far as this side knows.
+    pub kept_bytes: u64,
     /// Bytes there are, once they have been counted.
     pub bytes_total: Option<u64>,
     /// Files installed at the destination.
     pub files: u64,
+    /// Files that were left out.
+    pub kept_files: u64,
     /// Files there are, once they have been counted.
     pub files_total: Option<u64>,
     /// Pieces of the stream that have come from the other side: while this grows, the stream carries
@@ -53,6 +59,18 @@ pub struct Sample {
     pub current_total: Option<u64>,
 }
 
+impl Sample {
+    /// Bytes with which nothing is left to be done.
+    pub fn done_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.kept_bytes)
+    }
+
+    /// Such files.
+    pub fn done_files(&self) -> u64 {
+        self.files.saturating_add(self.kept_files)
+    }
+}
+
 impl Progress {
     /// Nothing moved yet.
     pub fn new() -> Self {
@@ -65,8 +83,10 @@ impl Progress {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         Sample {
             bytes: self.0.bytes.load(Relaxed),
+            kept_bytes: self.0.kept_bytes.load(Relaxed),
             bytes_total: totals.map(|(_, bytes)| bytes),
             files: self.0.files.load(Relaxed),
+            kept_files: self.0.kept_files.load(Relaxed),
             files_total: totals.map(|(files, _)| files),
             heard: self.0.heard.load(Relaxed),
             heard_at: Some(self.0.heard_at.load(Relaxed))
@@ -108,6 +128,25 @@ impl Progress {
     /// So many files are installed there.
     pub fn set_files(&self, files: u64) {
         self.0.files.store(files, Relaxed);
+    }
+
+    /// So many files and bytes stand there and are left out.
+    pub fn set_kept(&self, files: u64, bytes: u64) {
+        self.0.kept_files.store(files, Relaxed);
+        self.0.kept_bytes.store(bytes, Relaxed);
+    }
+
+    /// One more is.
+    pub(crate) fn keep(&self, bytes: u64) {
+        self.0.kept_files.fetch_add(1, Relaxed);
+        self.0.kept_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// So much is there at the end, with what was left out.
+    pub(crate) fn set_done(&self, files: u64, bytes: u64) {
+        let Sample { kept_files, kept_bytes, .. } = self.sample();
+        self.set_files(files.saturating_sub(kept_files));
+        self.set_bytes(bytes.saturating_sub(kept_bytes));
     }
 
     /// There is so much in all.

@@ -83,6 +83,8 @@ impl<'a> Sender<'a> {
     fn new(sources: &'a Sources, preamble: &[u8], mut pipe: Filler) -> Self {
         let mut block = pipe.fresh();
         block.extend_from_slice(preamble);
+        // An earlier sitting may have told of the same.
+        sources.progress.set_kept(0, 0);
         Self {
             sources,
             source: None,

@@ -32,6 +32,19 @@ pub struct Kept {
     pub begun: u64,
 }
 
+impl Kept {
+    /// Without what the same transfer had brought, before it was cut and found it there.
+    #[must_use]
+    pub fn without(self, files: u64, bytes: u64) -> Self {
+        let rest = bytes.saturating_sub(self.bytes);
+        Self {
+            files: self.files.saturating_sub(files),
+            bytes: self.bytes.saturating_sub(bytes),
+            begun: self.begun.saturating_sub(rest),
+        }
+    }
+}
+
 /// What a transfer did; the same on both sides, but for the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -92,5 +105,14 @@ mod tests {
         assert_eq!(of(pipe(1, 9), pipe(1, 9)), Bottleneck::Source);
         assert_eq!(of(pipe(9, 1), pipe(1, 9)), Bottleneck::Network);
         assert_eq!(of(pipe(9, 1), pipe(9, 1)), Bottleneck::Destination);
+    }
+
+    #[test]
+    fn what_a_transfer_has_brought_itself_was_not_there_before() {
+        let kept = Kept { files: 5, bytes: 100, begun: 10 };
+        assert_eq!(kept.without(0, 0), kept);
+        assert_eq!(kept.without(3, 70), Kept { files: 2, bytes: 30, begun: 10 });
+        assert_eq!(kept.without(9, 107), Kept { files: 0, bytes: 0, begun: 3 });
+        assert_eq!(kept.without(9, 999), Kept::default());
     }
 }

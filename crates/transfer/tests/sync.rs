@@ -190,6 +190,28 @@ async fn by_content_no_time_deceives() {
     assert_eq!(below(&here), below(&there));
 }
 
+#[tokio::test]
+async fn what_stands_there_is_done_and_has_not_moved() {
+    let (_folder, here, there) = folders();
+    for (name, size) in [("a", 1000), ("b", 2000), ("c", 4000)] {
+        fs::write(here.join(name), vec![7; size]).unwrap();
+    }
+    sync(&here, &there, terms(), true).await;
+    age(&here.join("b"));
+    let (options, progress) = (Options { terms: terms(), ..Options::default() }, Progress::new());
+    // A second sitting of the same copy does not count it twice.
+    for moved in [2000, 0] {
+        let (near, far) = duplex(10_000);
+        let (sources, remote) = ([here.clone()], Path::new("copy"));
+        let allowed = ServeOptions::default();
+        let putting = put(near, &sources, remote, &options, &progress);
+        tokio::join!(putting, serve(far, there.parent().unwrap(), &allowed)).0.unwrap();
+        let sample = progress.sample();
+        assert_eq!((sample.bytes, sample.kept_bytes), (moved, 7000 - moved));
+        assert_eq!((sample.done_files(), sample.done_bytes()), (3, 7000));
+    }
+}
+
 /// What found no memory counts as missing, and would be told of as a difference.
 #[tokio::test]
 async fn a_comparison_of_more_than_there_is_memory_for_fails_and_a_sync_tells() {

@@ -243,10 +243,15 @@ impl Done {
 /// All requests that are not done.
 async fn rest(job: &Job, done: &mut Done, link: &mut Link, peer: &Peer) -> anyhow::Result<()> {
     while job.finished.load(Relaxed) < job.requests.len() {
-        let (mut summary, figures) = over(job, job.finished.load(Relaxed), link, peer).await?;
+        let index = job.finished.load(Relaxed);
+        let before = job.meter.of(index).sample();
+        let (mut summary, figures) = over(job, index, link, peer).await?;
         if done.sittings > 0 {
-            // Most of what was there is this copy's own.
-            summary.kept = Kept::default();
+            // Most of what was there is this copy's own; a sync also finds what it would not have moved.
+            summary.kept = match job.terms.compare {
+                None => Kept::default(),
+                Some(_) => summary.kept.without(before.files, before.bytes),
+            };
         }
         done.total.add(summary);
         done.figures = figures;

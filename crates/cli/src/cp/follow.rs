@@ -132,8 +132,11 @@ fn is_for_people(event: &Value, output: Output) -> bool {
 fn show(event: &Value, progress: &Progress, quiet: bool) {
     let number = |name: &str| event[name].as_u64();
     if let (Some(bytes), Some(files)) = (number("bytes"), number("files")) {
-        progress.set_bytes(bytes);
-        progress.set_files(files);
+        let kept = |name| number(name).unwrap_or_default();
+        let (kept_files, kept_bytes) = (kept("kept_files"), kept("kept_bytes"));
+        progress.set_kept(kept_files, kept_bytes);
+        progress.set_bytes(bytes.saturating_sub(kept_bytes));
+        progress.set_files(files.saturating_sub(kept_files));
     }
     if let (Some(files), Some(bytes)) = (number("files_total"), number("bytes_total")) {
         progress.set_totals(files, bytes);
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn the_bar_shows_what_the_other_host_tells() {
         let event = serde_json::json!({
-            "event": "progress", "bytes": 10, "files": 1, "current": "a\u{1b}b", "current_bytes": 4,
+            "event": "progress", "bytes": 10, "kept_bytes": 3, "files": 1, "current": "a\u{1b}b", "current_bytes": 4,
             "transport": "tcp", "streams": 3, "rtt_ms": 12.5, "loss": 0.25,
             "limited_by": { "what": "loss", "words": "lo\u{1b}ss" },
         });
@@ -199,7 +202,8 @@ mod tests {
         assert!(figures.said.is_some_and(|words| !words.contains('\u{1b}')));
         let progress = Progress::new();
         show(&event, &progress, true);
-        assert_eq!((progress.sample().bytes, progress.sample().current_bytes), (10, 4));
+        let sample = progress.sample();
+        assert_eq!((sample.bytes, sample.kept_bytes, sample.current_bytes), (7, 3, 4));
         assert!(told(&serde_json::json!({ "event": "done" })).is_none());
     }
 }

@@ -62,7 +62,7 @@ impl Bar {
             if let Some(total) = now.sample.bytes_total {
                 state.set_len(total);
             }
-            state.set_pos(now.sample.bytes);
+            state.set_pos(now.sample.done_bytes());
         });
     }
 }
@@ -123,14 +123,16 @@ fn chosen(pieces: &[Piece], columns: usize) -> (String, usize) {
 /// Of all that is copied.
 fn whole(now: &Now<'_>) -> Vec<Piece> {
     let sample = now.sample;
-    let mut pieces = vec![(2, of(sample.bytes, sample.bytes_total)), (0, now.rate.to_string())];
+    let files = sample.done_files();
+    let bytes = of(sample.done_bytes(), sample.bytes_total);
+    let mut pieces = vec![(2, bytes), (0, now.rate.to_string())];
     if let Some(left) = now.left() {
         pieces.push((1, format!("{} left", rough(left))));
     }
     match sample.files_total {
         Some(1) => {}
-        Some(total) => pieces.push((3, format!("{}/{total} files", sample.files))),
-        None if sample.files > 0 => pieces.push((3, format!("{} files", sample.files))),
+        Some(total) => pieces.push((3, format!("{files}/{total} files"))),
+        None if files > 0 => pieces.push((3, format!("{files} files"))),
         None => {}
     }
     pieces
@@ -285,9 +287,11 @@ mod tests {
 
     fn sample() -> Sample {
         Sample {
-            bytes: 3 << 30,
+            bytes: 2 << 30,
+            kept_bytes: 1 << 30,
             bytes_total: Some(10 << 30),
-            files: 12,
+            files: 10,
+            kept_files: 2,
             files_total: Some(340),
             current: "results/2026/run-17/events.parquet".to_owned(),
             current_bytes: 12 << 20,
