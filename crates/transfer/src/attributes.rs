@@ -11,7 +11,7 @@ use crate::meta::{Meta, Modified};
 use crate::relpath::RawBytes;
 
 /// The most bytes of extended attributes that a file takes along: they travel in one message.
-const EXTENDED_MAX: usize = 8 << 10;
+pub(crate) const EXTENDED_MAX: usize = 8 << 10;
 
 /// Those of users; the others mean nothing on another host, or are not for everybody to set.
 const OF_USERS: &[u8] = b"user.";
@@ -52,6 +52,18 @@ impl Attributes {
         let permitted = fchmod(&file, Mode::from_raw_mode(self.mode & mask));
         let dated = futimens(&file, &self.modified.timestamps());
         owned.and(permitted).and(dated).map(|()| all)
+    }
+
+    /// Without the extended ones that are not set here, or are more than any sender takes along.
+    pub(crate) fn trimmed(mut self) -> Self {
+        let mut room = EXTENDED_MAX;
+        self.extended.retain(|(name, value)| {
+            let left = room.checked_sub(name.0.len() + value.0.len());
+            let left = left.filter(|_| name.0.starts_with(OF_USERS));
+            room = left.unwrap_or(room);
+            left.is_some()
+        });
+        self
     }
 
     /// Whether there can be such: one number stands for no user and no group.

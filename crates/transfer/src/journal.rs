@@ -24,14 +24,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fdatasync, fstat, fsync, futim
 use rustix::fs::{openat, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, EXTENDED_MAX};
 use crate::error::is_fatal;
 use crate::hash::State;
 use crate::meta::{Meta, Modified, Tag};
-use crate::relpath::{RawBytes, RelPath};
+use crate::relpath::{PATH_MAX, RawBytes, RelPath};
 use crate::temp::Names;
 use crate::tree::Tree;
-use crate::wire::{CONTROL_HEAD, append_frame, control_length, parse_frame};
+use crate::wire::{CONTROL_HEAD, CONTROL_MAX, append_frame, control_length, parse_frame};
 
 mod found;
 
@@ -39,6 +39,11 @@ pub(crate) use self::found::{Found, Part, Stood};
 
 /// A journal's first bytes.
 pub const MAGIC: &[u8] = b"longhaul journal 1\n";
+
+/// What a record has besides a path and extended attributes, at most.
+const REST_MAX: usize = 256;
+// Of an extended attribute, up to four bytes tell its lengths, and no more than two where it is short.
+const _: () = assert!(PATH_MAX + EXTENDED_MAX + EXTENDED_MAX * 2 / 5 + REST_MAX <= CONTROL_MAX);
 
 /// No journal that we wrote is longer: some ten million files.
 const JOURNAL_MAX: u64 = 2 << 30;

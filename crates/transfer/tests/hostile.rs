@@ -11,9 +11,9 @@ use std::path::Path;
 use common::{Mounted, get_from, look, put_to, skip};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use transfer::wire::{Attributes, COPY_MAX, Compare, Decoder, HELLO_LEN, HOLE_MAX, Item, Message};
 use transfer::wire::{
-    Modified, Piece, RawBytes, Standing, Terms, append_message, data_head, hello,
+    Attributes, CONTROL_HEAD, CONTROL_MAX, COPY_MAX, Compare, Decoder, HELLO_LEN, HOLE_MAX, Item,
+    Message, Modified, Piece, RawBytes, Standing, Terms, append_message, data_head, hello,
 };
 use transfer::{
     Budget, Counts, Direction, Kept, Manifest, NOTES_MAX, Note, NoteKind, Occupancy, Options,
@@ -448,6 +448,29 @@ async fn a_time_that_cannot_be_set_is_told_of_by_every_sitting() {
         assert!(said.len() == 1 && said[0].contains("could not be set"), "{said:?}");
         assert!(summary.is_partial() && root.path().join("one").exists());
     }
+}
+
+/// What is written down of a file is more than what was said of it.
+#[tokio::test]
+async fn a_message_that_fills_its_frame_has_a_record_that_fits() {
+    let root = TempDir::new().unwrap();
+    let odd = Modified { seconds: 0, nanos: u32::MAX };
+    let one = |length| {
+        let extended = vec![(RawBytes(b"user.x".to_vec()), RawBytes(vec![7; length]))];
+        let attributes = Attributes { mode: 0o644, modified: odd, extended, ..Default::default() };
+        Message::File { path: path("one"), size: Some(0), tag: [7; 16], attributes }
+    };
+    let frame = CONTROL_HEAD + CONTROL_MAX;
+    let full = one(CONTROL_MAX - 1000 + frame - messages([one(CONTROL_MAX - 1000)]).len());
+    assert_eq!(messages([full.clone()]).len(), frame);
+    let first = messages([full, Message::End { hash: *blake3::hash(b"").as_bytes() }]);
+    let allowed = ServeOptions::default();
+    let of = ("", Some(TransferId::of([&b"test"[..]])));
+    put_frames_of(root.path(), of, &[first], &allowed).await.unwrap_err();
+    let rest = messages([directory("rest"), FINISH]);
+    let summary = put_frames_of(root.path(), of, &[rest], &allowed).await.unwrap().summary;
+    // It was written down what could not be set.
+    assert_eq!(summary.notes.failed(), 1, "{summary:?}");
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ impl Sink<'_> {
         let Incoming { file, temp, name, header, spoilt, .. } = *incoming;
         let Header { path, tag, attributes, .. } = header;
         let is_set = self.report.attributes(&path, attributes.set_on(&file, FILE_MODE));
-        let missing = (!is_set).then_some(attributes);
+        let missing = (!is_set).then(|| attributes.trimmed());
         self.batch.bytes += size;
         let listed = self.sent(&path).map(|sent| (sent, *hash));
         let pending = Pending { temp, name, path, file, size, tag, spoilt, listed, missing };
