@@ -117,7 +117,7 @@ impl Removal {
             let name = entry.file_name().to_bytes();
             match staying.get_mut(name) {
                 Some(is_found) => *is_found = true,
-                None => is_more |= is_others(name),
+                None => is_more |= !is_dot(name),
             }
         }
         let folded = folded(&staying, &directory);
@@ -125,7 +125,7 @@ impl Removal {
         for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if staying.contains_key(name) || !is_others(name) {
+            if staying.contains_key(name) || is_dot(name) {
                 continue;
             }
             let below = path.join(name).ok();
@@ -139,7 +139,8 @@ impl Removal {
                 // What cannot be looked at may be anything.
                 meta => meta?,
             };
-            let goes = !folded.contains(&meta.identity()) && !is_excluded(&meta);
+            let stays = folded.contains(&meta.identity()) || is_own(name, meta.kind);
+            let goes = !stays && !is_excluded(&meta);
             if goes && let Ok(path) = at.join(name) {
                 self.find(path);
             }
@@ -239,9 +240,9 @@ impl Removal {
     }
 }
 
-/// Whether an entry is neither a temporary file nor a journal, of whatever transfer.
-pub(crate) fn is_others(name: &[u8]) -> bool {
-    !is_own(name) && !matches!(name, b"." | b"..")
+/// Whether a name is a directory's own, or that of the one above.
+pub(crate) fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// What names that were not found lead to all the same: to what stays, where a file system does not

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use tokio::io::{AsyncRead, AsyncWrite};
 use units::Rate;
 
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::relpath::{RawBytes, RelPath};
 use crate::sources::Sources;
 use crate::summary::Summary;
-use crate::temp::{OWN, holds_own};
+use crate::temp::{OWN, bears_own};
 use crate::walk::Source;
 use crate::wire::{Message, WireError, hello};
 
@@ -90,7 +90,7 @@ impl Root<'_> {
         if let Self::Folder(_) = self {
             let near = |why: &str| TransferError::Near(format!("{path:?}: {why}"));
             let below = RelPath::from_typed(&typed.0).map_err(|error| near(&error.to_string()))?;
-            if holds_own(&below) {
+            if bears_own(&below, FileType::RegularFile) {
                 return Err(near(OWN));
             }
         }

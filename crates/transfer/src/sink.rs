@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::relpath::{RelPath, names};
 use crate::removal::Removal;
 use crate::summary::{Counts, Kept, Summary};
-use crate::temp::{Names, OWN, holds_own};
+use crate::temp::{Names, OWN, bears_own};
 use crate::tree::Tree;
 use crate::wire::{COPY_MAX, Decoder, HOLE_MAX, Item, Message, WireError};
 
@@ -322,7 +322,7 @@ impl<'a> Sink<'a> {
         let place = target.locate(&header.path);
         let made = match place.clone() {
             // Who could write a journal could have anything told and removed by it.
-            Ok(path) if holds_own(&path) => Err(io::Error::other(OWN)),
+            Ok(path) if bears_own(&path, header.kind) => Err(io::Error::other(OWN)),
             Ok(path) => {
                 self.leave(Some(&path))?;
                 header.path = path;

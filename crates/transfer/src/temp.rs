@@ -6,29 +6,43 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::journal::TransferId;
-use crate::relpath::{NAME_MAX, RelPath, names};
+use crate::relpath::{NAME_MAX, RelPath};
 
 /// Why what has such a name is left alone.
 pub(crate) const OWN: &str =
     "its name is one of a copy that is not done, by which the command that began it goes on";
 
-/// Whether a name is one that is given here to what is not whole yet, or to a journal. There are file systems to
-/// which capitals are the same.
-pub(crate) fn is_own(name: &[u8]) -> bool {
-    let holds = |part: &[u8]| name.windows(part.len()).any(|at| at.eq_ignore_ascii_case(part));
-    let ends = |end: &[u8]| {
-        name.len().checked_sub(end.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
+/// In front of the number in each of our names.
+const MARK: &[u8] = b".longhaul-";
+
+/// Digits of a part's number at the least, and of a journal's.
+const PART_DIGITS: usize = 17;
+const JOURNAL_DIGITS: usize = 32;
+
+/// Whether a name is one that is given here to what is not whole yet, or to a journal; no directory is given one.
+/// There are file systems to which capitals are the same.
+pub(crate) fn is_own(name: &[u8], kind: FileType) -> bool {
+    let name = name.to_ascii_lowercase();
+    let numbered = |ending: &[u8]| {
+        let name = name.strip_suffix(ending)?;
+        let last = name.iter().rposition(|byte| !byte.is_ascii_hexdigit())?;
+        let (begin, digits) = name.split_at(last + 1);
+        begin.ends_with(MARK).then_some((begin, digits.len()))
     };
-    holds(b".longhaul-") && (ends(b".part") || ends(b".journal"))
+    let is_part = |(begin, digits): (&[u8], _)| begin.starts_with(b".") && digits >= PART_DIGITS;
+    let is_made = numbered(b".part").is_some_and(is_part)
+        || numbered(b".journal") == Some((MARK, JOURNAL_DIGITS));
+    is_made && kind != FileType::Directory
 }
 
-/// Whether a path holds such a name.
-pub(crate) fn holds_own(path: &RelPath) -> bool {
-    names(path.as_bytes()).any(is_own)
+/// Whether what has this path bears such a name.
+pub(crate) fn bears_own(path: &RelPath, kind: FileType) -> bool {
+    path.split().is_some_and(|(_, name)| is_own(name.as_bytes(), kind))
 }
 
 /// Makes temporary names that nobody else makes: a random number a sitting, and a count. Half of the number
@@ -244,6 +258,39 @@ impl Drop for Temp {
         if self.state == State::Named {
             // Nothing more can be done about a name that cannot be removed.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_made_here_are_known_and_those_of_others_are_theirs() {
+        let is_own = |name: &[u8]| is_own(name, FileType::RegularFile);
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Arc::new(OwnedFd::from(std::fs::File::open(folder.path()).unwrap()));
+        let id = TransferId::of([&b"test"[..]]);
+        let mut names = Names::of(id).unwrap();
+        for name in ["x", &"x".repeat(NAME_MAX)] {
+            let temp = names.plan(&directory, OsStr::new(name)).unwrap();
+            let made = temp.name().as_bytes();
+            assert!(is_own(made) && is_own(&made.to_ascii_uppercase()), "{name}");
+            assert!(!super::is_own(made, FileType::Directory));
+        }
+        assert!(is_own(id.file_name().as_bytes()));
+        let digits = |count| "0".repeat(count);
+        for theirs in [
+            format!(".x.longhaul-{}.part", digits(16)),
+            format!("x.longhaul-{}.part", digits(17)),
+            format!(".x.longhaul-{}x.part", digits(17)),
+            format!(".longhaul-{}.journal", digits(31)),
+            format!(".x.longhaul-{}.journal", digits(32)),
+            ".longhaul-notes.part".into(),
+            "of.longhaul-2026.journal".into(),
+        ] {
+            assert!(!is_own(theirs.as_bytes()), "{theirs}");
         }
     }
 }

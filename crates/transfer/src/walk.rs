@@ -13,7 +13,7 @@ use crate::error::explain;
 use crate::filter::Filter;
 use crate::meta::Meta;
 use crate::place::Place;
-use crate::relpath::{RelPath, names};
+use crate::relpath::RelPath;
 use crate::temp;
 use crate::tree::Tree;
 
@@ -128,7 +128,7 @@ impl Source {
             Ok(meta) => meta,
             Err(error) => return visitor.visit(&self.name, Found::Failed(explain(&error))),
         };
-        if temp::is_own(names(self.name.as_bytes()).last().unwrap_or_default()) {
+        if temp::bears_own(&self.name, meta.kind) {
             return visitor.visit(&self.name, Found::Failed(temp::OWN.to_owned()));
         }
         let is_mirror = self.mirrors && meta.kind == FileType::Directory;
@@ -224,7 +224,7 @@ fn show(
         Ok(meta) if leaves_out(meta.kind == FileType::Directory) => {
             return ControlFlow::Continue(false);
         }
-        Ok(_) if temp::is_own(name.as_bytes()) => Found::Own,
+        Ok(meta) if temp::is_own(name.as_bytes(), meta.kind) => Found::Own,
         Ok(meta) => match meta.kind {
             FileType::Directory => return ControlFlow::Continue(true),
             FileType::RegularFile => Found::File(&open, meta),

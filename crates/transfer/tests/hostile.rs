@@ -369,7 +369,10 @@ async fn a_file_that_did_not_arrive_gives_nobody_another_name() {
 #[tokio::test]
 async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
     let root = TempDir::new().unwrap();
-    let [journal, part] = [".longhaul-07.journal", ".x.longhaul-0a.part"];
+    let journals = [7, 8, 9].map(|id| format!(".longhaul-{id:032x}.journal"));
+    let [journal, other, third] = journals.each_ref().map(String::as_str);
+    let (part, deep) =
+        (".x.longhaul-0123456789abcdef0.part", "deep/.x.longhaul-0123456789abcdef1.part");
     for name in [journal, part] {
         fs::write(root.path().join(name), "ours").unwrap();
     }
@@ -378,11 +381,11 @@ async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
         file(&part.to_uppercase(), b"evil"),
         file("x", b"good"),
         messages([
-            directory(".longhaul-08.journal"),
+            link(other, Path::new("evil")),
             link(part, Path::new("evil")),
             Message::Mend { path: path(journal), attributes: Attributes::default() },
             Message::Link { path: path("y"), to: path(journal) },
-            Message::Link { path: path(".longhaul-09.journal"), to: path("x") },
+            Message::Link { path: path(third), to: path("x") },
             FINISH,
         ]),
     ];
@@ -394,7 +397,7 @@ async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
     assert!(after.keys().eq(before.keys()));
     let kept = [journal, part].map(|name| after[Path::new(name)] == before[Path::new(name)]);
     assert_eq!(kept, [true, true]);
-    for name in [journal, "deep/.x.longhaul-0a.part"] {
+    for name in [journal, deep] {
         let near = TempDir::new().unwrap();
         let (a, b) = duplex(1000);
         let got = get_from(a, b, root.path(), name, near.path()).await.0.unwrap_err().to_string();

@@ -166,6 +166,23 @@ async fn whatever_has_changed_is_the_same_again() {
     }
 }
 
+/// No copy makes a directory of such a name.
+#[tokio::test]
+async fn a_directory_with_the_name_of_a_part_goes_with_the_rest() {
+    let (_folder, here, there) = folders();
+    fs::write(here.join("a"), "a").unwrap();
+    sync(&here, &there, removing(), true).await;
+    let [folder, part] = [1, 2].map(|number| format!(".x.longhaul-{number:017x}.part"));
+    for directory in [there.clone(), there.join("gone")] {
+        fs::create_dir_all(directory.join(&folder)).unwrap();
+        fs::write(directory.join(&folder).join("file"), "x").unwrap();
+    }
+    fs::write(there.join(&part), "of another copy").unwrap();
+    let (summary, ..) = sync(&here, &there, removing(), true).await;
+    assert_eq!((summary.notes.failed(), summary.counts.removed), (0, 5), "{summary:?}");
+    assert!(below(&there).into_keys().eq([PathBuf::from(part), "a".into()]));
+}
+
 #[tokio::test]
 async fn by_content_no_time_deceives() {
     let (_folder, here, there) = folders();

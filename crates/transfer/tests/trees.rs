@@ -38,8 +38,13 @@ async fn what_is_of_a_copy_that_is_not_done_stays_and_is_told() {
     let [source, root] = [(); 2].map(|()| TempDir::new().unwrap());
     let tree = source.path().join("tree");
     fs::create_dir_all(tree.join("deep")).unwrap();
-    let own = [".longhaul-07.journal", "deep/.x.longhaul-0a.part"];
-    for name in [own[0], own[1], "x.part", "deep/x.journal"] {
+    let own =
+        [format!(".longhaul-{:032x}.journal", 7), format!("deep/.x.longhaul-{:017x}.part", 7)];
+    // Those of users only look so.
+    let folder = format!(".longhaul-{:032x}.journal", 8);
+    fs::create_dir(tree.join(&folder)).unwrap();
+    let theirs = ["deep/.x.longhaul-0a.part", "x.part", &format!("{folder}/x")];
+    for name in own.iter().map(String::as_str).chain(theirs) {
         fs::write(tree.join(name), "bytes").unwrap();
     }
     let (near, far) = duplex(1000);
@@ -47,12 +52,13 @@ async fn what_is_of_a_copy_that_is_not_done_stays_and_is_told() {
     let notes = near.unwrap().notes;
     assert_eq!((notes.failed(), notes.skipped()), (0, 2), "{notes:?}");
     let there: Vec<_> = look(&root.path().join("tree")).into_keys().collect();
-    assert_eq!(there, ["", "deep", "deep/x.journal", "x.part"].map(PathBuf::from));
+    let all = ["", &folder, theirs[2], "deep", theirs[0], theirs[1]];
+    assert_eq!(there, all.map(PathBuf::from));
     // Asked for by name it is a failure.
     let (near, far) = duplex(1000);
-    let (near, _) = put_to(near, far, &[tree.join(own[0])], root.path(), "").await;
+    let (near, _) = put_to(near, far, &[tree.join(&own[0])], root.path(), "").await;
     assert_eq!(near.unwrap().notes.failed(), 1);
-    assert_eq!(look(root.path()).len(), 5);
+    assert_eq!(look(root.path()).len(), 7);
 }
 
 #[tokio::test]

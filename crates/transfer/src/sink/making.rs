@@ -20,7 +20,7 @@ use crate::journal::Part;
 use crate::meta::{Meta, of_copies};
 use crate::notes::NoteKind;
 use crate::relpath::RelPath;
-use crate::temp::{OWN, Temp, holds_own};
+use crate::temp::{OWN, Temp, bears_own};
 use crate::tree::{DIRECTORY, open_up};
 
 impl Sink<'_> {
@@ -93,7 +93,7 @@ impl Sink<'_> {
         let listed = self.sent(&header.path).map(|sent| (sent, to.clone()));
         let target = self.target.as_mut().expect("opened for the first entry");
         let origin = target.locate(to).map_err(io::Error::other)?;
-        if holds_own(&origin) {
+        if bears_own(&origin, header.kind) {
             return Err(io::Error::other(OWN));
         }
         let (directory, to) = origin.split().ok_or(Errno::INVAL)?;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{Dir, fstatfs};
+use rustix::fs::{Dir, DirEntry, fstatfs};
 use rustix::process::geteuid;
 use units::Bytes;
 
@@ -17,8 +17,8 @@ use crate::journal::Journal;
 use crate::meta::Meta;
 use crate::notes::NoteKind;
 use crate::relpath::{RelPath, names};
-use crate::removal::is_others;
-use crate::temp::{Names, sweep};
+use crate::removal::is_dot;
+use crate::temp::{Names, is_own, sweep};
 use crate::wire::{HAS_TAGS, Message};
 
 /// File systems on which bytes take the room that they have: ext2 to ext4, xfs, tmpfs, vfat, exfat. Others
@@ -136,9 +136,15 @@ fn is_fresh(target: &Target, first: &RelPath, is_one: bool) -> bool {
         Some((_, name)) if is_one => Meta::at(target.tree.top(), name).is_err(),
         _ => {
             let entries = Dir::read_from(target.tree.top()).into_iter().flatten();
-            !entries.flatten().any(|entry| is_others(entry.file_name().to_bytes()))
+            !entries.flatten().any(|entry| is_others(&entry))
         }
     }
+}
+
+/// Whether an entry is neither a temporary file nor a journal, of whatever transfer.
+fn is_others(entry: &DirEntry) -> bool {
+    let name = entry.file_name().to_bytes();
+    !is_dot(name) && !is_own(name, entry.file_type())
 }
 
 /// All bytes for which there is room, and those of them that are free, where bytes need as much as they are.
