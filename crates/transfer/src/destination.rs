@@ -25,8 +25,8 @@ pub(crate) struct Destination {
     place: Place,
     path: PathBuf,
     must_be_directory: bool,
-    /// More than one thing may come.
-    takes_several: bool,
+    /// More than one thing may come, be it by several requests.
+    pub takes_several: bool,
     /// Which transfer a journal is kept of.
     pub id: Option<TransferId>,
     /// What stands there may be told, and removed.

@@ -351,10 +351,11 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Whether nothing comes but this entry, and what is below it: the first of a single thing.
+    /// Whether nothing comes but this entry, and what is below it, nor is anything else asked for beside it: the
+    /// first of a single thing.
     fn is_all(&mut self, path: &RelPath) -> bool {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        is_first && self.destination.takes_one() && names(path.as_bytes()).count() == 1
+        is_first && !self.destination.takes_several && names(path.as_bytes()).count() == 1
     }
 
     /// The name by which a manifest, if there is one, is to list what is at a place.

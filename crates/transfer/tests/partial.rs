@@ -13,7 +13,7 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, mkdirat, openat};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, duplex};
-use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, TransferId, put, serve};
+use transfer::{NoteKind, Options, Progress, ServeOptions, Summary, TransferId, get, put, serve};
 
 /// The one that is told of, with all of these words.
 fn tells(summary: &Summary, words: &[&str]) {
@@ -99,6 +99,25 @@ fn what_may_not_be_made_at_all_ends_the_copy_and_is_no_progress() {
     let summary = both.0.unwrap();
     tells(&summary, &["two", "Permission denied", "access"]);
     assert_eq!((summary.notes.failed(), one.1, both.1), (2, 0, 0));
+}
+
+/// Each of several that are fetched is a request of its own.
+#[tokio::test]
+async fn what_may_not_be_made_ends_a_request_of_its_own_and_not_one_of_several() {
+    let [source, there] = [(); 2].map(|()| TempDir::new().unwrap());
+    fs::create_dir(source.path().join("one")).unwrap();
+    fs::write(there.path().join("one"), "a file in its place").unwrap();
+    let mut got = Vec::new();
+    for into_directory in [true, false] {
+        let options = Options { into_directory, ..Options::default() };
+        let (allowed, progress) = <(ServeOptions, Progress)>::default();
+        let (near, far) = duplex(10_000);
+        let getting = get(near, Path::new("one"), there.path(), &options, &progress);
+        got.push(tokio::join!(getting, serve(far, source.path(), &allowed)).0);
+    }
+    let [several, single] = <[_; 2]>::try_from(got).unwrap();
+    assert_eq!(several.unwrap().notes.failed(), 1);
+    assert!(single.unwrap_err().to_string().contains("Not a directory"));
 }
 
 #[tokio::test]
