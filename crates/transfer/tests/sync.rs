@@ -229,6 +229,34 @@ async fn what_stands_there_is_done_and_has_not_moved() {
     }
 }
 
+/// The other side counts it from its journal.
+#[tokio::test]
+async fn what_an_earlier_sitting_has_brought_is_not_counted_twice() {
+    let (_folder, here, there) = folders();
+    fs::write(here.join("stood"), "stood").unwrap();
+    sync(&here, &there, terms(), true).await;
+    for number in 0..300 {
+        fs::write(here.join(number.to_string()), "moves").unwrap();
+    }
+    // Something fails, so that the journal stays.
+    fs::write(here.join("z"), "z").unwrap();
+    fs::create_dir_all(there.join("z/in the way")).unwrap();
+    let terms = Terms { compare: Some(Compare::Content), ..terms() };
+    let id = Some(TransferId::of([&b"test"[..]]));
+    let (options, progress) = (Options { terms, id, ..Options::default() }, Progress::new());
+    for _ in 0..2 {
+        let (near, far) = duplex(10_000);
+        let (sources, remote) = ([here.clone()], Path::new("copy"));
+        let allowed = ServeOptions::default();
+        let putting = put(near, &sources, remote, &options, &progress);
+        let put = tokio::join!(putting, serve(far, there.parent().unwrap(), &allowed)).0.unwrap();
+        assert_eq!(put.notes.failed(), 1, "{put:?}");
+        let sample = progress.sample();
+        assert_eq!((sample.files, sample.kept_files), (300, 1), "{sample:?}");
+        assert_eq!((sample.bytes, sample.kept_bytes), (1500, 5), "{sample:?}");
+    }
+}
+
 /// What found no memory counts as missing, and would be told of as a difference.
 #[tokio::test]
 async fn a_comparison_of_more_than_there_is_memory_for_fails_and_a_sync_tells() {

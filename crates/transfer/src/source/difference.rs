@@ -77,8 +77,10 @@ impl Sender<'_> {
         if let (Some(manifest), Some(hash)) = (&self.sources.manifest, hash) {
             manifest.add(path, hash);
         }
-        // What an earlier sitting has brought, the receiver counts.
-        self.sources.progress.keep(meta.size);
+        // What an earlier sitting has brought, the receiver counts, also where contents are compared.
+        if !self.sources.had.holds(&meta.tag(path)) {
+            self.sources.progress.keep(meta.size);
+        }
         self.keep(path, meta.size, open)?;
         ControlFlow::Continue(true)
     }
