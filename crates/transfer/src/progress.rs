@@ -136,10 +136,10 @@ impl Progress {
         self.0.kept_bytes.store(bytes, Relaxed);
     }
 
-    /// One more is.
-    pub(crate) fn keep(&self, bytes: u64) {
-        self.0.kept_files.fetch_add(1, Relaxed);
-        self.0.kept_bytes.fetch_add(bytes, Relaxed);
+    /// The same of one sitting by now: an earlier one may have found more already.
+    pub(crate) fn keep(&self, (files, bytes): (u64, u64)) {
+        self.0.kept_files.fetch_max(files, Relaxed);
+        self.0.kept_bytes.fetch_max(bytes, Relaxed);
     }
 
     /// So much is there at the end, with what was left out.

@@ -65,6 +65,8 @@ struct Sender<'a> {
     told_totals: bool,
     notes: Notes,
     kept: Kept,
+    /// Files that a comparison has left out and no journal tells of, and their bytes.
+    left_out: (u64, u64),
     linked: Linked,
     /// Sources of which was asked what stands there.
     compared: usize,
@@ -83,14 +85,13 @@ impl<'a> Sender<'a> {
     fn new(sources: &'a Sources, preamble: &[u8], mut pipe: Filler) -> Self {
         let mut block = pipe.fresh();
         block.extend_from_slice(preamble);
-        // An earlier sitting may have told of the same.
-        sources.progress.set_kept(0, 0);
         Self {
             sources,
             source: None,
             told_totals: false,
             notes: Notes::default(),
             kept: Kept::default(),
+            left_out: (0, 0),
             linked: Linked::new(&sources.budget),
             compared: 0,
             names: (Vec::new(), 0),

@@ -227,6 +227,10 @@ async fn what_stands_there_is_done_and_has_not_moved() {
         assert_eq!((sample.bytes, sample.kept_bytes), (moved, 7000 - moved));
         assert_eq!((sample.done_files(), sample.done_bytes()), (3, 7000));
     }
+    // Nor does one that is cut before it has compared anything go back.
+    let near = duplex(1000).0;
+    put(near, &[here], Path::new("copy"), &options, &progress).await.unwrap_err();
+    assert_eq!((progress.sample().done_files(), progress.sample().done_bytes()), (3, 7000));
 }
 
 /// The other side counts it from its journal.

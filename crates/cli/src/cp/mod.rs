@@ -224,7 +224,7 @@ fn carry_out(
         Err(error) => Err(error),
     };
     result.inspect_err(|error| {
-        show::fail(output, "error", &crate::sentence(error), meter.sample().bytes);
+        show::fail(output, "error", &crate::sentence(error), meter.sample().done_bytes());
     })
 }
 

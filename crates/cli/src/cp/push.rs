@@ -83,7 +83,7 @@ pub async fn push(
             let is_partial = is_given_up(&error) && sample.files > 0;
             let (code, did) = (if is_partial { PARTIAL } else { FAILED }, crate::sentence(&error));
             let event = json!({
-                "event": "error", "message": did, "bytes": sample.bytes, "exit_code": code,
+                "event": "error", "message": did, "bytes": sample.done_bytes(), "exit_code": code,
             });
             (vec![event], did)
         }

@@ -67,20 +67,24 @@ pub fn fail(output: Output, event: &str, message: &str, bytes: u64) {
 pub fn given_up(output: Output, error: &anyhow::Error, sample: &Sample) -> ExitCode {
     let message = format!("{}; files that were done by then are verified", crate::sentence(error));
     tell!("longhaul: {message}");
-    fail(output, "error", &message, sample.bytes);
+    fail(output, "error", &message, sample.done_bytes());
     ExitCode::from(PARTIAL)
 }
 
 /// The user has had enough.
 pub fn stopped(output: Output, signal: Signal, meter: &Meter, goes_on: bool) -> ExitCode {
     let sample = meter.sample();
+    let message = how_far(&sample, goes_on);
+    tell!("longhaul: {message}");
+    fail(output, "stopped", &message, sample.done_bytes());
+    ExitCode::from(signals::code(signal))
+}
+
+fn how_far(sample: &Sample, goes_on: bool) -> String {
     let of = sample.files_total.map(|total| format!(" of {total}")).unwrap_or_default();
     let then = if goes_on { "; the same command goes on from there" } else { "" };
-    let message =
-        format!("stopped after {}{of} files and {}{then}", sample.files, Bytes(sample.bytes),);
-    tell!("longhaul: {message}");
-    fail(output, "stopped", &message, sample.bytes);
-    ExitCode::from(signals::code(signal))
+    let (files, bytes) = (sample.done_files(), Bytes(sample.done_bytes()));
+    format!("stopped after {files}{of} files and {bytes}{then}")
 }
 
 /// What the end is to be told as.
@@ -166,5 +170,27 @@ pub fn code(verdict: Verdict, summary: &Summary) -> u8 {
         false => 0,
         true if nothing => FAILED,
         true => PARTIAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stood_there_is_done_when_the_user_stops() {
+        let (bytes, files_total) = (3000, Some(9));
+        let sample = Sample {
+            files: 2,
+            bytes,
+            kept_files: 5,
+            kept_bytes: 1000,
+            files_total,
+            ..Sample::default()
+        };
+        let then = "; the same command goes on from there";
+        let said = format!("stopped after 7 of 9 files and {}", Bytes(4000));
+        assert_eq!(how_far(&sample, true), said.clone() + then);
+        assert_eq!(how_far(&sample, false), said);
     }
 }

@@ -79,7 +79,8 @@ impl Sender<'_> {
         }
         // What an earlier sitting has brought, the receiver counts, also where contents are compared.
         if !self.sources.had.holds(&meta.tag(path)) {
-            self.sources.progress.keep(meta.size);
+            self.left_out = (self.left_out.0 + 1, self.left_out.1 + meta.size);
+            self.sources.progress.keep(self.left_out);
         }
         self.keep(path, meta.size, open)?;
         ControlFlow::Continue(true)
