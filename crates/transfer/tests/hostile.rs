@@ -453,6 +453,22 @@ async fn a_time_that_cannot_be_set_is_told_of_by_every_sitting() {
     }
 }
 
+#[tokio::test]
+async fn what_has_come_and_was_not_wanted_needs_no_room() {
+    let Some(disk) = Mounted::memory(8 << 20) else {
+        let name = "what_has_come_and_was_not_wanted_needs_no_room";
+        return skip(name, "only root may mount a small file system");
+    };
+    let refused = |number| format!("tree/.x.longhaul-{number:017x}.part");
+    let refused = (0..6).flat_map(|number| file(&refused(number), &[7; 1 << 20])).collect();
+    let all = 10 << 20;
+    let totals = messages([Message::Totals { files: 7, bytes: all, least: all }]);
+    let small = file("tree/small", b"small");
+    let frames = [messages([directory("tree")]), refused, totals, small, messages([FINISH])];
+    let summary = put_frames(&disk.disk(), &frames).await.unwrap().summary;
+    assert_eq!(summary.counts.files, 1, "{summary:?}");
+}
+
 /// What is written down of a file is more than what was said of it.
 #[tokio::test]
 async fn a_message_that_fills_its_frame_has_a_record_that_fits() {

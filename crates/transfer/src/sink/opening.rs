@@ -89,7 +89,8 @@ impl Sink<'_> {
         let Some(target) = &self.target else { return Ok(()) };
         let Some(least) = self.least.take().filter(|_| self.is_fresh) else { return Ok(()) };
         let Some((_, free)) = room(target.tree.top()) else { return Ok(()) };
-        let to_come = least.saturating_sub(self.written);
+        // What was not wanted comes no more either.
+        let to_come = least.saturating_sub(self.taken);
         let missing = to_come.saturating_sub(free);
         if missing <= to_come / TOLERANCE {
             return Ok(());
