@@ -321,8 +321,9 @@ impl<'a> Sink<'a> {
         let target = self.target.as_ref().expect("opened");
         let place = target.locate(&header.path);
         let made = match place.clone() {
-            // Who could write a journal could have anything told and removed by it.
-            Ok(path) if bears_own(&path, header.kind) => Err(io::Error::other(OWN)),
+            Ok(path) if bears_own(&path, header.kind) => {
+                return self.refuse(&path, &sent, is_all).map(|()| None);
+            }
             Ok(path) => {
                 self.leave(Some(&path))?;
                 header.path = path;
@@ -349,6 +350,17 @@ impl<'a> Sink<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Leaves out what has a name of ours: who could write a journal could have anything told and removed by it.
+    /// Earlier releases send what lies about among the rest, and that is no failure.
+    fn refuse(&self, path: &RelPath, sent: &RelPath, is_all: bool) -> Result<(), TransferError> {
+        if is_all {
+            return Err(TransferError::Near(format!("{:?}: {OWN}", path.as_path())));
+        }
+        self.report.tell(NoteKind::Skipped, sent, OWN);
+        self.report.fail(path);
+        Ok(())
     }
 
     /// Whether nothing comes but this entry, and what is below it, nor is anything else asked for beside it: the
