@@ -124,13 +124,14 @@ impl Journal {
     /// Takes over what there is of a transfer below `tree`. What the journal tells and the tree does
     /// not show is left out; begun files that are of no use are removed. Where there is nothing, the
     /// name is claimed all the same: an earlier sitting that has not noticed its end must not. `leads_to` is the
-    /// destination's name, if it was given one.
+    /// destination's name, if it was given one. Where this side `owns`, files are given the owners that they lack still.
     ///
     /// # Errors
     /// What there is cannot be taken over now, and would meet every file too: it stays as it is.
     pub fn take_over(
         id: TransferId,
         leads_to: Option<OsString>,
+        owns: bool,
         tree: &mut Tree,
         names: &mut Names,
     ) -> io::Result<(Self, Found)> {
@@ -147,7 +148,7 @@ impl Journal {
             is_named: false,
             is_synced: true,
         };
-        let mut found = Found::default();
+        let mut found = Found { owns, ..Found::default() };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let old = openat(&journal.directory, &journal.name, flags, Mode::empty());
         let old = old.map_err(io::Error::from);
@@ -353,8 +354,12 @@ fn read(file: impl Read, mut each: impl FnMut(Record) -> io::Result<()>) -> io::
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     use super::*;
 
@@ -363,7 +368,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
         let (id, mut names) = (TransferId([7; 16]), Names::new().unwrap());
-        let (mut journal, _) = Journal::take_over(id, None, &mut tree, &mut names).unwrap();
+        let (mut journal, _) = Journal::take_over(id, None, false, &mut tree, &mut names).unwrap();
         let path = RelPath::new(b"file".to_vec()).unwrap();
         let (tag, modified) = <(Tag, Modified)>::default();
         let installed = [Record::Installed { tag, path, size: 5, modified, inode: 7 }];
@@ -378,7 +383,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut tree = Tree::new(File::open(folder.path()).unwrap().into());
         let (id, mut names) = (TransferId([7; 16]), Names::new().unwrap());
-        let mut take_over = || Journal::take_over(id, None, &mut tree, &mut names).unwrap();
+        let mut take_over = || Journal::take_over(id, None, false, &mut tree, &mut names).unwrap();
         let (mut journal, _) = take_over();
         // The second time cannot be.
         let records = [(b"one", 1), (b"two", 1_000_000_000)].map(|(name, nanos)| {
@@ -386,7 +391,9 @@ mod tests {
             let file = File::create(folder.path().join(path.as_path())).unwrap();
             let Meta { size, modified, inode, .. } = Meta::of(&file).unwrap();
             let time = Modified { seconds: 7, nanos };
-            let attributes = Attributes { mode: 0o640, modified: time, ..Attributes::default() };
+            // What was allowed then is not now.
+            let (mode, owner) = (0o640, Some((7, 7)));
+            let attributes = Attributes { mode, modified: time, owner, ..Attributes::default() };
             Record::Bare { tag: [nanos as u8; 16], path, size, modified, inode, attributes }
         });
         assert!(journal.append(&records, false) && journal.is_of_use());
@@ -398,6 +405,36 @@ mod tests {
         }
         let one = Meta::of(File::open(folder.path().join("one")).unwrap()).unwrap();
         assert_eq!((one.mode, one.modified), (0o640, Modified { seconds: 7, nanos: 1 }));
+        assert_eq!(one.owner.0, rustix::process::geteuid().as_raw());
+    }
+
+    #[test]
+    fn what_its_owner_may_not_read_is_given_its_time_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("one")).unwrap();
+        file.set_permissions(Permissions::from_mode(0o200)).unwrap();
+        let top = File::open(folder.path()).unwrap();
+        // Root as everybody else, in this thread.
+        let taking = std::thread::spawn(move || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            set_capabilities(None, sets).unwrap();
+            let (mut tree, mut names) = (Tree::new(top.into()), Names::new().unwrap());
+            let mut take_over = || {
+                let id = TransferId([7; 16]);
+                Journal::take_over(id, None, false, &mut tree, &mut names).unwrap()
+            };
+            let Meta { mode, size, modified, inode, .. } = Meta::of(&file).unwrap();
+            let time = Modified { seconds: 7, nanos: 1 };
+            let attributes = Attributes { mode, modified: time, ..Attributes::default() };
+            let (path, tag) = (RelPath::new(b"one".to_vec()).unwrap(), Tag::default());
+            let bare = Record::Bare { tag, path, size, modified, inode, attributes };
+            assert!(take_over().0.append(&[bare], false));
+            assert_eq!(take_over().1.bare.len(), 0);
+            let meta = Meta::of(&file).unwrap();
+            assert_eq!((meta.mode, meta.modified), (0o200, time));
+        });
+        taking.join().unwrap();
     }
 
     #[test]

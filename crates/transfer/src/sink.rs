@@ -117,6 +117,8 @@ struct Sink<'a> {
     parts: Vec<Part>,
     /// What it has brought whole.
     stood: Stood,
+    /// What could not be set of it still, unless it comes again.
+    bare: Vec<(RelPath, Errno)>,
     /// The transfer, if there was an earlier sitting.
     goes_on: Option<TransferId>,
     /// The destination is to be as the source's top is.
@@ -162,6 +164,7 @@ impl<'a> Sink<'a> {
             arriving: None,
             parts: Vec::new(),
             stood: Stood::default(),
+            bare: Vec::new(),
             goes_on: None,
             mirrors: false,
             has_begun: false,
@@ -179,6 +182,9 @@ impl<'a> Sink<'a> {
     /// What is whole by then is committed, however the stream ends.
     fn run(mut self, pipe: &mut Emptier) -> Result<(Occupancy, Kept, Counts), TransferError> {
         let taken = self.take(pipe);
+        for (path, error) in std::mem::take(&mut self.bare) {
+            self.report.attributes(&path, Err(error));
+        }
         let left = if taken.is_ok() { self.leave(None) } else { Ok(()) };
         self.leave_begun();
         self.batch.is_last = taken.is_ok();
@@ -326,6 +332,7 @@ impl<'a> Sink<'a> {
             }
             Ok(path) => {
                 self.leave(Some(&path))?;
+                self.bare.retain(|(bare, _)| *bare != path);
                 header.path = path;
                 make(self, header)
             }

@@ -1,10 +1,12 @@
-//! Reaching directories below a directory without following any link.
+//! Reaching directories, and files in them, below a directory without following any link.
 
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, fchmod, openat};
+use rustix::fs::{FileType, Mode, OFlags, chmod, fchmod, open, openat};
+use rustix::io::Errno;
 
 use crate::meta::Meta;
 use crate::relpath::names;
@@ -12,6 +14,10 @@ use crate::relpath::names;
 /// How directories are opened: a link in place of one is refused.
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How files are opened that may be anything.
+pub(crate) const FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A directory and everything below it. Handles, not names: what somebody else does to the names
 /// above cannot lead a transfer elsewhere.
@@ -56,6 +62,28 @@ pub(crate) fn open_up(directory: impl AsFd) -> io::Result<bool> {
     }
     fchmod(&directory, mode | Mode::RWXU)?;
     Ok(true)
+}
+
+/// Opens what may be a file, to set what it has besides its bytes: also one that even its owner may not read.
+pub(crate) fn open_file(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    match openat(directory, name, FILE, Mode::empty()) {
+        Err(Errno::ACCESS) => open_unreadable(directory, name),
+        opened => Ok(opened?),
+    }
+}
+
+/// Its permissions are about to be other ones.
+fn open_unreadable(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = openat(directory, name, flags, Mode::empty())?;
+    let meta = Meta::of(&there)?;
+    if meta.kind != FileType::RegularFile {
+        return Err(Errno::ACCESS.into());
+    }
+    // By the handle, for the name may lead elsewhere by now.
+    let path = format!("/proc/self/fd/{}", there.as_raw_fd());
+    chmod(&path, Mode::from_raw_mode(meta.mode) | Mode::RUSR)?;
+    Ok(open(&path, FILE.difference(OFlags::NOFOLLOW), Mode::empty())?)
 }
 
 /// Opens a path name by name, each of them no link; the flags are those of the last.

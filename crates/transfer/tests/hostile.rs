@@ -473,8 +473,10 @@ async fn a_time_that_cannot_be_set_is_told_of_by_every_sitting() {
     let allowed = ServeOptions::default();
     let of = ("", Some(TransferId::of([&b"test"[..]])));
     put_frames_of(root.path(), of, &[first], &allowed).await.unwrap_err();
-    for _ in 0..2 {
-        let rest = messages([directory("rest"), FINISH]);
+    let attributes = Attributes { mode: 0o644, modified: odd, ..Attributes::default() };
+    let mend = Message::Mend { path: path("one"), attributes };
+    for again in [directory("rest"), mend, directory("rest")] {
+        let rest = messages([again, FINISH]);
         let summary = put_frames_of(root.path(), of, &[rest], &allowed).await.unwrap().summary;
         let said = Vec::from_iter(summary.notes.iter().map(Note::to_string));
         assert!(said.len() == 1 && said[0].contains("could not be set"), "{said:?}");

@@ -17,7 +17,7 @@ use crate::hash::State;
 use crate::meta::{Meta, Tag};
 use crate::notes::NOTES_MAX;
 use crate::relpath::{RawBytes, RelPath};
-use crate::tree::Tree;
+use crate::tree::{Tree, open_file};
 
 /// Files of which it is told when their sources have changed; others are copied anew all the same. Up to 20 MB.
 const STOOD_MAX: usize = 7 << 17;
@@ -106,6 +106,8 @@ pub(crate) struct Found {
     pub was_there: bool,
     /// It is not obeyed, for others may have written it.
     pub is_refused: bool,
+    /// Owners are set, whatever was allowed then.
+    pub owns: bool,
     /// Of the files that stand under their final names.
     pub installed: Vec<Tag>,
     /// Those of them that lack something still, and why, up to [`NOTES_MAX`].
@@ -167,9 +169,10 @@ impl Found {
 
     /// Sets what could not be set of a file before; what is to be told of it then.
     fn complete(&mut self, record: Record, tree: &mut Tree) -> Record {
-        let Record::Bare { tag, path, size, modified, inode, attributes } = record else {
+        let Record::Bare { tag, path, size, modified, inode, mut attributes } = record else {
             return record;
         };
+        attributes.owner = attributes.owner.filter(|_| self.owns);
         let (set, modified) = match open(tree, &path, inode) {
             Ok(file) => {
                 let set = attributes.set_on(&file, FILE_MODE);
@@ -206,10 +209,8 @@ impl Found {
 /// Opens the file that stands at a path, if it is this one.
 fn open(tree: &mut Tree, path: &RelPath, inode: u64) -> Result<OwnedFd, Errno> {
     let (parent, name) = path.split().ok_or(Errno::INVAL)?;
-    let parent = tree.directory(parent);
-    let parent = parent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(&parent, name, flags, Mode::empty())?;
+    let file = tree.directory(parent).and_then(|parent| open_file(&parent, name));
+    let file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     if Meta::of(&file)?.inode == inode { Ok(file) } else { Err(Errno::STALE) }
 }
 

@@ -38,7 +38,8 @@ impl Sink<'_> {
             let tell = |message| drop(self.report.replies.blocking_send(message));
             self.names = Names::of(id).map_err(|error| error.to_string())?;
             let leads_to = target.given_name().map(ToOwned::to_owned);
-            let taken = Journal::take_over(id, leads_to, &mut target.tree, &mut self.names);
+            let owns = self.destination.owns;
+            let taken = Journal::take_over(id, leads_to, owns, &mut target.tree, &mut self.names);
             let (journal, found) = taken.map_err(|error| {
                 let path = self.destination.path();
                 format!("{path:?}: what an earlier copy has left stays: {}", explain(&error))
@@ -55,9 +56,7 @@ impl Sink<'_> {
             for tags in found.installed.chunks(HAS_TAGS) {
                 tell(Message::Has { tags: tags.to_vec() });
             }
-            for (path, error) in found.bare {
-                self.report.attributes(&path, Err(error));
-            }
+            self.bare = found.bare;
             let begun: u64 = found.parts.iter().map(|part| part.state.length()).sum();
             self.written = found.bytes + begun;
             self.taken = self.written;

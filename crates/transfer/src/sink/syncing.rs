@@ -1,14 +1,13 @@
 //! What the receiver does for a sender that compares: tells what stands there, mends it, removes it, or
 //! only says what would be done.
 
-use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use rustix::fs::{FileType, Mode, OFlags, chmod, open, openat};
+use rustix::fs::{FileType, Mode, openat};
 use rustix::io::Errno;
 
 use super::Sink;
@@ -22,13 +21,9 @@ use crate::meta::Meta;
 use crate::notes::NoteKind;
 use crate::relpath::{RawBytes, RelPath};
 use crate::standing::{Compare, Teller, contents};
-use crate::tree::{DIRECTORY, Tree};
+use crate::tree::{DIRECTORY, FILE, Tree, open_file};
 use crate::walk::{Found, Source, Visitor};
 use crate::wire::WireError;
-
-/// How files are opened that may be anything.
-const FILE: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// A file whose pieces the sender wants to know; none when there is no such file.
 pub(super) type Asked = (RelPath, Option<OwnedFd>);
@@ -156,10 +151,7 @@ impl Sink<'_> {
     pub(super) fn mend(&mut self, header: Header) -> io::Result<()> {
         let parent = self.parent(&header.path)?;
         let (_, name) = header.path.split().ok_or(Errno::INVAL)?;
-        let file = match openat(&parent, name, FILE, Mode::empty()) {
-            Err(Errno::ACCESS) => open_unreadable(&parent, name)?,
-            opened => opened?,
-        };
+        let file = open_file(&parent, name)?;
         if Meta::of(&file)?.kind != FileType::RegularFile {
             return Err(io::Error::other("it is no regular file any more: run the command again"));
         }
@@ -266,18 +258,4 @@ impl Sink<'_> {
         self.report.tell(NoteKind::Would, &header.path, what);
         Ok(())
     }
-}
-
-/// Opens a file of this user's that even its owner may not read, which is about to be given other permissions.
-fn open_unreadable(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let there = openat(directory, name, flags, Mode::empty())?;
-    let meta = Meta::of(&there)?;
-    if meta.kind != FileType::RegularFile {
-        return Err(Errno::ACCESS.into());
-    }
-    // By the handle, for the name may lead elsewhere by now.
-    let path = format!("/proc/self/fd/{}", there.as_raw_fd());
-    chmod(&path, Mode::from_raw_mode(meta.mode) | Mode::RUSR)?;
-    Ok(open(&path, FILE.difference(OFlags::NOFOLLOW), Mode::empty())?)
 }
