@@ -42,13 +42,10 @@ pub fn quoted(path: &RelPath, rest: &str) -> Vec<u8> {
     marked.chain(rest.bytes()).collect()
 }
 
-/// Whether a name is one that is made for what is not whole yet: such are neither shown nor taken.
+/// Whether a name is one that is made for what is not whole yet, be it the journal of another copy: such are neither
+/// shown nor taken.
 pub fn is_partial(name: &[u8]) -> bool {
-    let hidden = name.strip_prefix(b".").and_then(|name| name.strip_suffix(b".part"));
-    hidden.is_some_and(|name| {
-        name.ends_with(b".longhaul")
-            || name.windows(b"longhaul-".len()).any(|part| part == b"longhaul-")
-    })
+    is_kept(name) || transfer::is_temporary(name)
 }
 
 /// Whether a name is one under which the part of a file is kept that was cut.
@@ -89,7 +86,10 @@ mod tests {
     fn names_of_what_is_not_whole_are_known() {
         assert!(is_partial(b".big.iso.longhaul.part"));
         assert!(is_partial(b".big.iso.longhaul-0123456789abcdef0.part"));
+        let journal = |digits| [".longhaul-", &"0".repeat(digits), ".journal"].concat();
+        assert!(is_partial(journal(32).as_bytes()) && !is_partial(journal(31).as_bytes()));
         assert!(!is_partial(b"big.longhaul.part") && !is_partial(b".profile"));
+        assert!(!is_partial(b".of longhaul-2.part"), "it is the user's");
         assert!(is_kept(b".big.iso.longhaul.part"));
         assert!(!is_kept(b".big.iso.longhaul-0123456789abcdef0.part"));
         assert!(has_partial(&RelPath::new(b"a/.x.longhaul.part/b".to_vec()).unwrap()));

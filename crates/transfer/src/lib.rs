@@ -102,7 +102,7 @@ pub use progress::{Progress, Sample};
 pub use relpath::{NAME_MAX, PATH_MAX, PathError, RelPath};
 pub use server::{AskedRate, Direction, Outcome, Root, ServeOptions, serve, serve_in_turn};
 pub use summary::{Bottleneck, Counts, Kept, Summary};
-pub use temp::{Names, Temp};
+pub use temp::{Names, Temp, is_temporary};
 pub use tree::Tree;
 
 // What the fuzzer reaches.

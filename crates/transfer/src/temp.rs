@@ -24,9 +24,9 @@ const MARK: &[u8] = b".longhaul-";
 const PART_DIGITS: usize = 17;
 const JOURNAL_DIGITS: usize = 32;
 
-/// Whether a name is one that is given here to what is not whole yet, or to a journal; no directory is given one.
-/// There are file systems to which capitals are the same.
-pub(crate) fn is_own(name: &[u8], kind: FileType) -> bool {
+/// Whether a name is one that is given here to a file that is not whole yet, or to a journal. There are file systems to
+/// which capitals are the same.
+pub fn is_temporary(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let numbered = |ending: &[u8]| {
         let name = name.strip_suffix(ending)?;
@@ -35,9 +35,12 @@ pub(crate) fn is_own(name: &[u8], kind: FileType) -> bool {
         begin.ends_with(MARK).then_some((begin, digits.len()))
     };
     let is_part = |(begin, digits): (&[u8], _)| begin.starts_with(b".") && digits >= PART_DIGITS;
-    let is_made = numbered(b".part").is_some_and(is_part)
-        || numbered(b".journal") == Some((MARK, JOURNAL_DIGITS));
-    is_made && kind != FileType::Directory
+    numbered(b".part").is_some_and(is_part) || numbered(b".journal") == Some((MARK, JOURNAL_DIGITS))
+}
+
+/// Whether something bears such a name; no directory is given one.
+pub(crate) fn is_own(name: &[u8], kind: FileType) -> bool {
+    kind != FileType::Directory && is_temporary(name)
 }
 
 /// Whether what has this path bears such a name.

@@ -22,6 +22,9 @@ use crate::names::is_partial;
 /// A smaller file is put anew rather than asked for.
 const RESUME_MIN: u64 = 1 << 20;
 
+/// Why what has such a name is left alone.
+const NOT_WHOLE: &str = "what was kept of a file that is not whole, or of a copy that is not done";
+
 /// What a copy did: installed files, and what was left out.
 #[derive(Debug, Default)]
 pub struct Copied {
@@ -64,6 +67,10 @@ impl Copied {
         let mut paths = Vec::new();
         for entry in entries {
             match entry {
+                Ok(entry) if is_partial(entry.file_name().as_bytes()) => {
+                    let path = entry.path();
+                    self.note(NoteKind::Skipped, path.as_os_str().as_bytes(), NOT_WHOLE);
+                }
                 Ok(entry) => {
                     paths.push((entry.path(), joined(there, entry.file_name().as_bytes())));
                 }
@@ -176,11 +183,7 @@ impl Client {
             for entry in listing.entries {
                 let path = joined(&there, &entry.name);
                 if is_partial(&entry.name) {
-                    copied.note(
-                        NoteKind::Skipped,
-                        &path,
-                        "what was kept of a file that is not whole",
-                    );
+                    copied.note(NoteKind::Skipped, &path, NOT_WHOLE);
                     continue;
                 }
                 let Some(here) = landing_path(&here, &entry) else {
@@ -394,5 +397,19 @@ mod tests {
         assert!(make_directory(&mut tree, &path("link/below")).is_err());
         make_directory(&mut tree, &path("real")).unwrap();
         make_directory(&mut tree, &path("real/below")).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_whole_is_not_sent_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = format!(".longhaul-{:032x}.journal", 7);
+        for name in ["whole", ".x.longhaul.part", &journal] {
+            File::create(folder.path().join(name)).unwrap();
+        }
+        let mut copied = Copied::default();
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let listed = copied.listed(folder.path(), b"there", entries);
+        assert_eq!(listed, [(folder.path().join("whole"), b"there/whole".to_vec())]);
+        assert_eq!((copied.notes.skipped(), copied.notes.failed()), (2, 0));
     }
 }
