@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
-use rustix::fs::{linkat, openat, renameat, unlinkat};
+use rustix::fs::{linkat, openat, readlink, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::journal::TransferId;
@@ -46,6 +46,13 @@ pub(crate) fn is_own(name: &[u8], kind: FileType) -> bool {
 /// Whether what has this path bears such a name.
 pub(crate) fn bears_own(path: &RelPath, kind: FileType) -> bool {
     path.split().is_some_and(|(_, name)| is_own(name.as_bytes(), kind))
+}
+
+/// Whether an open file bears such a name where it stands, whatever link may have led to it.
+pub(crate) fn is_own_file(file: &OwnedFd) -> bool {
+    let path = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    let is_own = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().is_some_and(is_temporary);
+    path.is_ok_and(|path| is_own(path.as_bytes()))
 }
 
 /// Makes temporary names that nobody else makes: a random number a sitting, and a count. Half of the number

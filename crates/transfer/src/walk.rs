@@ -140,7 +140,12 @@ impl Source {
                 Err(error) => visitor.visit(&self.name, Found::Failed(explain(&error))),
             },
             FileType::RegularFile => {
-                visitor.visit(&self.name, Found::File(&|| place.open(&self.path, FILE), meta))
+                let open = || match place.open(&self.path, FILE) {
+                    // Whoever may write in a served folder could plant a link that leads there.
+                    Ok(file) if temp::is_own_file(&file) => Err(io::Error::other(temp::OWN)),
+                    opened => opened,
+                };
+                visitor.visit(&self.name, Found::File(&open, meta))
             }
             // Below a source it is passed over; this is what was asked for.
             _ => visitor.visit(&self.name, Found::Failed(SPECIAL.to_owned())),

@@ -407,6 +407,13 @@ async fn no_client_reads_or_writes_what_is_kept_of_a_copy() {
         let allowed = ServeOptions::default();
         put_frames_as(root.path(), name, &frames, &allowed).await.unwrap_err();
     }
+    // Nor by a link, which anybody may plant who may write there.
+    symlink(journal, root.path().join("link")).unwrap();
+    let (near, (a, b)) = (TempDir::new().unwrap(), duplex(1000));
+    let got = get_from(a, b, root.path(), "link", near.path()).await.0.unwrap();
+    let said = Vec::from_iter(got.notes.iter().map(Note::to_string));
+    assert!(said.len() == 1 && said[0].contains("a copy that is not done"), "{said:?}");
+    assert_eq!(look(near.path()).len(), 1);
     // Where nothing else is to come that is the end, before all of it has come.
     let (near, (a, b)) = (TempDir::new().unwrap(), duplex(1000));
     let got = get_from(a, b, root.path(), "x", &near.path().join(journal)).await.0;
