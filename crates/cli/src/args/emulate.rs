@@ -105,7 +105,8 @@ pub struct Recordings {
 /// How exact a run must have been.
 #[derive(Args)]
 pub struct Limits {
-    /// The most that 99 of 100 packets may be late, and wait to be taken in [default: 1% of the round-trip time, at least 1ms]
+    /// The most that 99 of 100 packets may be late; they may wait ten times as long to be taken in [default: 1% of the
+    /// round-trip time, at least 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub max_late: Option<Duration>,
     /// The longest the emulator may stand still [default: 100ms]
