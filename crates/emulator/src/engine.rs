@@ -239,7 +239,7 @@ mod tests {
 
         fn take_in(&mut self, _: &Clock, _: u64, _: Option<Instant>, waited: Duration) -> bool {
             self.waited.push(waited);
-            thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(20));
             !self.waited.len().is_multiple_of(3)
         }
 
@@ -263,7 +263,7 @@ mod tests {
             thread::yield_now();
         }
         for batches in waited().chunks_exact(3) {
-            let ms = Duration::from_millis(1);
+            let ms = Duration::from_millis(20);
             assert!(batches[1] >= batches[0] + ms && batches[2] >= batches[1] + ms, "{batches:?}");
         }
         // It came anew there.
