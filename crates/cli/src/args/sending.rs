@@ -31,7 +31,7 @@ pub struct Sending {
     pub feedback: FeedbackKind,
     /// Move data no faster than this, as in 100mbit
     ///
-    /// Who sends keeps to it; where that is the far side, it is asked to. `serve` keeps to its own in what it
+    /// Who sends keeps to it; a far side that sends a copy is asked to. `serve` keeps to its own in what it
     /// sends over each UDP connection and each striped stream; of the two the lower counts.
     #[arg(long, value_name = "RATE", value_parser = some_rate)]
     pub rate_limit: Option<Rate>,
