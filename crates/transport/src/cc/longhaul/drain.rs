@@ -16,6 +16,9 @@ pub(super) const BLIND_ROUNDS: u32 = 2;
 const SHRINKS: f64 = 0.1;
 /// See [`SHRINKS`].
 const STUCK_ROUNDS: u32 = 3;
+/// So often one round that shrinks ends the count of who has just come: what he takes for the path's length, and a share of it,
+/// may be too long, and the next starts fill what all drain.
+const MOST_SHRINKS: u32 = 3;
 /// A queue that grows so many times is filled by somebody who starts.
 const SURGE: f64 = 1.25;
 /// So often in a drain. Who fills the queue of a link that changes makes it grow and shrink for ever.
@@ -53,6 +56,8 @@ struct Newcomer {
     /// The most that was his since, in bits a second: what he has when the drain ends is what the others leave him, who
     /// by then take again.
     most: f64,
+    /// Rounds that have shrunk, and ended his count of those that did not.
+    shrinks: u32,
 }
 
 /// What a round has shown.
@@ -87,7 +92,7 @@ impl Drain {
 
     /// Of who has just come: what he takes for the path's length may be the queue that the others kept.
     pub(super) fn of_newcomer(model: &Model) -> Self {
-        let newcomer = Newcomer { took: model.path.base, most: 0.0 };
+        let newcomer = Newcomer { took: model.path.base, most: 0.0, shrinks: 0 };
         Self { newcomer: Some(newcomer), ..Self::new(model, true) }
     }
 
@@ -162,8 +167,18 @@ impl Drain {
         self.waited += u32::from(waits);
         let stays = has_acted && !waits && queue + little.min(self.queue / 4) > self.queue;
         self.stuck += u32::from(stays);
-        // One that grows now may be filled by somebody's start, which is clear by the next round.
-        let is_early = self.stuck == STUCK_ROUNDS && queue > self.queue + little / 2;
+        if let Some(newcomer) = &mut self.newcomer
+            && self.stuck > 0
+            && !stays
+            && !waits
+            && newcomer.shrinks < MOST_SHRINKS
+        {
+            (newcomer.shrinks, self.stuck) = (newcomer.shrinks + 1, 0);
+        }
+        // One that grows may be filled by somebody's start, which is clear by the next round. Where starts follow each other it
+        // may grow by little in each round.
+        let before = if self.surges > 1 { self.least } else { self.queue };
+        let is_early = self.stuck == STUCK_ROUNDS && queue > before + little / 2;
         self.queue = queue;
         let is_stuck = stays && self.stuck >= STUCK_ROUNDS && !is_early;
         if is_stuck { Progress::Stuck } else { Progress::GoesOn }
@@ -181,15 +196,57 @@ mod tests {
     use super::super::path::Path;
     use super::*;
 
+    const BASE: Duration = Duration::from_millis(50);
+    const MOST: Duration = Duration::from_millis(16);
+
+    /// Behind a queue of so many milliseconds.
+    fn behind(queue: u64) -> Model {
+        let mut model = Model::new(Path::new(BASE, 1.0));
+        model.path.queue = Duration::from_millis(queue);
+        model
+    }
+
     /// Rounds until somebody shows who keeps the queue full, which overflows in these.
     fn stuck_after(overflows: impl Fn(u32) -> bool) -> u32 {
-        let [base, queue, most] = [50, 50, 16].map(Duration::from_millis);
-        let mut model = Model::new(Path::new(base, 1.0));
-        model.path.queue = queue;
-        let mut drain = Drain::new(&model, false);
+        let queue = BASE;
+        let mut drain = Drain::new(&behind(50), false);
         let mut is_stuck =
-            |round| drain.on_round(base, queue, most, overflows(round)) == Progress::Stuck;
+            |round| drain.on_round(BASE, queue, MOST, overflows(round)) == Progress::Stuck;
         (1..100).find(|round| is_stuck(*round)).unwrap()
+    }
+
+    /// In which of these rounds, of queues of so many tenths of a millisecond, it meets somebody who fills the queue.
+    fn meets_after(mut drain: Drain, queues: &[u64]) -> Option<usize> {
+        let queue = |tenths: &u64| Duration::from_micros(tenths * 100);
+        queues
+            .iter()
+            .position(|at| drain.on_round(BASE, queue(at), MOST, false) == Progress::Stuck)
+            .map(|at| at + 1)
+    }
+
+    #[test]
+    fn a_queue_that_grows_little_in_each_round_may_be_filled_by_starts_that_follow_each_other() {
+        let grows = [500, 400, 306, 286, 296, 320, 450];
+        assert_eq!(meets_after(Drain::new(&behind(50), false), &grows), Some(6));
+        let surges = [250, 450, 200, 450];
+        let after = |rounds: &[u64]| {
+            let all: Vec<u64> = surges.iter().chain(rounds).copied().collect();
+            meets_after(Drain::new(&behind(50), false), &all)
+        };
+        assert_eq!(after(&grows[1..]), None);
+        assert_eq!(after(&[400, 306, 286, 296, 310]), Some(9));
+    }
+
+    #[test]
+    fn of_a_newcomer_a_round_that_shrinks_ends_the_count_but_not_for_ever() {
+        let starts = [600, 500, 360, 350, 260, 230, 200];
+        assert_eq!(meets_after(Drain::new(&behind(60), false), &starts), Some(7));
+        let newcomers = || Drain::of_newcomer(&behind(60));
+        assert_eq!(meets_after(newcomers(), &starts), None);
+        assert_eq!(meets_after(newcomers(), &[500; 10]), Some(5));
+        let waves: Vec<u64> = (0..20).map(|round| if round % 2 == 0 { 520 } else { 460 }).collect();
+        let met = meets_after(newcomers(), &waves);
+        assert!(met.is_some_and(|round| round > 9), "{met:?}");
     }
 
     #[test]
@@ -203,14 +260,12 @@ mod tests {
 
     #[test]
     fn a_queue_that_grows_and_shrinks_for_ever_is_somebodys() {
-        let [base, most] = [50, 16].map(Duration::from_millis);
-        let model = Model::new(Path::new(base, 1.0));
-        let mut drain = Drain::new(&model, false);
+        let mut drain = Drain::new(&behind(0), false);
         let queues = [100, 75, 50, 75, 100, 125].map(Duration::from_millis);
         let mut rounds = queues.iter().cycle();
         let mut is_stuck = |_: &u32| {
             let queue = *rounds.next().expect("no end");
-            drain.on_round(base, queue, most, false) == Progress::Stuck
+            drain.on_round(BASE, queue, MOST, false) == Progress::Stuck
         };
         let stuck = (1..1000).find(|round| is_stuck(round)).expect("it ends");
         assert!((4 * MOST_SURGES..8 * MOST_SURGES).contains(&stuck), "{stuck}");
