@@ -138,6 +138,11 @@ impl SentLog {
         self.reordering.margin(rtt)
     }
 
+    /// Whether it has been seen how far packets overtake each other.
+    pub(crate) fn knows_order(&self) -> bool {
+        self.reordering.is_known()
+    }
+
     /// What is sent from now on takes another path, of which nothing is known.
     pub(crate) fn forget_order(&mut self, now: Instant) {
         self.reordering = Reordering::new(now);

@@ -51,6 +51,11 @@ impl Reordering {
         Self { since: now, ..Self::default() }
     }
 
+    /// Whether an epoch has been seen.
+    pub(crate) fn is_known(&self) -> bool {
+        self.before.is_some()
+    }
+
     /// How much later than a missing packet another must have been sent to prove it lost.
     pub(crate) fn margin(&self, rtt: Duration) -> Duration {
         let least = self.before.unwrap_or_else(|| usual_margin(rtt));

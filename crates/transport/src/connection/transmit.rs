@@ -163,10 +163,11 @@ impl Connection {
     }
 
     fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
-        if let Some(rate) = self.feedback.measure_capacity() {
+        let capacity = self.feedback.measure_capacity();
+        if let Some((rate, rtt)) = capacity.zip(self.rtt.smoothed()) {
             self.streams.on_path(rate.bytes_in(rtt).0);
         }
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
         let grant = self.streams.grant(now, rtt);
         let report = self.feedback.report(now, self.log.lower(), grant, MAX_REPORT);
         self.ask_for_credit();
@@ -337,7 +338,8 @@ impl Connection {
 
     /// How many times more goes out what was packed last. Four times, what was lost thrice already, and twice, what was lost
     /// twice: the reader, and all that waits behind it in memory, has waited for long. Where much is lost the latter would be a
-    /// fiftieth of all, and waits for a third repair, if the path is in use and memory holds what that keeps waiting. Once, what
+    /// fiftieth of all, and waits for a third repair, if the path is in use, memory holds what that keeps waiting, and no repair
+    /// waits for packets that may have been overtaken, as all do before the path's order is known. Once, what
     /// was lost near the very end, for nothing else moves in the round trip that losing it once more would cost; and on a path
     /// that loses and is hardly used, all: requests and answers wait for the last of their packets, not for the rate.
     fn copies(&self, now: Instant) -> u8 {
@@ -348,7 +350,13 @@ impl Connection {
         match least.unwrap_or_default() {
             0 => u8::from(spare && self.cc.may_insure() && self.losses.are_many()),
             1 => u8::from(spare && !self.streams.has_pending()),
-            2 if self.losses.are_heavy() && !spare && !self.was_blocked(now) => 0,
+            2 if self.losses.are_heavy()
+                && self.log.knows_order()
+                && !spare
+                && !self.was_blocked(now) =>
+            {
+                0
+            }
             2 => 2,
             _ => 4,
         }
