@@ -347,16 +347,11 @@ impl Connection {
         // Not of the window: that of a thin path is larger than the path.
         let held = self.rate().min(self.cc.known_rate()).bytes_in(self.rtt.min());
         let spare = self.log.in_flight() < held.0 / SPARE_SHARE;
+        let can_wait = !spare && self.log.knows_order() && !self.was_blocked(now);
         match least.unwrap_or_default() {
             0 => u8::from(spare && self.cc.may_insure() && self.losses.are_many()),
             1 => u8::from(spare && !self.streams.has_pending()),
-            2 if self.losses.are_heavy()
-                && self.log.knows_order()
-                && !spare
-                && !self.was_blocked(now) =>
-            {
-                0
-            }
+            2 if can_wait && self.losses.are_heavy() => 0,
             2 => 2,
             _ => 4,
         }
