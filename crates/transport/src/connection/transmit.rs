@@ -163,12 +163,11 @@ impl Connection {
     }
 
     fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let capacity = self.feedback.measure_capacity();
-        if let Some((rate, rtt)) = capacity.zip(self.rtt.smoothed()) {
+        let rtt = self.rtt.smoothed();
+        if let Some((rate, rtt)) = self.feedback.measure_capacity().zip(rtt) {
             self.streams.on_path(rate.bytes_in(rtt).0);
         }
-        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
-        let grant = self.streams.grant(now, rtt);
+        let grant = self.streams.grant(now, rtt.unwrap_or(Duration::from_millis(500)));
         let report = self.feedback.report(now, self.log.lower(), grant, MAX_REPORT);
         self.ask_for_credit();
         self.retell.on_report(now, &report.credits, self.rtt.patience());
@@ -338,10 +337,9 @@ impl Connection {
 
     /// How many times more goes out what was packed last. Four times, what was lost thrice already, and twice, what was lost
     /// twice: the reader, and all that waits behind it in memory, has waited for long. Where much is lost the latter would be a
-    /// fiftieth of all, and waits for a third repair, if the path is in use, memory holds what that keeps waiting, and no repair
-    /// waits for packets that may have been overtaken, as all do before the path's order is known. Once, what
-    /// was lost near the very end, for nothing else moves in the round trip that losing it once more would cost; and on a path
-    /// that loses and is hardly used, all: requests and answers wait for the last of their packets, not for the rate.
+    /// fiftieth of all, and waits for a third repair, if the path is in use, its order known (else each repair takes longer), and
+    /// memory holds what that keeps waiting. Once, what was lost near the very end, for nothing else moves in the round trip that
+    /// losing it once more would cost; and on a path that loses and is hardly used, all: requests wait for their last packet.
     fn copies(&self, now: Instant) -> u8 {
         let least = self.pieces.iter().map(|(_, piece)| piece.losses).min();
         // Not of the window: that of a thin path is larger than the path.
