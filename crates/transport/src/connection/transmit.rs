@@ -163,11 +163,11 @@ impl Connection {
     }
 
     fn report(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let rtt = self.rtt.smoothed();
-        if let Some((rate, rtt)) = self.feedback.measure_capacity().zip(rtt) {
+        let rtt = self.rtt.smoothed().unwrap_or(Duration::from_millis(500));
+        if let Some(rate) = self.feedback.measure_capacity() {
             self.streams.on_path(rate.bytes_in(rtt).0);
         }
-        let grant = self.streams.grant(now, rtt.unwrap_or(Duration::from_millis(500)));
+        let grant = self.streams.grant(now, rtt);
         let report = self.feedback.report(now, self.log.lower(), grant, MAX_REPORT);
         self.ask_for_credit();
         self.retell.on_report(now, &report.credits, self.rtt.patience());
