@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use units::{Bytes, Rate};
+use units::{Bytes, Instant, Rate};
 
 use crate::change::{Change, Schedule};
 use crate::trace::RateTrace;
@@ -138,13 +138,19 @@ impl LinkConfig {
         Ok(Link::new(self, rtt, seed))
     }
 
-    /// The same link for a caller that never [sets](Link::set) it, which makes it faster.
+    /// The same link for a caller that never [sets](Link::set) it, which makes it faster. What it does at certain times
+    /// counts from `origin`, before which nothing is sent.
     ///
     /// # Errors
     /// A value of the configuration is outside its range.
-    pub fn unchanging<T>(&self, rtt: Duration, seed: u64) -> Result<Unchanging<T>, PathError> {
+    pub fn unchanging<T>(
+        &self,
+        rtt: Duration,
+        seed: u64,
+        origin: Instant,
+    ) -> Result<Unchanging<T>, PathError> {
         self.check(rtt)?;
-        Ok(Unchanging::new(self, rtt, seed))
+        Ok(Unchanging::new(self, rtt, seed, origin))
     }
 
     pub(crate) fn check(&self, rtt: Duration) -> Result<(), PathError> {
@@ -294,13 +300,16 @@ impl PathConfig {
     ///
     /// # Errors
     /// A value of the configuration is outside its range.
-    pub fn unchanging_links<T>(&self) -> Result<(Unchanging<T>, Unchanging<T>), PathError> {
-        self.both(LinkConfig::unchanging)
+    pub fn unchanging_links<T>(
+        &self,
+        origin: Instant,
+    ) -> Result<(Unchanging<T>, Unchanging<T>), PathError> {
+        self.both(|link, rtt, seed| link.unchanging(rtt, seed, origin))
     }
 
     fn both<L>(
         &self,
-        make: fn(&LinkConfig, Duration, u64) -> Result<L, PathError>,
+        make: impl Fn(&LinkConfig, Duration, u64) -> Result<L, PathError>,
     ) -> Result<(L, L), PathError> {
         let rtt = self.rtt();
         let forward = make(&self.forward, rtt, self.seed)?;
@@ -359,7 +368,6 @@ pub enum PathError {
 
 #[cfg(test)]
 mod tests {
-    use units::Instant;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use core::ops::AddAssign;
 
 use units::Bytes;
 
-use crate::Exit;
+use crate::{Fate, Fortune};
 
 /// Why a link did not deliver a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,16 +95,21 @@ impl Counters {
         self.dropped[cause as usize]
     }
 
-    pub(crate) fn deliver<T>(&mut self, exit: &Exit<T>) {
-        self.delivered += exit.size;
-        if exit.marked {
-            self.marked += exit.size;
+    /// Counts a packet whose way has ended.
+    pub(crate) fn end(&mut self, size: Bytes, fortune: &Fortune) {
+        let Fortune { fate, marked, damage, duplicated } = *fortune;
+        match fate {
+            Fate::Delivered => self.delivered += size,
+            Fate::Dropped(cause) => return self.drop_one(cause, size),
         }
-        if exit.damage.is_some() {
-            self.damaged += exit.size;
-        }
-        if exit.duplicated {
-            self.duplicated += exit.size;
+        for (tally, counts) in [
+            (&mut self.marked, marked),
+            (&mut self.damaged, damage.is_some()),
+            (&mut self.duplicated, duplicated),
+        ] {
+            if counts {
+                *tally += size;
+            }
         }
     }
 

@@ -69,4 +69,4 @@ pub use scenario::{
 };
 pub use spelling::{ParseConfigError, share as parse_share, time as parse_time};
 pub use trace::{MAX_TRACE, RateTrace};
-pub use unchanging::Unchanging;
+pub use unchanging::{Arrival, Fortune, Unchanging};

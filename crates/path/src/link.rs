@@ -9,7 +9,7 @@ use crate::queue::{Departure, Queue, Verdict, Waiting};
 use crate::random::{Stream, stream};
 use crate::transmitter::Transmitter;
 use crate::wire::{Passage, Wire};
-use crate::{Counters, DropCause, LinkConfig, PathError, Tally};
+use crate::{Counters, DropCause, Fortune, LinkConfig, PathError, Tally};
 
 /// The most packets one link holds, queued and under way: 400 Gbit/s for half a second.
 pub const MAX_HELD: usize = 1 << 24;
@@ -74,6 +74,12 @@ impl<T> Exit<T> {
     /// A packet that arrives, or not, as it was sent.
     pub(crate) fn new(due: Instant, size: Bytes, item: T, fate: Fate) -> Self {
         Self { due, size, item, fate, marked: false, damage: None, duplicated: false }
+    }
+
+    /// What happened to it.
+    pub(crate) fn fortune(&self) -> Fortune {
+        let Self { fate, marked, damage, duplicated, .. } = *self;
+        Fortune { fate, marked, damage, duplicated }
     }
 
     /// A packet whose way over the wire is known; `marked` before it.
@@ -209,18 +215,15 @@ impl<T> Link<T> {
         let empty = backlog.packets == 0 && self.held_until <= now;
         let free = empty && self.transmitter.ready(now) <= now;
         // A recorded link rests until its next opportunity, and is hardly ever free at a time between.
-        let idle = (empty && self.free_at <= now).then(|| now.since(self.free_at));
-        self.queue.admit(packet.size, packet.ecn_capable, backlog, free, idle)
+        let idle = if empty { self.free_at } else { Instant::FAR_FUTURE };
+        self.queue.admit(now, packet, backlog, free, idle)
     }
 
     /// The next packet whose way has ended at or before `now`, in the order of `due`.
     pub fn poll(&mut self, now: Instant) -> Option<Exit<T>> {
         self.advance(now);
         let exit = self.line.pop_due(now)?;
-        match exit.fate {
-            Fate::Delivered => self.counters.deliver(&exit),
-            Fate::Dropped(cause) => self.counters.drop_one(cause, exit.size),
-        }
+        self.counters.end(exit.size, &exit.fortune());
         Some(exit)
     }
 

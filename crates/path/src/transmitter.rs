@@ -97,12 +97,14 @@ impl Steady {
             self.last = Work::new(size, self.rate);
         }
         let Work { mut nanos, rest, .. } = self.last;
-        let missing = self.rate.as_bits_per_sec() - rest;
-        if self.carry >= missing {
-            self.carry -= missing;
-            nanos = nanos.saturating_add(1);
-        } else {
-            self.carry += rest;
+        if rest > 0 {
+            let missing = self.rate.as_bits_per_sec() - rest;
+            if self.carry >= missing {
+                self.carry -= missing;
+                nanos = nanos.saturating_add(1);
+            } else {
+                self.carry += rest;
+            }
         }
         self.free_at = Instant::from_nanos(start.as_nanos().saturating_add(nanos));
         self.free_at

@@ -128,6 +128,11 @@ impl Wire {
         self.plain = is_plain(config);
     }
 
+    /// Nothing happens to packets, but that they arrive later.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
     /// Carries a packet of `size` whose last bit was `sent` by the transmitter.
     #[inline(always)]
     pub(crate) fn pass(&mut self, config: &LinkConfig, sent: Instant, size: Bytes) -> Passage {

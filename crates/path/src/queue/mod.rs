@@ -13,7 +13,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use units::{Bytes, Instant, Rate};
 
-use crate::{DropCause, Tally};
+use crate::{DropCause, Packet, Tally};
 use codel::Codel;
 pub use config::{CodelConfig, FqCodelConfig, QueueConfig, RedConfig};
 use fair::Fair;
@@ -119,14 +119,15 @@ impl<T> Queue<T> {
     }
 
     /// Lets a packet in behind `backlog`, marked or not, or says why not. A transmitter that is `free` takes it
-    /// at once, so that nothing is asked of the limit then. Nothing has waited or been sent for `idle`.
+    /// at once, so that nothing is asked of the limit then. Nothing has waited or been sent since `idle`, if that is past.
+    #[inline(always)]
     pub(crate) fn admit(
         &mut self,
-        size: Bytes,
-        ecn_capable: bool,
+        now: Instant,
+        Packet { size, ecn_capable, .. }: Packet,
         backlog: Tally,
         free: bool,
-        idle: Option<Duration>,
+        idle: Instant,
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
         let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
@@ -135,6 +136,7 @@ impl<T> Queue<T> {
             Discipline::Fair(_) => return Ok(Verdict::Pass),
             Discipline::DropTail | Discipline::Codel(_) => Verdict::Pass,
             Discipline::Red(red) => {
+                let idle = (idle <= now).then(|| now.since(idle));
                 let sight = Sight { bytes: bytes.0, packets, idle };
                 let verdict = red.arrival(sight, ecn_capable);
                 if !fits {

@@ -241,15 +241,15 @@ impl Lane {
 const NUMBER: u32 = 0;
 
 impl Flow for Lane {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
         let Some((_, segment)) = out.take_segment(body) else { return };
         match end {
             End::Sender => {
-                self.sender.handle(now, &segment);
+                self.sender.handle(now, segment);
                 self.on_ack();
             }
             End::Receiver => {
-                if let Some(answer) = self.receiver.handle(now, &segment) {
+                if let Some(answer) = self.receiver.handle(now, segment) {
                     out.send_segment(NUMBER, answer);
                 }
                 self.on_data(now);
@@ -279,11 +279,11 @@ impl Flow for Lane {
         }
     }
 
-    fn next(&self, end: End) -> Option<Instant> {
+    fn next(&self, end: End) -> Instant {
         match end {
             End::Sender => {
-                let timer = self.sender.next_timeout();
-                timer.into_iter().chain(self.begin).chain(self.asks).min()
+                let others = self.begin.into_iter().chain(self.asks);
+                others.fold(self.sender.next_timeout(), Instant::min)
             }
             End::Receiver => self.receiver.next_timeout(),
         }

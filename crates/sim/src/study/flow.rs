@@ -105,19 +105,13 @@ impl Standing {
 /// A flow as the network sees it: two ends to which packets come and from which they go.
 pub(super) trait Flow: Send {
     /// A packet arrives.
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>);
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>);
     /// Does what is due at an end, and sends what may be sent.
     fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>);
-    /// When an end is to be run next.
-    fn next(&self, end: End) -> Option<Instant>;
+    /// When an end is to be run next; the far future when nothing is due.
+    fn next(&self, end: End) -> Instant;
     /// All three: a packet arrives, its end does what is due, and this is when to run it next.
-    fn take(
-        &mut self,
-        now: Instant,
-        end: End,
-        body: Body,
-        out: &mut Outlet<'_>,
-    ) -> Option<Instant> {
+    fn take(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) -> Instant {
         self.arrive(now, end, body, out);
         self.run(now, end, out);
         self.next(end)

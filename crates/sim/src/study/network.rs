@@ -12,7 +12,7 @@ use super::sites::Sites;
 use super::striped::StripedFlow;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
-use super::transit::{Parcel, Place, Transit};
+use super::transit::{Parcel, Transit};
 use super::udp::{Manner, UdpFlow};
 use crate::tcp::Source;
 use crate::world::START;
@@ -27,6 +27,8 @@ type Access = [Vec<usize>; 2];
 pub(super) struct Line {
     ends: Box<dyn Flow>,
     stop: Instant,
+    /// When each end is to be run next, as the agendas have it.
+    planned: [Instant; 2],
     /// The sites of its sender and its receiver, and their slots there.
     places: [(usize, usize); 2],
 }
@@ -87,7 +89,7 @@ impl Network {
             mtu: study.mtu(),
             seed: study.path.seed,
         };
-        let (forward, back) = study.path.unchanging_links().expect("a valid path");
+        let (forward, back) = study.path.unchanging_links(START).expect("a valid path");
         network.join_routers((NEAR, FAR), forward, "near to far".to_owned());
         network.join_routers((FAR, NEAR), back, "far to near".to_owned());
         network.near = network.access(study, (NEAR, "near"), &study.near);
@@ -105,8 +107,7 @@ impl Network {
     /// Makes as many sites as there can be, while there are no flows.
     fn divide(&mut self) {
         let links = self.topology.links().iter();
-        let links =
-            links.map(|&(from, to, link)| (from, to, self.transit.links()[link].lookahead()));
+        let links = links.map(|&(from, to, link)| (from, to, self.transit.link(link).lookahead()));
         self.sites = Sites::divided(&links.collect::<Vec<_>>());
         self.transit.divide(&self.sites);
         self.runs = vec![Agenda::default(); self.sites.count()];
@@ -145,7 +146,8 @@ impl Network {
             let site = self.sites.of(places[end as usize].0);
             (site, self.runs[site].add(2 * index + end as usize))
         });
-        self.flows.push(Line { ends, stop, places });
+        let planned = [Instant::FAR_FUTURE; 2];
+        self.flows.push(Line { ends, stop, planned, places });
         // The one that connects may be either.
         for end in [End::Sender, End::Receiver] {
             self.plan(index, end, self.next_run(index, end));
@@ -191,31 +193,36 @@ impl Network {
     }
 
     /// The next link.
-    fn link(&self, study: &Study, config: &LinkConfig) -> Unchanging<Place> {
+    fn link(&self, study: &Study, config: &LinkConfig) -> Unchanging<Parcel> {
         let seed = study.path.seed ^ (self.transit.links().len() as u64) << 32;
-        config.unchanging(study.path.rtt(), seed).expect("a valid link")
+        config.unchanging(study.path.rtt(), seed, START).expect("a valid link")
     }
 
     /// Adds a link that ends at this router; its number.
-    fn add_link(&mut self, link: Unchanging<Place>, router: usize, name: String) -> usize {
+    fn add_link(&mut self, link: Unchanging<Parcel>, router: usize, name: String) -> usize {
         self.names.push(name);
         self.transit.add_link(link, router)
     }
 
     /// Adds a link between two routers.
-    fn join_routers(&mut self, (from, to): (usize, usize), link: Unchanging<Place>, name: String) {
+    fn join_routers(&mut self, (from, to): (usize, usize), link: Unchanging<Parcel>, name: String) {
         let number = self.add_link(link, to, name);
         self.topology.add(from, to, number);
     }
 
     /// All links in the order of their numbers.
-    pub(super) fn links(&self) -> &[Unchanging<Place>] {
+    pub(super) fn links(&self) -> impl ExactSizeIterator<Item = &Unchanging<Parcel>> {
         self.transit.links()
+    }
+
+    /// The link of this number.
+    pub(super) fn link_of(&self, number: usize) -> &Unchanging<Parcel> {
+        self.transit.link(number)
     }
 
     /// Packets offered to any link.
     pub(super) fn packets(&self) -> u64 {
-        self.transit.packets
+        self.links().map(|link| link.counters().offered.packets).sum()
     }
 
     /// Data packets of a flow that were dropped before a link, and on one.
@@ -269,30 +276,46 @@ impl Network {
             }
             if exit.0 <= run.0 {
                 self.transit.now = exit.0;
-                self.transit.begin(exit.1, run.0, until);
-                while let Some(parcel) = self.transit.poll(exit.1) {
-                    self.arrive(parcel);
-                    self.arrive_all();
-                }
+                self.take_turn(exit.1, run.0, until);
             } else {
                 self.transit.now = run.0;
                 let end = if run.1 % 2 == 0 { End::Sender } else { End::Receiver };
                 let flow = run.1 / 2;
                 let next = self.run(flow, end);
-                let (_, slot) = self.flows[flow].places[end as usize];
+                let line = &mut self.flows[flow];
+                line.planned[end as usize] = next.max(run.0);
+                let (_, slot) = line.places[end as usize];
                 self.runs[site].set(slot, next.max(run.0));
                 self.arrive_all();
             }
         }
     }
 
+    /// It is a link's turn.
+    fn take_turn(&mut self, link: usize, run: Instant, until: Instant) {
+        let mut turn = self.transit.begin(link, run, until);
+        while self.transit.go_to_exit(&turn) {
+            match turn.link.first(self.transit.now) {
+                Some(first) if self.transit.is_there(first) => {
+                    self.arrive(&first.item);
+                    turn.link.pop();
+                }
+                Some(_) => turn.link.pop().into_iter().for_each(|first| self.transit.go_on(first)),
+                None => {}
+            }
+            self.arrive_all();
+        }
+        self.transit.end(turn);
+    }
+
     /// An end of a flow has something to do at this time, if not before. Whether it still has, it sees then.
     #[inline(always)]
     fn plan(&mut self, flow: usize, end: End, at: Instant) {
-        let (site, slot) = self.flows[flow].places[end as usize];
-        let (runs, at) = (&mut self.runs[site], at.max(self.transit.now));
-        if at < runs.at(slot) {
-            runs.set(slot, at);
+        let (line, at) = (&mut self.flows[flow], at.max(self.transit.now));
+        if at < line.planned[end as usize] {
+            line.planned[end as usize] = at;
+            let (site, slot) = line.places[end as usize];
+            self.runs[site].set(slot, at);
             self.transit.expect_run(at);
         }
     }
@@ -301,24 +324,24 @@ impl Network {
     #[inline(always)]
     fn arrive_all(&mut self) {
         while let Some(parcel) = self.transit.next_arrived() {
-            self.arrive(parcel);
+            self.arrive(&parcel);
         }
     }
 
     /// A packet is where it goes: its end takes it, and does what is due.
     #[inline(always)]
-    fn arrive(&mut self, parcel: Parcel) {
+    fn arrive(&mut self, parcel: &Parcel) {
         if parcel.damaged {
             return self.transit.count_lost(parcel, false);
         }
         let now = self.transit.now;
-        let Parcel { flow, to, body, .. } = parcel;
+        let Parcel { flow, to, ref body, .. } = *parcel;
         let line = &mut self.flows[flow as usize];
         if now >= line.stop {
             return self.transit.discard(body);
         }
         let next = line.ends.take(now, to, body, &mut self.transit.outlet(flow, to));
-        self.plan(flow as usize, to, next.unwrap_or(Instant::FAR_FUTURE));
+        self.plan(flow as usize, to, next);
     }
 
     /// Lets an end do what is due; when to do so again.
@@ -332,7 +355,7 @@ impl Network {
     }
 
     fn next_run(&self, flow: usize, end: End) -> Instant {
-        self.flows[flow].ends.next(end).unwrap_or(Instant::FAR_FUTURE)
+        self.flows[flow].ends.next(end)
     }
 }
 

@@ -217,8 +217,7 @@ impl<'a> Tally<'a> {
     pub(super) fn begin(&mut self, network: &Network) {
         let flows = network.flows.iter().map(Line::standing);
         let flows = flows.enumerate().map(|(number, standing)| (standing, network.dropped(number)));
-        self.before =
-            (flows.collect(), network.links().iter().map(carried).collect(), network.packets());
+        self.before = (flows.collect(), network.links().map(carried).collect(), network.packets());
     }
 
     pub(super) fn glance(&mut self, at: Duration, network: &Network) {
@@ -252,7 +251,7 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn sample(&mut self, at: Duration, network: &Network) {
-        let queues = network.links().iter().map(|link| link.backlog().packets).enumerate();
+        let queues = network.links().map(|link| link.backlog().packets).enumerate();
         let queues = queues.filter(|queue| queue.1 > 0);
         let first = self.samples.len();
         self.waiting.extend(queues.map(|(link, packets)| (first, link, packets)));
@@ -302,7 +301,7 @@ impl<'a> Tally<'a> {
             flows: flows.collect(),
             queue,
             packets: network.packets() - self.before.2,
-            outside_model: network.links().iter().map(overflows).sum(),
+            outside_model: network.links().map(overflows).sum(),
             samples: self.samples,
         }
     }
@@ -312,7 +311,7 @@ impl<'a> Tally<'a> {
         let Study { duration, measure_from, .. } = *self.study;
         let seconds = duration.saturating_sub(measure_from).as_secs_f64();
         let glances = self.glances.max(1) as f64;
-        let carried = self.before.1.iter().zip(network.links().iter().map(carried));
+        let carried = self.before.1.iter().zip(network.links().map(carried));
         let used = |(seen, (before, now)): (&Seen, (&Carried, Carried))| {
             (now.bytes - before.bytes) as f64 * 8.0 / (seen.rates / glances * seconds)
         };
@@ -324,7 +323,7 @@ impl<'a> Tally<'a> {
         let number = busiest(used, 0..used.len()).expect("there are links");
         let (utilisation, glances) = (used[number], self.glances.max(1) as f64);
         let (seen, before) = (self.links[number], self.before.1[number]);
-        let now = carried(&network.links()[number]);
+        let now = carried(network.link_of(number));
         QueueReport {
             link: network.name(number).to_owned(),
             utilisation,

@@ -185,12 +185,12 @@ impl Leg {
 const NUMBER: u32 = 0;
 
 impl Flow for Leg {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
         let Some((_, segment)) = out.take_segment(body) else { return };
         match end {
-            End::Sender => self.sender.handle(now, &segment),
+            End::Sender => self.sender.handle(now, segment),
             End::Receiver => {
-                if let Some(answer) = self.receiver.handle(now, &segment) {
+                if let Some(answer) = self.receiver.handle(now, segment) {
                     out.send_segment(NUMBER, answer);
                 }
             }
@@ -215,12 +215,13 @@ impl Flow for Leg {
         }
     }
 
-    fn next(&self, end: End) -> Option<Instant> {
-        let timers = match end {
-            End::Sender => [self.sender.next_timeout(), self.begin],
-            End::Receiver => [self.receiver.next_timeout(), None],
+    fn next(&self, end: End) -> Instant {
+        let (timer, begin) = match end {
+            End::Sender => (self.sender.next_timeout(), self.begin),
+            End::Receiver => (self.receiver.next_timeout(), None),
         };
-        timers.into_iter().flatten().chain(self.looks[end as usize]).min()
+        let others = begin.into_iter().chain(self.looks[end as usize]);
+        others.fold(timer, Instant::min)
     }
 
     fn is_told_by_packets(&self) -> bool {

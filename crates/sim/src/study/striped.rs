@@ -146,14 +146,11 @@ impl Lane {
     }
 
     fn next(&self, end: End) -> Instant {
-        let next = match (end, self.stage) {
-            (End::Sender, Stage::Greeting(end)) => {
-                self.sender.next_timeout().into_iter().chain([end]).min()
-            }
+        match (end, self.stage) {
+            (End::Sender, Stage::Greeting(end)) => self.sender.next_timeout().min(end),
             (End::Sender, _) => self.sender.next_timeout(),
             (End::Receiver, _) => self.receiver.next_timeout(),
-        };
-        next.unwrap_or(Instant::FAR_FUTURE)
+        }
     }
 }
 
@@ -321,20 +318,20 @@ impl StripedFlow {
         &mut self,
         now: Instant,
         end: End,
-        body: Body,
+        body: &Body,
         out: &mut Outlet<'_>,
     ) -> Option<usize> {
         let (number, segment) = out.take_segment(body)?;
         let lane = self.lanes[number as usize].as_mut()?;
         match end {
             End::Sender => {
-                lane.sender.handle(now, &segment);
+                lane.sender.handle(now, segment);
                 self.base_rtt =
                     lane.sender.stats().rtt.map_or(self.base_rtt, |rtt| rtt.min(self.base_rtt));
             }
             End::Receiver => {
                 let before = lane.receiver.delivered();
-                if let Some(answer) = lane.receiver.handle(now, &segment) {
+                if let Some(answer) = lane.receiver.handle(now, segment) {
                     out.send_segment(number, answer);
                 }
                 self.delivered += lane.receiver.delivered() - before;
@@ -348,7 +345,7 @@ impl StripedFlow {
 }
 
 impl Flow for StripedFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
         if let Some(number) = self.take_in(now, end, body, out) {
             self.runs[end as usize].set(number, now);
         }
@@ -367,9 +364,9 @@ impl Flow for StripedFlow {
         }
     }
 
-    fn next(&self, end: End) -> Option<Instant> {
+    fn next(&self, end: End) -> Instant {
         let first = self.runs[end as usize].first().0;
-        Some(if end == End::Sender { first.min(self.tick) } else { first })
+        if end == End::Sender { first.min(self.tick) } else { first }
     }
 
     fn is_told_by_packets(&self) -> bool {

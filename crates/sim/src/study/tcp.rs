@@ -18,8 +18,8 @@ pub(super) struct TcpFlow {
     receiver: Receiver,
     /// The number of this connection.
     connection: u32,
-    /// When it begins, or the next message is written; `None` when it has begun, or none will.
-    due: Option<Instant>,
+    /// When it begins, or the next message is written; the far future when it has begun, or none will.
+    due: Instant,
     /// When it was begun, of a document that is under way.
     asked: Option<Instant>,
     /// Bytes of the document.
@@ -46,7 +46,7 @@ impl TcpFlow {
             sender: Sender::new(config),
             receiver: Receiver::new(config),
             connection: 0,
-            due: Some(start),
+            due: start,
             asked: None,
             document: 0,
             past: Standing::default(),
@@ -59,11 +59,12 @@ impl TcpFlow {
 
     /// Does what is due of the application.
     fn act(&mut self, now: Instant) {
-        match (self.source, self.due.take()) {
-            (Source::Messages(Messages { size, every }), Some(due)) if self.connection > 0 => {
+        let due = core::mem::replace(&mut self.due, Instant::FAR_FUTURE);
+        match self.source {
+            Source::Messages(Messages { size, every }) if self.connection > 0 => {
                 self.sender.write(size.0);
                 self.messages += 1;
-                self.due = Some(due + every);
+                self.due = due + every;
             }
             _ => self.begin(now),
         }
@@ -85,7 +86,7 @@ impl TcpFlow {
         };
         self.sender.open();
         if let Source::Messages(_) = self.source {
-            self.due = Some(self.start);
+            self.due = self.start;
             return;
         }
         self.asked = Some(now);
@@ -108,7 +109,7 @@ impl TcpFlow {
         let Some(asked) = self.asked.take() else { return };
         self.documents.note(now.since(asked));
         match &mut self.reader {
-            Some(reader) => self.due = Some(reader.pause(now)),
+            Some(reader) => self.due = reader.pause(now),
             None => self.finished = Some(now),
         }
     }
@@ -116,15 +117,15 @@ impl TcpFlow {
 
 impl Flow for TcpFlow {
     #[inline(always)]
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
         let Some((connection, segment)) = out.take_segment(body) else { return };
         if connection != self.connection {
             return;
         }
         match end {
-            End::Sender => self.sender.handle(now, &segment),
+            End::Sender => self.sender.handle(now, segment),
             End::Receiver => {
-                if let Some(answer) = self.receiver.handle(now, &segment) {
+                if let Some(answer) = self.receiver.handle(now, segment) {
                     out.send_segment(self.connection, answer);
                 }
                 self.look(now);
@@ -136,7 +137,7 @@ impl Flow for TcpFlow {
     fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>) {
         match end {
             End::Sender => {
-                while self.due.is_some_and(|due| due <= now) {
+                while self.due <= now {
                     self.act(now);
                 }
                 self.sender.handle_timeout(now);
@@ -152,9 +153,10 @@ impl Flow for TcpFlow {
         }
     }
 
-    fn next(&self, end: End) -> Option<Instant> {
+    #[inline(always)]
+    fn next(&self, end: End) -> Instant {
         match end {
-            End::Sender => self.sender.next_timeout().into_iter().chain(self.due).min(),
+            End::Sender => self.sender.next_timeout().min(self.due),
             End::Receiver => self.receiver.next_timeout(),
         }
     }

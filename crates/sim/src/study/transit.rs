@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use path::{DropCause, Exit, Fate, Packet, Unchanging};
+use path::{Arrival, DropCause, Fate, Fortune, Packet, Unchanging};
 use slab::Slab;
 use smallvec::SmallVec;
 use units::{Bytes, Instant};
@@ -20,9 +20,6 @@ pub(super) enum Body {
     /// Of our transport: its place among all datagrams, where it stays until it arrives.
     Datagram(u32),
 }
-
-/// Where a packet under way is kept: links move this from queue to queue.
-pub(super) type Place = u32;
 
 /// A packet under way.
 pub(super) struct Parcel {
@@ -45,12 +42,18 @@ struct Route {
     dropped: (u64, u64),
 }
 
+/// A link whose turn it is, and its number.
+pub(super) struct Turn {
+    pub(super) link: Box<Unchanging<Parcel>>,
+    number: usize,
+}
+
 /// All links, and what is on them.
 pub(super) struct Transit {
     pub(super) now: Instant,
-    links: Vec<Unchanging<Place>>,
-    /// All that are under way: they stay where they are until they arrive.
-    parcels: Slab<Parcel>,
+    /// The one whose turn it is is missing, so that its packets can be dealt with where they are while ends send over
+    /// others: what is sent where a link ends never goes over that link.
+    links: Vec<Option<Box<Unchanging<Parcel>>>>,
     /// At each site, when something may leave a link that ends there.
     exits: Vec<Agenda>,
     /// The router at which each link ends, and its site there with its slot.
@@ -61,26 +64,13 @@ pub(super) struct Transit {
     turn_ends: (Instant, usize),
     routes: Vec<Route>,
     /// What has arrived and was not handed on, for it came with another or had no link to cross.
-    arrived: VecDeque<Place>,
+    arrived: VecDeque<Parcel>,
     /// Those of our transport, which are larger than the rest of a parcel.
     datagrams: Slab<Trimmed>,
-    /// Packets offered to any link.
-    pub(super) packets: u64,
 }
 
 /// Comes behind all links in the order of what happens at the same time.
 const RUN: usize = usize::MAX;
-
-/// The time of a link, which begins with the run, as its changes and traces do.
-fn link_time(now: Instant) -> Instant {
-    Instant::from_nanos(now.as_nanos() - START.as_nanos())
-}
-
-/// The time of the network when a link's is this.
-fn network_time(at: Option<Instant>) -> Instant {
-    let nanos = at.map_or(u64::MAX, Instant::as_nanos);
-    Instant::from_nanos(nanos.saturating_add(START.as_nanos()))
-}
 
 impl Transit {
     /// Without links, at the beginning of a run.
@@ -88,7 +78,6 @@ impl Transit {
         Self {
             now: START,
             links: Vec::new(),
-            parcels: Slab::new(),
             exits: Vec::new(),
             routers: Vec::new(),
             places: Vec::new(),
@@ -96,13 +85,12 @@ impl Transit {
             routes: Vec::new(),
             arrived: VecDeque::new(),
             datagrams: Slab::new(),
-            packets: 0,
         }
     }
 
     /// Adds a link that ends at this router; its number.
-    pub(super) fn add_link(&mut self, link: Unchanging<Place>, router: usize) -> usize {
-        self.links.push(link);
+    pub(super) fn add_link(&mut self, link: Unchanging<Parcel>, router: usize) -> usize {
+        self.links.push(Some(Box::new(link)));
         self.routers.push(router);
         self.links.len() - 1
     }
@@ -123,8 +111,13 @@ impl Transit {
     }
 
     /// All links in the order of their numbers.
-    pub(super) fn links(&self) -> &[Unchanging<Place>] {
-        &self.links
+    pub(super) fn links(&self) -> impl ExactSizeIterator<Item = &Unchanging<Parcel>> {
+        (0..self.links.len()).map(|number| self.link(number))
+    }
+
+    /// The link of this number.
+    pub(super) fn link(&self, number: usize) -> &Unchanging<Parcel> {
+        self.links[number].as_deref().expect("it is nobody's turn")
     }
 
     /// Data packets of a flow that were dropped before a link, and on one.
@@ -145,23 +138,31 @@ impl Transit {
     /// Lets all links see what the time is.
     pub(super) fn advance(&mut self, now: Instant) {
         self.now = now;
-        self.links.iter_mut().for_each(|link| link.advance(link_time(now)));
+        self.links.iter_mut().flatten().for_each(|link| link.advance(now));
     }
 
     /// What has arrived already and was not handed on.
     #[inline(always)]
     pub(super) fn next_arrived(&mut self) -> Option<Parcel> {
-        let place = self.arrived.pop_front()?;
-        Some(self.parcels.remove(place as usize))
+        self.arrived.pop_front()
     }
 
     /// It is this link's turn, until another link's, or an end has something to do, which it next has at `run`. At
-    /// `until` nothing happens any more.
-    pub(super) fn begin(&mut self, link: usize, run: Instant, until: Instant) {
+    /// `until` nothing happens any more. The link, which is not there for anybody else until [`Self::end`].
+    pub(super) fn begin(&mut self, link: usize, run: Instant, until: Instant) -> Turn {
         let (site, slot) = self.places[link];
         let exits = &mut self.exits[site];
         exits.set(slot, Instant::FAR_FUTURE);
         self.turn_ends = exits.first().min((run, RUN)).min((until, 0));
+        Turn { link: self.links[link].take().expect("it is nobody else's turn"), number: link }
+    }
+
+    /// The turn is over.
+    pub(super) fn end(&mut self, turn: Turn) {
+        let Turn { link, number } = turn;
+        let (site, slot) = self.places[number];
+        self.exits[site].set(slot, link.next_exit().max(self.now));
+        self.links[number] = Some(link);
     }
 
     /// An end has something to do at this time.
@@ -170,90 +171,90 @@ impl Transit {
         self.turn_ends = self.turn_ends.min((at, RUN));
     }
 
-    /// Takes from the link whose turn it is what has reached its end, until something arrives where it goes, which
-    /// is then. `None` when its turn is over.
+    /// Goes on to when something leaves the link whose turn it is; `false` if the turn is over before.
     #[inline(always)]
-    pub(super) fn poll(&mut self, link: usize) -> Option<Parcel> {
-        loop {
-            let next = network_time(self.links[link].next_exit()).max(self.now);
-            if (next, link) >= self.turn_ends {
-                let (site, slot) = self.places[link];
-                self.exits[site].set(slot, next);
-                return None;
-            }
+    pub(super) fn go_to_exit(&mut self, turn: &Turn) -> bool {
+        let next = turn.link.next_exit().max(self.now);
+        let goes = (next, turn.number) < self.turn_ends;
+        if goes {
             self.now = next;
-            let Some(exit) = self.links[link].poll(link_time(next)) else { continue };
-            let place = exit.item;
-            if exit.fate != Fate::Delivered {
-                let early = matches!(exit.fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
-                self.lose(place, early);
-                continue;
-            }
-            let parcel = &mut self.parcels[place as usize];
-            parcel.passed += 1;
-            if exit.marked || exit.damage.is_some() || exit.duplicated {
-                self.suffer(place, &exit);
-            }
-            if self.forward(exit.size, place) {
-                return Some(self.parcels.remove(place as usize));
-            }
         }
+        goes
     }
 
-    /// What a link has done to a packet that it delivers.
-    #[cold]
-    fn suffer(&mut self, place: Place, exit: &Exit<Place>) {
-        let parcel = &mut self.parcels[place as usize];
-        parcel.damaged |= exit.damage.is_some();
-        // Here TCP does without marks.
-        if let (Body::Datagram(datagram), true) = (&parcel.body, exit.marked) {
-            self.datagrams[*datagram as usize].ce = true;
-        }
-        if exit.duplicated {
-            let copy = self.copy(place);
-            if self.forward(exit.size, copy) {
-                self.arrived.push_back(copy);
-            }
-        }
-    }
-
-    /// A packet of this size goes on to the next link of its route; whether it has arrived instead.
+    /// Whether a packet has nothing to suffer from the link that it leaves, which is the last of its route.
     #[inline(always)]
-    fn forward(&mut self, size: Bytes, place: Place) -> bool {
-        let Parcel { flow, to, passed, ecn_capable, ref body, .. } = self.parcels[place as usize];
+    pub(super) fn is_there(&self, arrival: &Arrival<Parcel>) -> bool {
+        let Parcel { flow, to, passed, .. } = arrival.item;
         let route = &self.routes[flow as usize].links[to as usize];
-        let Some(&link) = route.get(usize::from(passed)) else { return true };
-        self.packets += 1;
+        arrival.fortune.is_none() && usize::from(passed) + 1 == route.len()
+    }
+
+    /// A packet has left a link, goes on, and suffers what that has done to it. If it has arrived it is among
+    /// [what has](Self::next_arrived).
+    pub(super) fn go_on(&mut self, arrival: Arrival<Parcel>) {
+        let Arrival { size, item: mut parcel, fortune, .. } = arrival;
+        parcel.passed += 1;
+        if let Some(fortune) = fortune {
+            let Fortune { fate, marked, damage, duplicated } = *fortune;
+            if fate != Fate::Delivered {
+                let early = matches!(fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
+                return self.count_lost(&parcel, early);
+            }
+            parcel.damaged |= damage.is_some();
+            // Here TCP does without marks.
+            if let (Body::Datagram(datagram), true) = (&parcel.body, marked) {
+                self.datagrams[*datagram as usize].ce = true;
+            }
+            if duplicated {
+                let copy = self.copy(&parcel);
+                self.go(size, copy);
+            }
+        }
+        self.go(size, parcel);
+    }
+
+    /// A packet goes on, or has arrived, before what has arrived already.
+    fn go(&mut self, size: Bytes, parcel: Parcel) {
+        if let Some(arrived) = self.forward(size, parcel) {
+            self.arrived.push_front(arrived);
+        }
+    }
+
+    /// A packet of this size goes on to the next link of its route, if it has not arrived.
+    #[inline(always)]
+    fn forward(&mut self, size: Bytes, parcel: Parcel) -> Option<Parcel> {
+        let Parcel { flow, to, passed, ecn_capable, ref body, .. } = parcel;
+        let route = &self.routes[flow as usize].links[to as usize];
+        let Some(&link) = route.get(usize::from(passed)) else { return Some(parcel) };
         // Each connection has ports of its own, by which a queue tells it from others.
         let connection = if let Body::Segment(connection, _) = body { *connection } else { 0 };
         let ports = u64::from(connection) << 32 | u64::from(flow);
         let packet = Packet { size, flow: ports, ecn_capable };
-        match self.links[link].send_packet(link_time(self.now), packet, place) {
-            Ok(()) => {
-                let next = network_time(self.links[link].next_exit()).max(self.now);
-                let (site, slot) = self.places[link];
-                let exits = &mut self.exits[site];
-                if next < exits.at(slot) {
-                    exits.set(slot, next);
-                    // Of a link to another site it is not before this one's time is over.
-                    self.turn_ends = self.turn_ends.min((next, link));
-                }
-            }
-            Err(refused) => self.lose(refused.item, true),
+        let onto = self.links[link].as_mut().expect("no packet crosses a link twice");
+        match onto.send_packet(self.now, packet, parcel) {
+            Ok(None) => {}
+            Ok(Some(next)) => self.expect_exit(link, next.max(self.now)),
+            Err(refused) => self.count_lost(&refused.item, true),
         }
-        false
+        None
     }
 
-    /// It does not arrive.
-    #[cold]
-    fn lose(&mut self, place: Place, early: bool) {
-        let parcel = self.parcels.remove(place as usize);
-        self.count_lost(parcel, early);
+    /// Something may leave a link at this time, if nothing does before.
+    fn expect_exit(&mut self, link: usize, next: Instant) {
+        let (site, slot) = self.places[link];
+        let exits = &mut self.exits[site];
+        if next < exits.at(slot) {
+            exits.set(slot, next);
+            // Of a link to another site it is not before this one's time is over.
+            self.turn_ends = self.turn_ends.min((next, link));
+        }
     }
 
     /// A packet counts as lost, before a link or on one.
-    pub(super) fn count_lost(&mut self, parcel: Parcel, early: bool) {
-        self.discard(parcel.body);
+    #[cold]
+    pub(super) fn count_lost(&mut self, parcel: &Parcel, early: bool) {
+        self.discard(&parcel.body);
         let dropped = &mut self.routes[parcel.flow as usize].dropped;
         if parcel.to == End::Receiver {
             *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
@@ -261,15 +262,14 @@ impl Transit {
     }
 
     /// Nobody takes what has arrived, or is damaged.
-    pub(super) fn discard(&mut self, body: Body) {
+    pub(super) fn discard(&mut self, body: &Body) {
         if let Body::Datagram(place) = body {
-            self.datagrams.remove(place as usize);
+            self.datagrams.remove(*place as usize);
         }
     }
 
     /// The same once more.
-    fn copy(&mut self, place: Place) -> Place {
-        let parcel = &self.parcels[place as usize];
+    fn copy(&mut self, parcel: &Parcel) -> Parcel {
         let body = match &parcel.body {
             Body::Segment(connection, segment) => Body::Segment(*connection, segment.clone()),
             Body::Datagram(place) => {
@@ -277,8 +277,7 @@ impl Transit {
                 Body::Datagram(self.datagrams.insert(datagram) as u32)
             }
         };
-        let copy = Parcel { body, ..*parcel };
-        self.parcels.insert(copy) as Place
+        Parcel { body, ..*parcel }
     }
 
     /// What an end of a flow sends through.
@@ -311,9 +310,9 @@ impl Outlet<'_> {
 
     /// Takes a segment, and the number of its connection; what is none is discarded.
     #[inline(always)]
-    pub(super) fn take_segment(&mut self, body: Body) -> Option<(u32, Segment)> {
+    pub(super) fn take_segment<'b>(&mut self, body: &'b Body) -> Option<(u32, &'b Segment)> {
         match body {
-            Body::Segment(connection, segment) => Some((connection, segment)),
+            Body::Segment(connection, segment) => Some((*connection, segment)),
             Body::Datagram(_) => {
                 self.transit.discard(body);
                 None
@@ -322,10 +321,10 @@ impl Outlet<'_> {
     }
 
     /// Takes a datagram; what is none is discarded.
-    pub(super) fn take_datagram(&mut self, body: Body) -> Option<Trimmed> {
+    pub(super) fn take_datagram(&mut self, body: &Body) -> Option<Trimmed> {
         match body {
             Body::Segment(..) => None,
-            Body::Datagram(place) => Some(self.transit.datagrams.remove(place as usize)),
+            Body::Datagram(place) => Some(self.transit.datagrams.remove(*place as usize)),
         }
     }
 
@@ -333,9 +332,8 @@ impl Outlet<'_> {
     fn send(&mut self, size: Bytes, body: Body, ecn_capable: bool) {
         let Self { flow, to, .. } = *self;
         let parcel = Parcel { flow, passed: 0, to, ecn_capable, damaged: false, body };
-        let place = self.transit.parcels.insert(parcel) as Place;
-        if self.transit.forward(size, place) {
-            self.transit.arrived.push_back(place);
+        if let Some(arrived) = self.transit.forward(size, parcel) {
+            self.transit.arrived.push_back(arrived);
         }
     }
 }

@@ -211,7 +211,7 @@ fn address(end: u8) -> SocketAddr {
 }
 
 impl Flow for UdpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: Body, out: &mut Outlet<'_>) {
+    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
         let Some(datagram) = out.take_datagram(body) else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
@@ -241,9 +241,9 @@ impl Flow for UdpFlow {
         }
     }
 
-    fn next(&self, end: End) -> Option<Instant> {
+    fn next(&self, end: End) -> Instant {
         let begin = self.begin.filter(|_| end == self.manner.client());
-        begin.or_else(|| self.sockets[end as usize].next())
+        begin.or_else(|| self.sockets[end as usize].next()).unwrap_or(Instant::FAR_FUTURE)
     }
 
     fn is_told_by_packets(&self) -> bool {

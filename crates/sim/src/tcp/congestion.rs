@@ -7,12 +7,15 @@ use units::Instant;
 use super::config::{Config, Congestion};
 use super::cubic::Cubic;
 use super::hystart::HyStart;
+use super::rto::Rto;
 
 /// Window and threshold in bytes, and the law by which they change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Control {
     mss: f64,
     window: f64,
+    /// The window in whole bytes.
+    whole: u64,
     threshold: f64,
     /// As in [`Config::byte_counting`].
     byte_counting: bool,
@@ -28,9 +31,8 @@ pub(super) struct Acked {
     /// All before this has been acknowledged, and before that sent.
     pub(super) una: u64,
     pub(super) next: u64,
-    /// The round-trip time, if this acknowledgement has measured it, and the smoothed one.
+    /// The round-trip time, if this acknowledgement has measured it.
     pub(super) rtt: Option<Duration>,
-    pub(super) smoothed: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +50,11 @@ impl Control {
         };
         let threshold = config.initial_ssthresh.map_or(f64::INFINITY, |bytes| bytes.0 as f64);
         let cubic = config.congestion == Congestion::Cubic;
+        let window = mss * f64::from(config.initial_window);
         Self {
             mss,
-            window: mss * f64::from(config.initial_window),
+            window,
+            whole: window as u64,
             threshold,
             byte_counting: config.byte_counting,
             hystart: (cubic && config.hystart).then(HyStart::default),
@@ -58,9 +62,15 @@ impl Control {
         }
     }
 
-    /// Bytes.
+    /// In whole bytes.
+    #[inline(always)]
     pub(super) fn window(&self) -> u64 {
-        self.window as u64
+        self.whole
+    }
+
+    fn set(&mut self, window: f64) {
+        self.window = window;
+        self.whole = window as u64;
     }
 
     pub(super) fn in_slow_start(&self) -> bool {
@@ -82,7 +92,8 @@ impl Control {
     }
 
     /// New data was acknowledged; the window grows only if it was `full` (RFC 7661).
-    pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, full: bool) {
+    #[inline(always)]
+    pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, rto: &Rto, full: bool) {
         let slow_start = self.in_slow_start();
         if let Some(hystart) = self.hystart.as_mut().filter(|_| slow_start)
             && hystart.ends(now, acked, self.window / self.mss)
@@ -95,21 +106,24 @@ impl Control {
         let bytes = acked.bytes as f64;
         if self.in_slow_start() {
             // RFC 5681, equation 2; RFC 3465, section 2.2.
-            self.window = if self.byte_counting {
+            return self.set(if self.byte_counting {
                 (self.window + bytes).min(self.threshold)
             } else {
                 self.window + bytes.min(self.mss)
-            };
-            return;
+            });
         }
         let segments = self.window / self.mss;
-        self.window += self.mss
+        let grown = self.mss
             * match &mut self.law {
                 // RFC 5681, equation 3: a segment a round trip with each segment acknowledged.
                 Law::Reno if !self.byte_counting => 1.0 / segments,
                 Law::Reno => bytes / self.window,
-                Law::Cubic(cubic) => cubic.growth(now, segments, bytes / self.mss, acked.smoothed),
+                Law::Cubic(cubic) => {
+                    let smoothed = rto.smoothed().unwrap_or_default();
+                    cubic.growth(now, segments, bytes / self.mss, smoothed)
+                }
             };
+        self.set(self.window + grown);
     }
 
     /// A loss, seen with so many bytes in flight.
@@ -120,12 +134,12 @@ impl Control {
             Law::Cubic(cubic) => self.mss * cubic.decrease(self.window / self.mss),
         };
         self.threshold = left.max(2.0 * self.mss);
-        self.window = self.threshold;
+        self.set(self.threshold);
     }
 
     /// Begins again from one segment, knowing nothing but the threshold (RFC 9438, section 4.8).
     pub(super) fn restart(&mut self) {
-        self.window = self.mss;
+        self.set(self.mss);
         if let Law::Cubic(cubic) = &mut self.law {
             *cubic = Cubic::new();
         }
@@ -137,6 +151,6 @@ impl Control {
     /// Leaves a recovery with no more than this in flight, so that no burst follows (RFC 6582,
     /// section 3.2, step 3).
     pub(super) fn settle(&mut self, in_flight: u64) {
-        self.window = self.threshold.min((in_flight as f64).max(self.mss) + self.mss);
+        self.set(self.threshold.min((in_flight as f64).max(self.mss) + self.mss));
     }
 }

@@ -18,11 +18,13 @@ mod scoreboard;
 mod segment;
 mod sender;
 pub(crate) mod source;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Config, Congestion, Flight, MinRto, Recovery};
 pub use receiver::Receiver;
 pub use segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
-pub use sender::{Sender, SenderStats};
+pub use sender::Sender;
 pub use source::{Http, Source};
+pub use stats::SenderStats;

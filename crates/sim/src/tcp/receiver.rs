@@ -1,11 +1,13 @@
 //! The receiving end.
 
 use rangemap::RangeSet;
-use smallvec::SmallVec;
 use units::Instant;
 
 use super::config::{Config, Recovery};
-use super::segment::{Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
+use super::segment::{Blocks, Kind, MAX_SACK_BLOCKS, SackBlocks, Segment};
+
+/// What [`Receiver::due`] is when no acknowledgement waits.
+const NOTHING_DUE: (Instant, Instant) = (Instant::FAR_FUTURE, Instant::ZERO);
 
 /// Puts data in order and acknowledges it; its application reads at once, unless it
 /// [says](Self::read_to) how far.
@@ -25,8 +27,10 @@ pub struct Receiver {
     read: Option<u64>,
     /// Where the window that was told last ends.
     edge: u64,
-    /// When to tell of them at the latest, and when the first of them was sent.
-    due: Option<(Instant, Instant)>,
+    /// When to tell of them at the latest, the far future when there are none, and when the first of them was sent.
+    due: (Instant, Instant),
+    /// So many are told of at once: two segments, or a window half empty as the application has read it.
+    enough: u64,
 }
 
 impl Receiver {
@@ -34,6 +38,7 @@ impl Receiver {
     pub fn new(config: &Config) -> Self {
         let (held, latest) = (RangeSet::new(), Vec::new());
         let edge = config.advertised();
+        let enough = (2 * config.mss.0).min(edge.div_ceil(2));
         Self {
             config: *config,
             next: 0,
@@ -43,7 +48,8 @@ impl Receiver {
             untold: 0,
             read: None,
             edge,
-            due: None,
+            due: NOTHING_DUE,
+            enough,
         }
     }
 
@@ -53,8 +59,7 @@ impl Receiver {
     pub fn read_to(&mut self, read: u64) -> Option<Segment> {
         self.read = Some(read);
         let opened = self.next.saturating_add(self.window()).saturating_sub(self.edge);
-        let worth = (2 * self.config.mss.0).min(self.config.advertised().div_ceil(2));
-        (opened >= worth).then(|| self.acknowledge(Instant::ZERO))
+        (opened >= self.enough).then(|| self.acknowledge(Instant::ZERO))
     }
 
     /// What it advertises now.
@@ -69,6 +74,7 @@ impl Receiver {
     }
 
     /// A segment arrives; what answers it at once.
+    #[inline(always)]
     pub fn handle(&mut self, now: Instant, segment: &Segment) -> Option<Segment> {
         let stamp = segment.stamp;
         match &segment.kind {
@@ -83,69 +89,84 @@ impl Receiver {
 
     /// A delayed acknowledgement is due.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Segment> {
-        let (_, stamp) = self.due.filter(|&(due, _)| due <= now)?;
-        Some(self.acknowledge(stamp))
+        let (due, stamp) = self.due;
+        (due <= now).then(|| self.acknowledge(stamp))
     }
 
-    /// When one will be.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.due.map(|(due, _)| due)
+    /// When one will be; the far future when none waits.
+    #[inline(always)]
+    pub fn next_timeout(&self) -> Instant {
+        self.due.0
     }
 
+    #[inline(always)]
     fn data(&mut self, now: Instant, seq: u64, end: u64, stamp: Instant) -> Option<Segment> {
         if seq > self.next || end <= self.next {
             // A hole, or nothing new: told at once (RFC 5681, section 4.2).
             if seq > self.next && self.config.recovery != Recovery::GoBackN {
-                self.held.insert(seq..end);
-                self.held_to = self.held_to.max(end);
-                // A byte for each block, or those of one would push the others out (RFC 2018, section 4).
-                let block = self.held.get(&seq).cloned().unwrap_or(seq..end);
-                self.latest.retain(|byte| !block.contains(byte));
-                self.latest.insert(0, seq);
-                self.latest.truncate(2 * MAX_SACK_BLOCKS);
+                self.hold(seq, end);
             }
             return Some(self.acknowledge(stamp));
         }
         self.untold += end - self.next;
         let filled = self.held_to > self.next;
         self.next = end;
-        while filled
-            && let Some(range) = self.held.first().filter(|range| range.start <= self.next).cloned()
+        if filled {
+            self.join();
+        }
+        let waits = self.due != NOTHING_DUE;
+        match self.config.delayed_ack {
+            Some(delay) if !filled && self.untold < self.enough => {
+                if !waits {
+                    self.due = (now + delay, stamp);
+                }
+                None
+            }
+            // The earliest that waited, as RFC 7323 has it (section 4.2).
+            _ => Some(self.acknowledge(if waits { self.due.1 } else { stamp })),
+        }
+    }
+
+    /// Keeps what lies behind a hole.
+    #[cold]
+    fn hold(&mut self, seq: u64, end: u64) {
+        self.held.insert(seq..end);
+        self.held_to = self.held_to.max(end);
+        // A byte for each block, or those of one would push the others out (RFC 2018, section 4).
+        let block = self.held.get(&seq).cloned().unwrap_or(seq..end);
+        self.latest.retain(|byte| !block.contains(byte));
+        self.latest.insert(0, seq);
+        self.latest.truncate(2 * MAX_SACK_BLOCKS);
+    }
+
+    /// What is held goes on from what is in order now.
+    #[cold]
+    fn join(&mut self) {
+        while let Some(range) = self.held.first().filter(|range| range.start <= self.next).cloned()
         {
             self.next = self.next.max(range.end);
             self.held.remove(range);
         }
-        // A second segment, or a window half empty as the application has read it.
-        let enough = self.untold >= 2 * self.config.mss.0
-            || self.untold >= self.config.advertised().div_ceil(2);
-        match self.config.delayed_ack {
-            Some(delay) if !filled && !enough => {
-                self.due.get_or_insert((now + delay, stamp));
-                None
-            }
-            _ => {
-                // The earliest that waited, as RFC 7323 has it (section 4.2).
-                let stamp = self.due.map_or(stamp, |(_, first)| first);
-                Some(self.acknowledge(stamp))
-            }
-        }
     }
 
+    #[inline(always)]
     fn acknowledge(&mut self, stamp: Instant) -> Segment {
-        (self.untold, self.due) = (0, None);
+        (self.untold, self.due) = (0, NOTHING_DUE);
         let window = self.window();
         self.edge = self.edge.max(self.next.saturating_add(window));
-        let kind = Kind::Ack { ack: self.next, window, sack: self.blocks() };
+        let sack = if self.latest.is_empty() { <_>::default() } else { self.blocks() };
+        let kind = Kind::Ack { ack: self.next, window, sack };
         Segment { kind, stamp, timestamps: self.config.timestamps }
     }
 
     /// The blocks to tell of.
+    #[cold]
     fn blocks(&mut self) -> SackBlocks {
-        if self.latest.is_empty() || !self.config.recovery.is_selective() {
+        if !self.config.recovery.is_selective() {
             return SackBlocks::default();
         }
         self.latest.retain(|&byte| byte >= self.next);
-        let mut blocks = SmallVec::<[_; MAX_SACK_BLOCKS]>::new();
+        let mut blocks = Blocks::new();
         for byte in &self.latest {
             let Some(range) = self.held.get(byte) else { continue };
             let block = (range.start, range.end);
@@ -153,7 +174,7 @@ impl Receiver {
                 blocks.push(block);
             }
         }
-        SackBlocks::new(&blocks)
+        SackBlocks::new(blocks)
     }
 }
 

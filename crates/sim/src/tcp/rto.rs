@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use units::Instant;
+
 use super::config::MinRto;
 
 /// The first time-out, before any measurement (section 2.1).
@@ -11,38 +13,38 @@ const FALLBACK: Duration = Duration::from_secs(3);
 /// The longest (section 2.4).
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Round-trip times and what follows from them.
+/// Round-trip times and what follows from them, in nanoseconds: `Duration` reckons seconds and the rest of them each by
+/// itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rto {
     least: MinRto,
     /// Before any measurement.
-    first: Duration,
+    first: u64,
     /// Smoothed round-trip time and its variation.
-    smoothed: Option<(Duration, Duration)>,
+    smoothed: Option<(u64, u64)>,
     /// Doublings since the last measurement.
     backoff: u32,
     /// What comes of all that.
-    current: Duration,
+    current: u64,
 }
 
 impl Rto {
     pub(super) fn new(least: MinRto) -> Self {
-        let mut rto = Self { least, first: FIRST, smoothed: None, backoff: 0, current: FIRST };
+        let first = nanos(FIRST);
+        let mut rto = Self { least, first, smoothed: None, backoff: 0, current: first };
         rto.update();
         rto
     }
 
     /// A measurement, of a segment that was sent once (Karn) or carries its time.
     pub(super) fn sample(&mut self, rtt: Duration) {
+        let rtt = nanos(rtt);
         self.backoff = 0;
         self.smoothed = Some(match self.smoothed {
             None => (rtt, rtt / 2),
             Some((smoothed, variation)) => {
-                // In nanoseconds: `Duration` reckons seconds and the rest of them each by itself.
-                let [rtt, smoothed, variation] = [rtt, smoothed, variation].map(nanos);
                 let variation = (variation * 3 + smoothed.abs_diff(rtt)) / 4;
-                let smoothed = (smoothed * 7 + rtt) / 8;
-                (Duration::from_nanos(smoothed), Duration::from_nanos(variation))
+                ((smoothed * 7 + rtt) / 8, variation)
             }
         });
         self.update();
@@ -56,34 +58,35 @@ impl Rto {
 
     /// Data begins to be sent, and nothing is measured, for a SYN was sent more than once.
     pub(super) fn fall_back(&mut self) {
-        (self.first, self.backoff) = (FALLBACK, 0);
+        (self.first, self.backoff) = (nanos(FALLBACK), 0);
         self.update();
     }
 
     pub(super) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed.map(|(smoothed, _)| smoothed)
+        self.smoothed.map(|(smoothed, _)| Duration::from_nanos(smoothed))
     }
 
-    /// How long to wait now.
-    pub(super) fn get(&self) -> Duration {
-        self.current
+    /// When a time-out strikes that begins now.
+    #[inline]
+    pub(super) fn from(&self, now: Instant) -> Instant {
+        Instant::from_nanos(now.as_nanos() + self.current)
     }
 
     fn update(&mut self) {
         let (smoothed, margin) = match self.smoothed {
             // The first is one in all.
-            None => (Duration::ZERO, self.first),
+            None => (0, self.first),
             Some((smoothed, variation)) => (smoothed, variation * 4),
         };
         let usual = match self.least {
-            MinRto::Whole(least) => (smoothed + margin).max(least),
-            MinRto::Beyond(least) => smoothed + margin.max(least),
+            MinRto::Whole(least) => (smoothed + margin).max(nanos(least)),
+            MinRto::Beyond(least) => smoothed + margin.max(nanos(least)),
         };
-        self.current = (usual * (1 << self.backoff)).min(LONGEST);
+        self.current = (usual << self.backoff).min(nanos(LONGEST));
     }
 }
 
-/// Nanoseconds of a round-trip time, which are far from 64 bits.
+/// Nanoseconds of a round-trip time or a time-out, which are far from 64 bits.
 fn nanos(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
@@ -91,6 +94,12 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Rto {
+        fn get(&self) -> Duration {
+            self.from(Instant::ZERO).since(Instant::ZERO)
+        }
+    }
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)

@@ -72,6 +72,7 @@ impl Scoreboard {
     }
 
     /// Everything before `ack` arrived, as an answer to what was `sent` then tells; how much of it was news, in bytes.
+    #[inline(always)]
     pub(super) fn on_ack(&mut self, ack: u64, sent: Instant) -> u64 {
         let mut news = 0;
         while let Some(piece) = self.pieces.front().filter(|piece| piece.end() <= ack) {
@@ -94,11 +95,19 @@ impl Scoreboard {
         news
     }
 
-    /// These blocks arrived, as the same answer tells.
-    pub(super) fn on_sack(&mut self, blocks: &[(u64, u64)], sent: Instant) {
-        if blocks.is_empty() && self.known.is_empty() {
-            return self.judge();
+    /// These blocks arrived, as the same answer tells; whether something is to be sent again.
+    #[inline(always)]
+    pub(super) fn on_sack(&mut self, blocks: &[(u64, u64)], sent: Instant) -> bool {
+        if !blocks.is_empty() || !self.known.is_empty() {
+            self.mark_all(blocks, sent);
         }
+        if self.sacked > 0 || self.rack.is_some() {
+            self.judge();
+        }
+        self.next_lost().is_some()
+    }
+
+    fn mark_all(&mut self, blocks: &[(u64, u64)], sent: Instant) {
         let known = core::mem::take(&mut self.known);
         for &(start, end) in blocks {
             // The blocks of the last time have grown at most: what lay in them is not new.
@@ -113,7 +122,6 @@ impl Scoreboard {
         self.known = known;
         self.known.clear();
         self.known.extend_from_slice(blocks);
-        self.judge();
     }
 
     fn mark(&mut self, start: u64, end: u64, sent: Instant) {
@@ -135,7 +143,9 @@ impl Scoreboard {
 
     /// Holes with enough behind them are lost.
     fn judge(&mut self) {
-        while let Some(piece) = self.pieces.get_mut((self.judged - self.first) as usize) {
+        while self.sacked > 0
+            && let Some(piece) = self.pieces.get_mut((self.judged - self.first) as usize)
+        {
             if piece.state == State::Sacked {
                 self.sacked -= 1;
             } else if self.sacked >= DUPLICATES {

@@ -1,5 +1,6 @@
 //! What the two ends send each other.
 
+use smallvec::SmallVec;
 use units::{Bytes, Instant};
 
 /// IPv4 and TCP headers without options.
@@ -15,17 +16,20 @@ pub const MAX_SACK_BLOCKS: usize = 3;
 /// What a receiver holds out of order: first and one past the last byte of up to [`MAX_SACK_BLOCKS`], the
 /// latest first. Most segments have none, and many are under way at a time: here they take little room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SackBlocks(Box<[(u64, u64)]>);
+pub struct SackBlocks(Option<Box<Blocks>>);
+
+/// First and one past the last byte of each.
+pub(super) type Blocks = SmallVec<[(u64, u64); MAX_SACK_BLOCKS]>;
 
 impl SackBlocks {
     /// These blocks.
-    pub(super) fn new(blocks: &[(u64, u64)]) -> Self {
-        Self(blocks.into())
+    pub(super) fn new(blocks: Blocks) -> Self {
+        Self((!blocks.is_empty()).then(|| Box::new(blocks)))
     }
 
     /// The blocks.
     pub fn as_slice(&self) -> &[(u64, u64)] {
-        &self.0
+        self.0.as_ref().map_or(&[], |blocks| blocks.as_slice())
     }
 }
 

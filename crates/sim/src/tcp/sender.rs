@@ -10,28 +10,10 @@ use super::rack::Rack;
 use super::rto::Rto;
 use super::scoreboard::Scoreboard;
 use super::segment::{Kind, SackBlocks, Segment};
+use super::stats::SenderStats;
 
 /// Duplicate acknowledgements that mean a loss.
 const DUPLICATES: u32 = 3;
-
-/// What a sender did, and where it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderStats {
-    /// Data segments sent.
-    pub sent: u64,
-    /// Of these, with data that had been sent before.
-    pub retransmitted: u64,
-    /// Retransmission time-outs.
-    pub timeouts: u64,
-    /// Losses that were seen without one.
-    pub recoveries: u64,
-    /// The last round-trip time that was measured.
-    pub rtt: Option<Duration>,
-    /// The congestion window.
-    pub window: Bytes,
-    /// Sent and not acknowledged.
-    pub in_flight: Bytes,
-}
 
 /// What the sender is doing. The numbers are what had been sent when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +49,8 @@ pub struct Sender {
     /// The most that the receiver has advertised, and where what it has allowed ends.
     window: u64,
     edge: u64,
+    /// To where application and receiver let it send: the end of what was written, or of the window.
+    limit: u64,
     control: Control,
     /// The congestion window, and not something else, ended the last burst.
     full: bool,
@@ -84,7 +68,8 @@ pub struct Sender {
     /// With selective acknowledgements.
     board: Option<Scoreboard>,
     rto: Rto,
-    timer: Option<Instant>,
+    /// When the retransmission time-out strikes; the far future when nothing is waited for.
+    timer: Instant,
     /// Without timestamps: the end of the segment that is timed, and when it was sent.
     timed: Option<(u64, Instant)>,
     stats: SenderStats,
@@ -104,6 +89,7 @@ impl Sender {
             closed: false,
             window: 0,
             edge: 0,
+            limit: 0,
             control: Control::new(config),
             full: false,
             inflation: 0,
@@ -114,7 +100,7 @@ impl Sender {
             timed_out: None,
             board: config.recovery.is_selective().then(|| Scoreboard::new(rack)),
             rto: Rto::new(config.min_rto),
-            timer: None,
+            timer: Instant::FAR_FUTURE,
             timed: None,
             stats: SenderStats::default(),
         }
@@ -128,6 +114,7 @@ impl Sender {
     /// The application has written so many bytes more.
     pub fn write(&mut self, amount: u64) {
         self.written = self.written.saturating_add(amount);
+        self.set_limit();
     }
 
     /// The application writes nothing more.
@@ -190,7 +177,8 @@ impl Sender {
             (&Kind::SynAck { window }, Phase::SynSent) => {
                 (self.window, self.edge) = (window, window);
                 self.phase = Phase::Open;
-                self.timer = None;
+                self.timer = Instant::FAR_FUTURE;
+                self.set_limit();
                 self.establish(now.since(segment.stamp));
             }
             (
@@ -203,6 +191,7 @@ impl Sender {
                 if !update || self.board.is_some() {
                     self.acknowledge(now, ack, sack, segment.stamp);
                 }
+                self.set_limit();
             }
             _ => {}
         }
@@ -224,9 +213,9 @@ impl Sender {
     }
 
     /// Does what is due.
-    #[inline]
+    #[inline(always)]
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.timer.is_some_and(|timer| timer <= now) {
+        if self.timer <= now {
             self.time_out();
         }
     }
@@ -235,7 +224,7 @@ impl Sender {
     fn time_out(&mut self) {
         self.stats.timeouts += 1;
         self.rto.back_off();
-        self.timer = None;
+        self.timer = Instant::FAR_FUTURE;
         self.timed = None;
         if self.phase == Phase::SynSent {
             self.phase = Phase::Opening;
@@ -248,24 +237,26 @@ impl Sender {
         self.go_back();
     }
 
-    /// When something is due.
-    pub fn next_timeout(&self) -> Option<Instant> {
+    /// When something is due; the far future when nothing is.
+    #[inline(always)]
+    pub fn next_timeout(&self) -> Instant {
         self.timer
     }
 
     /// The next segment that may be sent.
+    #[inline(always)]
     pub fn poll(&mut self, now: Instant) -> Option<Segment> {
         let kind = match self.phase {
+            Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_) => {
+                let (seq, len) = self.choose(now)?;
+                self.note(now, seq, len);
+                Kind::Data { seq, len }
+            }
             Phase::Closed | Phase::SynSent => return None,
             Phase::Opening => {
                 self.phase = Phase::SynSent;
-                self.timer = Some(now + self.rto.get());
+                self.timer = self.rto.from(now);
                 Kind::Syn
-            }
-            Phase::Open | Phase::Recovery(_) | Phase::GoingBack(_) => {
-                let (seq, len) = self.again(now).or_else(|| self.fresh())?;
-                self.note(now, seq, len);
-                Kind::Data { seq, len }
             }
         };
         Some(Segment { kind, stamp: now, timestamps: self.config.timestamps })
@@ -285,50 +276,50 @@ impl Sender {
         flight.min(self.control.window())
     }
 
-    /// What is to be sent again out of order.
-    fn again(&mut self, now: Instant) -> Option<(u64, u64)> {
-        let forced = core::mem::take(&mut self.resend);
-        match &mut self.board {
-            None if forced => {
-                let len = (self.most - self.una).min(self.config.mss.0);
-                (len > 0).then_some((self.una, len))
-            }
-            None => None,
-            Some(board) => {
-                let (seq, len) = board.next_lost()?;
-                let fits = board.in_flight() + len <= self.control.window();
-                self.full = !fits;
-                (fits || forced).then(|| {
-                    board.on_resent(now);
-                    (seq, len)
-                })
-            }
-        }
+    fn set_limit(&mut self) {
+        let window = self.window.min(self.config.send_buffer.0);
+        self.limit = self.una.saturating_add(window).min(self.edge).min(self.written);
     }
 
-    /// What comes next in order, if both windows have room.
-    fn fresh(&mut self) -> Option<(u64, u64)> {
-        if self.board.as_mut().is_some_and(|board| board.next_lost().is_some()) {
-            return None;
+    /// What may be sent next: its first byte, and how much.
+    #[inline(always)]
+    fn choose(&mut self, now: Instant) -> Option<(u64, u64)> {
+        let forced = core::mem::take(&mut self.resend);
+        match &mut self.board {
+            Some(board) => {
+                if let Some((seq, len)) = board.next_lost() {
+                    let fits = board.in_flight() + len <= self.control.window();
+                    self.full = !fits;
+                    return (fits || forced).then(|| {
+                        board.on_resent(now);
+                        (seq, len)
+                    });
+                }
+            }
+            None if forced && self.most > self.una => {
+                return Some((self.una, (self.most - self.una).min(self.config.mss.0)));
+            }
+            None => {}
         }
-        let end = self.written.min(self.una.saturating_add(self.config.send_buffer.0));
+        let len = self.limit.saturating_sub(self.next).min(self.config.mss.0);
+        self.full = len > 0 && self.in_flight() + len > self.control.window() + self.inflation;
+        let goes = !self.full && (len == self.config.mss.0 || self.may_be_small(len));
+        goes.then_some((self.next, len))
+    }
+
+    /// Whether a segment of less than its full size goes.
+    fn may_be_small(&self, len: u64) -> bool {
         let window = self.window.min(self.config.send_buffer.0);
-        let room = self.una.saturating_add(window).min(self.edge).saturating_sub(self.next);
-        let len = room.min(self.config.mss.0).min(end.saturating_sub(self.next));
-        let allowed = self.control.window() + self.inflation;
-        self.full = len > 0 && self.in_flight() + len > allowed;
-        if len == 0 || self.full {
-            return None;
-        }
         // Silly windows are avoided, and small segments held back (RFC 1122, 4.2.3.4), but for the one that
         // bears the FIN: BSD and Linux let it go at once.
-        let whole = len == self.config.mss.0 || len >= window.div_ceil(2);
+        let whole = len >= window.div_ceil(2);
         let last = self.next + len == self.written;
         let waits = self.config.nagle && !self.closed;
         let quiet = !waits || self.next == self.una || self.next < self.most;
-        (whole || last && quiet).then_some((self.next, len))
+        len > 0 && (whole || last && quiet)
     }
 
+    #[inline(always)]
     fn note(&mut self, now: Instant, seq: u64, len: u64) {
         self.stats.sent += 1;
         if seq < self.most {
@@ -337,10 +328,12 @@ impl Sender {
             self.timed = None;
             if seq == self.una && self.config.recovery == Recovery::Rack {
                 // It has a whole time-out to arrive each time.
-                self.timer = None;
+                self.timer = Instant::FAR_FUTURE;
             }
         } else {
-            self.timed.get_or_insert((seq + len, now));
+            if self.timed.is_none() {
+                self.timed = Some((seq + len, now));
+            }
             if let Some(board) = &mut self.board {
                 board.on_sent(seq, len);
             }
@@ -349,7 +342,9 @@ impl Sender {
             self.next += len;
         }
         self.most = self.most.max(self.next);
-        self.timer.get_or_insert(now + self.rto.get());
+        if self.timer == Instant::FAR_FUTURE {
+            self.timer = self.rto.from(now);
+        }
     }
 
     fn measure(&mut self, rtt: Duration) {
@@ -359,17 +354,16 @@ impl Sender {
 
     fn acknowledge(&mut self, now: Instant, ack: u64, sack: &SackBlocks, stamp: Instant) {
         let acked = ack.saturating_sub(self.una);
-        let mut news = None;
+        let (mut news, mut holes) = (None, false);
         if let Some(board) = &mut self.board {
             news = Some(board.on_ack(ack, stamp));
-            board.on_sack(sack.as_slice(), stamp);
+            holes = board.on_sack(sack.as_slice(), stamp);
         }
         if acked > 0 {
             self.advance(now, ack, news, stamp);
         } else if ack == self.una && self.most > ack {
             self.duplicates += 1;
         }
-        let holes = self.board.as_mut().is_some_and(|board| board.next_lost().is_some());
         match (self.phase, &self.board) {
             (Phase::Open, _) if holes => self.see_loss(),
             (Phase::Open, None) if self.duplicates >= DUPLICATES && self.is_news() => {
@@ -438,9 +432,9 @@ impl Sender {
             }
         };
         if self.una == self.most {
-            self.timer = None;
-        } else if !partial || self.timer.is_none() {
-            self.timer = Some(now + self.rto.get());
+            self.timer = Instant::FAR_FUTURE;
+        } else if !partial || self.timer == Instant::FAR_FUTURE {
+            self.timer = self.rto.from(now);
         }
     }
 
@@ -457,9 +451,8 @@ impl Sender {
     }
 
     fn grow(&mut self, now: Instant, bytes: u64, rtt: Option<Duration>) {
-        let smoothed = self.rto.smoothed().unwrap_or_default();
-        let acked = Acked { bytes, una: self.una, next: self.next, rtt, smoothed };
-        self.control.on_ack(now, &acked, self.full);
+        let acked = Acked { bytes, una: self.una, next: self.next, rtt };
+        self.control.on_ack(now, &acked, &self.rto, self.full);
     }
 
     /// Acknowledgements have shown a loss.
@@ -471,7 +464,7 @@ impl Sender {
         self.control.on_loss(self.flight());
         // What is sent again has a whole time-out to arrive, as in BSD, Linux and ns-2: the last
         // acknowledgement came most of one ago.
-        self.timer = None;
+        self.timer = Instant::FAR_FUTURE;
         if self.config.recovery == Recovery::Tahoe {
             return self.go_back();
         }
