@@ -296,7 +296,7 @@ impl PathConfig {
         self.both(LinkConfig::link)
     }
 
-    /// The same, [not to be changed](LinkConfig::unchanging) from outside.
+    /// The same, [not to be changed](LinkConfig::unchanging) from outside, which begin at `origin`.
     ///
     /// # Errors
     /// A value of the configuration is outside its range.
@@ -368,7 +368,6 @@ pub enum PathError {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

@@ -215,8 +215,8 @@ impl<T> Link<T> {
         let empty = backlog.packets == 0 && self.held_until <= now;
         let free = empty && self.transmitter.ready(now) <= now;
         // A recorded link rests until its next opportunity, and is hardly ever free at a time between.
-        let idle = if empty { self.free_at } else { Instant::FAR_FUTURE };
-        self.queue.admit(now, packet, backlog, free, idle)
+        let idle_since = if empty { self.free_at } else { Instant::FAR_FUTURE };
+        self.queue.admit(now, packet, backlog, free, idle_since)
     }
 
     /// The next packet whose way has ended at or before `now`, in the order of `due`.

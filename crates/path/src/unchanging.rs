@@ -42,12 +42,12 @@ impl<T> Other<T> {
         self.origin + at.since(Instant::ZERO)
     }
 
-    fn first(&mut self, now: Instant) -> Option<&mut Arrival<T>> {
+    fn first(&mut self, now: Instant) -> Option<&Arrival<T>> {
         if self.first.is_none() {
             let exit = self.link.poll(self.own_time(now))?;
             self.first = Some(Arrival { due: self.callers_time(exit.due), ..exit.into() });
         }
-        self.first.as_mut()
+        self.first.as_ref()
     }
 }
 
@@ -99,7 +99,7 @@ impl<T> Unchanging<T> {
         }))
     }
 
-    /// As [`Link::send_packet`]; and what [`Self::next_exit`] is now, if that is sooner than it was.
+    /// As [`Link::send_packet`]; and what [`Self::next_exit`] is now, `None` if that is no sooner than it was.
     ///
     /// # Errors
     /// The queue did not take it, or it is larger than the MTU.
@@ -122,17 +122,17 @@ impl<T> Unchanging<T> {
     /// The next packet whose way has ended at or before `now`, in the order of `due`. It stays where it is until
     /// [`Self::pop`]: to move it costs more than all else that is done with it.
     #[inline(always)]
-    pub fn first(&mut self, now: Instant) -> Option<&mut Arrival<T>> {
+    pub fn first(&mut self, now: Instant) -> Option<&Arrival<T>> {
         match &mut self.0 {
             Kind::Settled(link) if link.next_exit <= now => {
-                link.line.front_mut().map(|first| &mut first.arrival)
+                link.line.front().map(|first| &first.arrival)
             }
             Kind::Settled(_) => None,
             Kind::Other(other) => other.first(now),
         }
     }
 
-    /// Takes what [`Self::first`] returned. [`MAX_HELD`] then does not count it.
+    /// Takes what [`Self::first`] returned last, and is to be called for nothing else. [`MAX_HELD`] then does not count it.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Arrival<T>> {
         match &mut self.0 {

@@ -119,7 +119,7 @@ impl<T> Queue<T> {
     }
 
     /// Lets a packet in behind `backlog`, marked or not, or says why not. A transmitter that is `free` takes it
-    /// at once, so that nothing is asked of the limit then. Nothing has waited or been sent since `idle`, if that is past.
+    /// at once, so that nothing is asked of the limit then. Nothing has waited or been sent since `idle_since`, if that is past.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -127,7 +127,7 @@ impl<T> Queue<T> {
         Packet { size, ecn_capable, .. }: Packet,
         backlog: Tally,
         free: bool,
-        idle: Instant,
+        idle_since: Instant,
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
         let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
@@ -136,7 +136,7 @@ impl<T> Queue<T> {
             Discipline::Fair(_) => return Ok(Verdict::Pass),
             Discipline::DropTail | Discipline::Codel(_) => Verdict::Pass,
             Discipline::Red(red) => {
-                let idle = (idle <= now).then(|| now.since(idle));
+                let idle = (idle_since <= now).then(|| now.since(idle_since));
                 let sight = Sight { bytes: bytes.0, packets, idle };
                 let verdict = red.arrival(sight, ecn_capable);
                 if !fits {

@@ -294,13 +294,17 @@ impl Network {
     /// It is a link's turn.
     fn take_turn(&mut self, link: usize, run: Instant, until: Instant) {
         let mut turn = self.transit.begin(link, run, until);
-        while self.transit.go_to_exit(&turn) {
+        while self.transit.reach_exit(&turn) {
             match turn.link.first(self.transit.now) {
                 Some(first) if self.transit.is_there(first) => {
                     self.arrive(&first.item);
                     turn.link.pop();
                 }
-                Some(_) => turn.link.pop().into_iter().for_each(|first| self.transit.go_on(first)),
+                Some(_) => {
+                    if let Some(first) = turn.link.pop() {
+                        self.transit.leave_link(first);
+                    }
+                }
                 None => {}
             }
             self.arrive_all();
@@ -440,6 +444,28 @@ mod tests {
             2,
             &(both("loss = 0.001") + &lab("delay = \"2ms\"\nqueue = \"codel\"") + FLOWS),
         );
+    }
+
+    /// What is sent where a link ends never goes over that link, which is not there for others in its turn.
+    #[test]
+    fn rings_of_routers_run() {
+        let mut text =
+            "both = { rate = \"20mbit\", duplicate = 0.01, corrupt = 0.01, silent = true }\n\
+            [[near]]\ncount = 2\nrate = \"30mbit\"\nper-packet = \"20us\"\n\
+            [[far]]\nrate = \"30mbit\"\ndelay = \"1ms\"\n"
+                .to_owned();
+        for ends in ["\"far\", \"lab\"", "\"lab\", \"near\""] {
+            text += &format!("[[link]]\nbetween = [{ends}]\nrate = \"15mbit\"\ndelay = \"2ms\"\n");
+        }
+        for (one, other) in [("near", "far"), ("far", "lab"), ("lab", "near")] {
+            for from in ["near", "far"] {
+                text += &format!(
+                    "[[flow]]\nbetween = [\"{one}\", \"{other}\"]\nfrom = \"{from}\"\n\
+                     [[flow]]\nbetween = [\"{one}\", \"{other}\"]\nfrom = \"{from}\"\ntransport = \"tcp\"\n"
+                );
+            }
+        }
+        shows_the_same(3, &text);
     }
 
     /// Packets that overtake, queues that decide as packets leave, changes, links without delay, and documents.

@@ -59,11 +59,11 @@ pub(super) struct Transit {
     /// The router at which each link ends, and its site there with its slot.
     routers: Vec<usize>,
     places: Vec<(usize, usize)>,
-    /// The turn of the link that is polled is over at this time, if others' that is not before them: the number of another
+    /// The turn of the link whose it is is over at this time, if others' that is not before them: the number of another
     /// link, or [`RUN`]. At the end of a site's time it is over for all links.
     turn_ends: (Instant, usize),
     routes: Vec<Route>,
-    /// What has arrived and was not handed on, for it came with another or had no link to cross.
+    /// What has arrived and was not handed on, for the last link did something to it, or it had no link to cross.
     arrived: VecDeque<Parcel>,
     /// Those of our transport, which are larger than the rest of a parcel.
     datagrams: Slab<Trimmed>,
@@ -138,7 +138,9 @@ impl Transit {
     /// Lets all links see what the time is.
     pub(super) fn advance(&mut self, now: Instant) {
         self.now = now;
-        self.links.iter_mut().flatten().for_each(|link| link.advance(now));
+        for link in &mut self.links {
+            link.as_mut().expect("it is nobody's turn").advance(now);
+        }
     }
 
     /// What has arrived already and was not handed on.
@@ -173,7 +175,7 @@ impl Transit {
 
     /// Goes on to when something leaves the link whose turn it is; `false` if the turn is over before.
     #[inline(always)]
-    pub(super) fn go_to_exit(&mut self, turn: &Turn) -> bool {
+    pub(super) fn reach_exit(&mut self, turn: &Turn) -> bool {
         let next = turn.link.next_exit().max(self.now);
         let goes = (next, turn.number) < self.turn_ends;
         if goes {
@@ -192,7 +194,7 @@ impl Transit {
 
     /// A packet has left a link, goes on, and suffers what that has done to it. If it has arrived it is among
     /// [what has](Self::next_arrived).
-    pub(super) fn go_on(&mut self, arrival: Arrival<Parcel>) {
+    pub(super) fn leave_link(&mut self, arrival: Arrival<Parcel>) {
         let Arrival { size, item: mut parcel, fortune, .. } = arrival;
         parcel.passed += 1;
         if let Some(fortune) = fortune {
@@ -208,14 +210,14 @@ impl Transit {
             }
             if duplicated {
                 let copy = self.copy(&parcel);
-                self.go(size, copy);
+                self.pass_on(size, copy);
             }
         }
-        self.go(size, parcel);
+        self.pass_on(size, parcel);
     }
 
     /// A packet goes on, or has arrived, before what has arrived already.
-    fn go(&mut self, size: Bytes, parcel: Parcel) {
+    fn pass_on(&mut self, size: Bytes, parcel: Parcel) {
         if let Some(arrived) = self.forward(size, parcel) {
             self.arrived.push_front(arrived);
         }
@@ -231,7 +233,7 @@ impl Transit {
         let connection = if let Body::Segment(connection, _) = body { *connection } else { 0 };
         let ports = u64::from(connection) << 32 | u64::from(flow);
         let packet = Packet { size, flow: ports, ecn_capable };
-        let onto = self.links[link].as_mut().expect("no packet crosses a link twice");
+        let onto = self.links[link].as_mut().expect("nothing goes over a link from where it ends");
         match onto.send_packet(self.now, packet, parcel) {
             Ok(None) => {}
             Ok(Some(next)) => self.expect_exit(link, next.max(self.now)),

@@ -68,6 +68,7 @@ impl Control {
         self.whole
     }
 
+    /// The window is so many bytes from now on.
     fn set(&mut self, window: f64) {
         self.window = window;
         self.whole = window as u64;

@@ -68,10 +68,11 @@ impl Rto {
 
     /// When a time-out strikes that begins now.
     #[inline]
-    pub(super) fn from(&self, now: Instant) -> Instant {
+    pub(super) fn strikes_at(&self, now: Instant) -> Instant {
         Instant::from_nanos(now.as_nanos() + self.current)
     }
 
+    /// Something has changed that the time-out comes of.
     fn update(&mut self) {
         let (smoothed, margin) = match self.smoothed {
             // The first is one in all.
@@ -82,11 +83,11 @@ impl Rto {
             MinRto::Whole(least) => (smoothed + margin).max(nanos(least)),
             MinRto::Beyond(least) => smoothed + margin.max(nanos(least)),
         };
-        self.current = (usual << self.backoff).min(nanos(LONGEST));
+        self.current = usual.saturating_mul(1 << self.backoff).min(nanos(LONGEST));
     }
 }
 
-/// Nanoseconds of a round-trip time or a time-out, which are far from 64 bits.
+/// Nanoseconds of a round-trip time or a time-out, of which 64 bits hold 584 years.
 fn nanos(time: Duration) -> u64 {
     time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())
 }
@@ -97,7 +98,7 @@ mod tests {
 
     impl Rto {
         fn get(&self) -> Duration {
-            self.from(Instant::ZERO).since(Instant::ZERO)
+            self.strikes_at(Instant::ZERO).since(Instant::ZERO)
         }
     }
 

@@ -107,6 +107,7 @@ impl Scoreboard {
         self.next_lost().is_some()
     }
 
+    /// Notes what is new of these blocks.
     fn mark_all(&mut self, blocks: &[(u64, u64)], sent: Instant) {
         let known = core::mem::take(&mut self.known);
         for &(start, end) in blocks {

@@ -255,7 +255,7 @@ impl Sender {
             Phase::Closed | Phase::SynSent => return None,
             Phase::Opening => {
                 self.phase = Phase::SynSent;
-                self.timer = self.rto.from(now);
+                self.timer = self.rto.strikes_at(now);
                 Kind::Syn
             }
         };
@@ -276,6 +276,7 @@ impl Sender {
         flight.min(self.control.window())
     }
 
+    /// What [`Self::limit`] comes of has changed: an acknowledgement has come, or something was written.
     fn set_limit(&mut self) {
         let window = self.window.min(self.config.send_buffer.0);
         self.limit = self.una.saturating_add(window).min(self.edge).min(self.written);
@@ -343,7 +344,7 @@ impl Sender {
         }
         self.most = self.most.max(self.next);
         if self.timer == Instant::FAR_FUTURE {
-            self.timer = self.rto.from(now);
+            self.timer = self.rto.strikes_at(now);
         }
     }
 
@@ -434,7 +435,7 @@ impl Sender {
         if self.una == self.most {
             self.timer = Instant::FAR_FUTURE;
         } else if !partial || self.timer == Instant::FAR_FUTURE {
-            self.timer = self.rto.from(now);
+            self.timer = self.rto.strikes_at(now);
         }
     }
 
