@@ -97,14 +97,12 @@ impl Steady {
             self.last = Work::new(size, self.rate);
         }
         let Work { mut nanos, rest, .. } = self.last;
-        if rest > 0 {
-            let missing = self.rate.as_bits_per_sec() - rest;
-            if self.carry >= missing {
-                self.carry -= missing;
-                nanos = nanos.saturating_add(1);
-            } else {
-                self.carry += rest;
-            }
+        let missing = self.rate.as_bits_per_sec() - rest;
+        if self.carry >= missing {
+            self.carry -= missing;
+            nanos = nanos.saturating_add(1);
+        } else {
+            self.carry += rest;
         }
         self.free_at = Instant::from_nanos(start.as_nanos().saturating_add(nanos));
         self.free_at

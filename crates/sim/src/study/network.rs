@@ -27,8 +27,6 @@ type Access = [Vec<usize>; 2];
 pub(super) struct Line {
     ends: Box<dyn Flow>,
     stop: Instant,
-    /// When each end is to be run next, as the agendas have it.
-    planned: [Instant; 2],
     /// The sites of its sender and its receiver, and their slots there.
     places: [(usize, usize); 2],
 }
@@ -146,8 +144,7 @@ impl Network {
             let site = self.sites.of(places[end as usize].0);
             (site, self.runs[site].add(2 * index + end as usize))
         });
-        let planned = [Instant::FAR_FUTURE; 2];
-        self.flows.push(Line { ends, stop, planned, places });
+        self.flows.push(Line { ends, stop, places });
         // The one that connects may be either.
         for end in [End::Sender, End::Receiver] {
             self.plan(index, end, self.next_run(index, end));
@@ -282,9 +279,7 @@ impl Network {
                 let end = if run.1 % 2 == 0 { End::Sender } else { End::Receiver };
                 let flow = run.1 / 2;
                 let next = self.run(flow, end);
-                let line = &mut self.flows[flow];
-                line.planned[end as usize] = next.max(run.0);
-                let (_, slot) = line.places[end as usize];
+                let (_, slot) = self.flows[flow].places[end as usize];
                 self.runs[site].set(slot, next.max(run.0));
                 self.arrive_all();
             }
@@ -315,11 +310,10 @@ impl Network {
     /// An end of a flow has something to do at this time, if not before. Whether it still has, it sees then.
     #[inline(always)]
     fn plan(&mut self, flow: usize, end: End, at: Instant) {
-        let (line, at) = (&mut self.flows[flow], at.max(self.transit.now));
-        if at < line.planned[end as usize] {
-            line.planned[end as usize] = at;
-            let (site, slot) = line.places[end as usize];
-            self.runs[site].set(slot, at);
+        let (site, slot) = self.flows[flow].places[end as usize];
+        let (runs, at) = (&mut self.runs[site], at.max(self.transit.now));
+        if at < runs.at(slot) {
+            runs.set(slot, at);
             self.transit.expect_run(at);
         }
     }
