@@ -60,12 +60,13 @@ pub(crate) struct Steady {
     last: Work,
 }
 
-/// How long a packet of a size takes: whole nanoseconds, and what is left in units of 1/rate ns.
+/// How long a packet of a size takes: whole nanoseconds, what is left in units of 1/rate ns, and what that leaves to the next.
 #[derive(Clone, Copy)]
 struct Work {
     size: Bytes,
     nanos: u64,
     rest: u64,
+    missing: u64,
 }
 
 impl Work {
@@ -73,7 +74,8 @@ impl Work {
         let bits = u128::from(size.0) * 8 * 1_000_000_000;
         let rate = u128::from(rate.as_bits_per_sec());
         let nanos = u64::try_from(bits / rate).unwrap_or(u64::MAX);
-        Self { size, nanos, rest: (bits % rate) as u64 }
+        let rest = bits % rate;
+        Self { size, nanos, rest: rest as u64, missing: (rate - rest) as u64 }
     }
 }
 
@@ -96,8 +98,7 @@ impl Steady {
         if size != self.last.size {
             self.last = Work::new(size, self.rate);
         }
-        let Work { mut nanos, rest, .. } = self.last;
-        let missing = self.rate.as_bits_per_sec() - rest;
+        let Work { mut nanos, rest, missing, .. } = self.last;
         if self.carry >= missing {
             self.carry -= missing;
             nanos = nanos.saturating_add(1);

@@ -99,7 +99,8 @@ impl<T> Unchanging<T> {
         }))
     }
 
-    /// As [`Link::send_packet`]; and what [`Self::next_exit`] is now, `None` if that is no sooner than it was.
+    /// As [`Link::send_packet`]; and what [`Self::next_exit`] is now, `None` if that is no sooner than it was. What is sent
+    /// with the packet is made where it stays until the packet leaves.
     ///
     /// # Errors
     /// The queue did not take it, or it is larger than the MTU.
@@ -108,12 +109,12 @@ impl<T> Unchanging<T> {
         &mut self,
         now: Instant,
         packet: Packet,
-        item: T,
+        item: impl FnOnce() -> T,
     ) -> Result<Option<Instant>, Refused<T>> {
         match &mut self.0 {
             Kind::Settled(link) => link.send_packet(now, packet, item),
             Kind::Other(other) => {
-                other.link.send_packet(other.own_time(now), packet, item)?;
+                other.link.send_packet(other.own_time(now), packet, item())?;
                 Ok(Some(self.next_exit()))
             }
         }
@@ -124,9 +125,7 @@ impl<T> Unchanging<T> {
     #[inline(always)]
     pub fn first(&mut self, now: Instant) -> Option<&Arrival<T>> {
         match &mut self.0 {
-            Kind::Settled(link) if link.next_exit <= now => {
-                link.line.front().map(|first| &first.arrival)
-            }
+            Kind::Settled(link) if link.next_exit <= now => link.line.front(),
             Kind::Settled(_) => None,
             Kind::Other(other) => other.first(now),
         }
@@ -171,8 +170,7 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`]: to take a packet changes of it
-    /// only that this one has begun to leave.
+    /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`].
     pub fn backlog(&self) -> Tally {
         match &self.0 {
             Kind::Settled(link) => link.waiting,
@@ -180,11 +178,12 @@ impl<T> Unchanging<T> {
         }
     }
 
-    /// As [`Link::counters`], of which what is on the line waits for [`Self::advance`] too.
-    pub fn counters(&self) -> &Counters {
+    /// As [`Link::counters`], of which what is on the line waits for [`Self::advance`] too. It goes through all that is under
+    /// way.
+    pub fn counters(&self) -> Counters {
         match &self.0 {
-            Kind::Settled(link) => &link.counters,
-            Kind::Other(other) => other.link.counters(),
+            Kind::Settled(link) => link.counters(),
+            Kind::Other(other) => *other.link.counters(),
         }
     }
 
@@ -209,20 +208,17 @@ struct Settled<T> {
     /// How long a line takes that does nothing else to packets, in nanoseconds.
     plain: Option<u64>,
     /// In the order in which they were sent, begin to leave and arrive.
-    line: VecDeque<Passing<T>>,
+    line: VecDeque<Arrival<T>>,
     /// When the first of them leaves; the far future when there is none.
     next_exit: Instant,
-    /// Those at the end of the line whose turn had not come at the last call.
+    /// Those at the end of the line whose turn had not come at the last call: when it comes, and their sizes.
+    starts: VecDeque<(Instant, Bytes)>,
+    /// When it comes for the first of them; the far future when there is none.
+    next_start: Instant,
+    /// How many they are.
     waiting: Tally,
-    /// When it comes for the first of them, the far future when there is none; and its size.
-    next_start: (Instant, Bytes),
+    /// Of which `line` has what waits too, and `delivered` nothing: [`Self::counters`] works both out, seldom asked as it is.
     counters: Counters,
-}
-
-/// A packet that will begin to leave, or has begun.
-struct Passing<T> {
-    start: Instant,
-    arrival: Arrival<T>,
 }
 
 impl<T> Settled<T> {
@@ -240,8 +236,9 @@ impl<T> Settled<T> {
             wire,
             line: VecDeque::new(),
             next_exit: Instant::FAR_FUTURE,
+            starts: VecDeque::new(),
+            next_start: Instant::FAR_FUTURE,
             waiting: Tally::default(),
-            next_start: (Instant::FAR_FUTURE, Bytes::ZERO),
             counters: Counters::default(),
             config: config.clone(),
         })
@@ -252,7 +249,7 @@ impl<T> Settled<T> {
         &mut self,
         now: Instant,
         packet: Packet,
-        item: T,
+        item: impl FnOnce() -> T,
     ) -> Result<Option<Instant>, Refused<T>> {
         self.advance(now);
         self.counters.offered += packet.size;
@@ -268,7 +265,7 @@ impl<T> Settled<T> {
             }
             Err(cause) => {
                 self.counters.drop_one(cause, packet.size);
-                Err(Refused::new(&self.config, cause, item))
+                Err(Refused::new(&self.config, cause, item()))
             }
         }
     }
@@ -286,41 +283,55 @@ impl<T> Settled<T> {
     }
 
     #[inline(always)]
-    fn put_on_line(&mut self, now: Instant, size: Bytes, marked: bool, item: T) -> Instant {
+    fn put_on_line(
+        &mut self,
+        now: Instant,
+        size: Bytes,
+        marked: bool,
+        item: impl FnOnce() -> T,
+    ) -> Instant {
         let start = self.transmitter.free_at().max(now);
         let line_size = self.framing.line_size(size);
         let sent = self.transmitter.send(start, line_size);
         if start > now {
-            if self.waiting.packets == 0 {
-                self.next_start = (start, size);
-            }
+            self.next_start = self.next_start.min(start);
+            self.starts.push_back((start, size));
             self.waiting += size;
-        } else {
-            self.counters.line += line_size;
         }
+        self.counters.line += line_size;
         let (due, fortune) = match self.plain {
             Some(delay) if !marked => {
                 (Instant::from_nanos(sent.as_nanos().saturating_add(delay)), None)
             }
             _ => self.meet(sent, size, marked),
         };
-        self.line.push_back(Passing { start, arrival: Arrival { due, size, item, fortune } });
+        push_back(&mut self.line, || Arrival { due, size, item: item(), fortune });
         due
     }
 
     #[inline(always)]
     fn pop(&mut self) -> Option<Arrival<T>> {
-        // What leaves has begun to, and no more: others may yet be sent at a time before.
-        if self.waiting.packets == self.line.len() as u64 && self.waiting.packets > 0 {
-            self.begin_next();
-        }
-        let Passing { arrival, .. } = self.line.pop_front()?;
-        self.next_exit = self.line.front().map_or(Instant::FAR_FUTURE, |first| first.arrival.due);
-        match &arrival.fortune {
-            None => self.counters.delivered += arrival.size,
-            Some(fortune) => self.counters.end(arrival.size, fortune),
+        let arrival = self.line.pop_front()?;
+        self.next_exit = self.line.front().map_or(Instant::FAR_FUTURE, |first| first.due);
+        if let Some(fortune) = &arrival.fortune {
+            self.counters.end(arrival.size, fortune);
         }
         Some(arrival)
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        for (_, size) in &self.starts {
+            counters.line -= self.framing.line_size(*size);
+        }
+        counters.delivered = counters.offered;
+        let held = self.line.iter().map(|arrival| Tally { packets: 1, bytes: arrival.size });
+        let dropped = DropCause::ALL.map(|cause| counters.dropped(cause));
+        for gone in held.chain(dropped) {
+            counters.delivered.packets -= gone.packets;
+            counters.delivered.bytes -= gone.bytes;
+        }
+        counters
     }
 
     /// When a packet arrives that was `sent`, and what it meets on the way.
@@ -338,21 +349,29 @@ impl<T> Settled<T> {
 
     #[inline(always)]
     fn advance(&mut self, now: Instant) {
-        while self.next_start.0 <= now && self.waiting.packets > 0 {
-            self.begin_next();
+        while self.next_start <= now
+            && let Some((_, size)) = self.starts.pop_front()
+        {
+            self.waiting.packets -= 1;
+            self.waiting.bytes -= size;
+            self.next_start = self.starts.front().map_or(Instant::FAR_FUTURE, |first| first.0);
         }
     }
+}
 
-    /// The turn of the first that waits has come.
-    fn begin_next(&mut self) {
-        let (_, size) = self.next_start;
-        self.waiting.packets -= 1;
-        self.waiting.bytes -= size;
-        self.counters.line += self.framing.line_size(size);
-        let next = self.line.len() - self.waiting.packets as usize;
-        let next = self.line.get(next).map(|packet| (packet.start, packet.arrival.size));
-        self.next_start = next.unwrap_or((Instant::FAR_FUTURE, Bytes::ZERO));
+/// Pushes what is made where it stays: were there no room for it, it would be made elsewhere, and copied.
+#[inline(always)]
+fn push_back<T>(queue: &mut VecDeque<T>, element: impl FnOnce() -> T) {
+    if queue.len() == queue.capacity() {
+        return push_and_grow(queue, element());
     }
+    queue.push_back(element());
+}
+
+#[cold]
+#[inline(never)]
+fn push_and_grow<T>(queue: &mut VecDeque<T>, element: T) {
+    queue.push_back(element);
 }
 
 #[cfg(test)]
@@ -401,7 +420,7 @@ mod tests {
             let mut exits = [Vec::new(), Vec::new()];
             for (i, &(now, packet)) in packets.iter().enumerate() {
                 let (sent, before) = (link.send_packet(now, packet, i), other.next_exit());
-                let told = other.send_packet(late(now), packet, i);
+                let told = other.send_packet(late(now), packet, || i);
                 let next = other.next_exit();
                 prop_assert!(next >= before || told.as_ref().map_or(true, |told| *told == Some(next)));
                 prop_assert_eq!(sent, told.map(drop));
@@ -414,7 +433,7 @@ mod tests {
                 if !lazy {
                     exits[0].extend(core::iter::from_fn(|| link.poll(now)));
                     exits[1].extend(core::iter::from_fn(|| pop(&mut other, late(now))));
-                    prop_assert_eq!(link.counters(), other.counters());
+                    prop_assert_eq!(*link.counters(), other.counters());
                 }
             }
             while let Some(next) = link.next_exit().filter(|_| !lazy) {
@@ -433,7 +452,7 @@ mod tests {
             other.advance(Instant::FAR_FUTURE);
             prop_assert_eq!(other.backlog(), Tally::default());
             prop_assert_eq!(other.next_exit(), Instant::FAR_FUTURE);
-            prop_assert_eq!(link.counters(), other.counters());
+            prop_assert_eq!(*link.counters(), other.counters());
             let [one, two] = exits;
             prop_assert_eq!(one, two);
         }

@@ -72,6 +72,7 @@ pub(crate) struct Queue<T> {
     last_arrival: Instant,
 }
 
+#[repr(u8)]
 enum Discipline<T> {
     DropTail,
     Red(Red),

@@ -16,7 +16,7 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::flow::{End, Flow, Standing};
 use super::network::Network;
-use super::transit::{Body, Outlet};
+use super::transit::{Outlet, Parcel};
 use crate::tcp::{Config, Receiver, Sender};
 use crate::world::START;
 
@@ -241,8 +241,8 @@ impl Lane {
 const NUMBER: u32 = 0;
 
 impl Flow for Lane {
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
-        let Some((_, segment)) = out.take_segment(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>) {
+        let Some((_, segment)) = out.take_segment(parcel) else { return };
         match end {
             End::Sender => {
                 self.sender.handle(now, segment);

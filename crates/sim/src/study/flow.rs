@@ -6,7 +6,7 @@ use units::{Bytes, Instant, Rate};
 
 use super::outcome::Documents;
 use super::striped::Striping;
-use super::transit::{Body, Outlet};
+use super::transit::{Inlet, Outlet, Parcel};
 use crate::tcp::{self, SenderStats, Source};
 
 /// What carries a flow.
@@ -105,16 +105,25 @@ impl Standing {
 /// A flow as the network sees it: two ends to which packets come and from which they go.
 pub(super) trait Flow: Send {
     /// A packet arrives.
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>);
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>);
     /// Does what is due at an end, and sends what may be sent.
     fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>);
     /// When an end is to be run next; the far future when nothing is due.
     fn next(&self, end: End) -> Instant;
-    /// All three: a packet arrives, its end does what is due, and this is when to run it next.
-    fn take(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) -> Instant {
-        self.arrive(now, end, body, out);
-        self.run(now, end, out);
-        self.next(end)
+    /// Packets arrive, and with each its end does what is due; when to run it next.
+    fn take(&mut self, inlet: &mut Inlet<'_>) -> Instant {
+        let end = inlet.end();
+        let mut earliest = Instant::FAR_FUTURE;
+        while let Some((now, parcel, out)) = inlet.first() {
+            self.arrive(now, end, parcel, out);
+            self.run(now, end, out);
+            let next = self.next(end);
+            earliest = earliest.min(next);
+            if !inlet.go_on(next) {
+                break;
+            }
+        }
+        earliest
     }
     /// Whether its ends know of each other, and of ends at other routers, by packets alone.
     fn is_told_by_packets(&self) -> bool;

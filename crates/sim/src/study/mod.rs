@@ -48,8 +48,10 @@ pub use relay::Relay;
 pub use striped::Striping;
 pub use topology::{FAR, NEAR, Wire};
 
-/// How often a run looks at the queue.
+/// How often a run looks at queues and round-trip times, at most.
 const GLANCE: Duration = Duration::from_millis(10);
+/// How often a long run looks: a prime number, so that looks do not keep step with round trips of so many milliseconds.
+const GLANCES: u32 = 9_973;
 
 /// How much simulated time passes before it is told, at least.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
@@ -121,7 +123,8 @@ impl Study {
         let mut told = Duration::ZERO;
         let mut tally = outcome::Tally::new(self, &network);
         let mut begin = Some(self.measure_from.min(self.duration));
-        let (mut glance, mut sample) = (GLANCE, self.trace);
+        let between = GLANCE.max(self.duration / GLANCES);
+        let (mut glance, mut sample) = (between, self.trace);
         loop {
             let marks = [Some(glance), Some(self.duration), sample, begin];
             let look = marks.into_iter().flatten().min().unwrap_or(self.duration);
@@ -132,7 +135,7 @@ impl Study {
             // What a trace asks for changes nothing of what is counted.
             if look == glance || look == self.duration {
                 tally.glance(look, &network);
-                glance += GLANCE;
+                glance += between;
             }
             if let Some((at, interval)) = sample.as_mut().zip(self.trace)
                 && look == *at

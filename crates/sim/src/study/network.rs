@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use path::{HostGroup, LinkConfig, Scenario, Unchanging};
+use path::{Arrival, HostGroup, LinkConfig, Scenario, Unchanging};
 use units::{Bytes, Instant};
 
 use super::Study;
@@ -12,7 +12,7 @@ use super::sites::Sites;
 use super::striped::StripedFlow;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
-use super::transit::{Parcel, Transit};
+use super::transit::{Parcel, Transit, Turn};
 use super::udp::{Manner, UdpFlow};
 use crate::tcp::Source;
 use crate::world::START;
@@ -291,9 +291,9 @@ impl Network {
         let mut turn = self.transit.begin(link, run, until);
         while self.transit.reach_exit(&turn) {
             match turn.link.first(self.transit.now) {
-                Some(first) if self.transit.is_there(first) => {
-                    self.arrive(&first.item);
-                    turn.link.pop();
+                Some(first) if self.is_taken(first) => {
+                    let label = first.item.label;
+                    self.take(label.flow(), label.to(), &mut turn);
                 }
                 Some(_) => {
                     if let Some(first) = turn.link.pop() {
@@ -326,20 +326,36 @@ impl Network {
         }
     }
 
-    /// A packet is where it goes: its end takes it, and does what is due.
+    /// Whether a packet that leaves a link has arrived, as it was sent, for an end that is not cut off.
     #[inline(always)]
+    fn is_taken(&self, arrival: &Arrival<Parcel>) -> bool {
+        let stop = self.flows[arrival.item.label.flow() as usize].stop;
+        self.transit.is_there(arrival) && self.transit.now < stop
+    }
+
+    /// An end takes the packets that arrive for it over the link whose turn it is, until another's is first.
+    fn take(&mut self, flow: u32, to: End, turn: &mut Turn) {
+        let line = &mut self.flows[flow as usize];
+        let mut inlet = self.transit.inlet(flow, to, line.stop, turn);
+        let next = line.ends.take(&mut inlet);
+        self.plan(flow as usize, to, next);
+    }
+
+    /// A packet is where it goes: its end takes it, and does what is due.
     fn arrive(&mut self, parcel: &Parcel) {
-        if parcel.damaged {
+        if parcel.label.is_damaged() {
             return self.transit.count_lost(parcel, false);
         }
         let now = self.transit.now;
-        let Parcel { flow, to, ref body, .. } = *parcel;
+        let (flow, to) = (parcel.label.flow(), parcel.label.to());
         let line = &mut self.flows[flow as usize];
         if now >= line.stop {
-            return self.transit.discard(body);
+            return self.transit.discard(&parcel.body);
         }
-        let next = line.ends.take(now, to, body, &mut self.transit.outlet(flow, to));
-        self.plan(flow as usize, to, next);
+        let out = &mut self.transit.outlet(flow, to);
+        line.ends.arrive(now, to, parcel, out);
+        line.ends.run(now, to, out);
+        self.plan(flow as usize, to, self.next_run(flow as usize, to));
     }
 
     /// Lets an end do what is due; when to do so again.

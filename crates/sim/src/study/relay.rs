@@ -16,7 +16,7 @@ use super::Study;
 use super::flow::{End, Flow, Standing};
 use super::network::Network;
 use super::topology::{FAR, NEAR};
-use super::transit::{Body, Outlet};
+use super::transit::{Outlet, Parcel};
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
 use crate::world::START;
 
@@ -185,8 +185,8 @@ impl Leg {
 const NUMBER: u32 = 0;
 
 impl Flow for Leg {
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
-        let Some((_, segment)) = out.take_segment(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>) {
+        let Some((_, segment)) = out.take_segment(parcel) else { return };
         match end {
             End::Sender => self.sender.handle(now, segment),
             End::Receiver => {

@@ -12,7 +12,7 @@ use units::{Bytes, Instant, Rate};
 use super::agenda::Agenda;
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Body, Outlet};
+use super::transit::{Outlet, Parcel};
 use crate::tcp::{Config, Congestion, Receiver, Sender};
 
 /// Bytes that wait unsent, all connections together, and in one of them at least and at most, as the product has it with
@@ -318,10 +318,10 @@ impl StripedFlow {
         &mut self,
         now: Instant,
         end: End,
-        body: &Body,
+        parcel: &Parcel,
         out: &mut Outlet<'_>,
     ) -> Option<usize> {
-        let (number, segment) = out.take_segment(body)?;
+        let (number, segment) = out.take_segment(parcel)?;
         let lane = self.lanes[number as usize].as_mut()?;
         match end {
             End::Sender => {
@@ -345,8 +345,8 @@ impl StripedFlow {
 }
 
 impl Flow for StripedFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
-        if let Some(number) = self.take_in(now, end, body, out) {
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>) {
+        if let Some(number) = self.take_in(now, end, parcel, out) {
             self.runs[end as usize].set(number, now);
         }
     }

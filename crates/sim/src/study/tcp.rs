@@ -6,7 +6,7 @@ use units::{Instant, Rate};
 
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Body, Outlet};
+use super::transit::{Outlet, Parcel};
 use crate::tcp::source::{Messages, Reader};
 use crate::tcp::{Config, Receiver, Sender, Source};
 
@@ -94,16 +94,23 @@ impl TcpFlow {
         self.sender.close();
     }
 
+    /// Bytes in order with which the next document, or message, is whole.
+    #[inline(always)]
+    fn wanted(&self) -> u64 {
+        match self.source {
+            Source::Messages(Messages { size, .. }) => (self.documents.count + 1) * size.0,
+            _ => self.document,
+        }
+    }
+
     /// Notes that a document, or messages, have arrived whole.
+    #[cold]
     fn look(&mut self, now: Instant) {
-        if let Source::Messages(Messages { size, every }) = self.source {
-            while self.receiver.delivered() >= (self.documents.count + 1) * size.0 {
+        if let Source::Messages(Messages { every, .. }) = self.source {
+            while self.receiver.delivered() >= self.wanted() {
                 let waited = every.as_nanos() as u64 * self.documents.count;
                 self.documents.note(now.since(self.start + Duration::from_nanos(waited)));
             }
-            return;
-        }
-        if self.receiver.delivered() < self.document {
             return;
         }
         let Some(asked) = self.asked.take() else { return };
@@ -117,8 +124,8 @@ impl TcpFlow {
 
 impl Flow for TcpFlow {
     #[inline(always)]
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
-        let Some((connection, segment)) = out.take_segment(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>) {
+        let Some((connection, segment)) = out.take_segment(parcel) else { return };
         if connection != self.connection {
             return;
         }
@@ -128,7 +135,9 @@ impl Flow for TcpFlow {
                 if let Some(answer) = self.receiver.handle(now, segment) {
                     out.send_segment(self.connection, answer);
                 }
-                self.look(now);
+                if self.receiver.delivered() >= self.wanted() {
+                    self.look(now);
+                }
             }
         }
     }

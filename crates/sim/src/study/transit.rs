@@ -15,23 +15,51 @@ use crate::world::{HEADERS, START};
 
 /// What a packet carries.
 pub(super) enum Body {
-    /// Of a TCP connection of this number, for a flow has one after the other.
-    Segment(u32, Segment),
+    Segment(Segment),
     /// Of our transport: its place among all datagrams, where it stays until it arrives.
     Datagram(u32),
 }
 
 /// A packet under way.
 pub(super) struct Parcel {
-    pub(super) flow: u32,
-    /// Links of its route that are behind it.
-    passed: u16,
-    /// Where it goes.
-    pub(super) to: End,
+    pub(super) label: Label,
+    /// The number of its TCP connection, for a flow has one after the other.
+    pub(super) connection: u32,
     ecn_capable: bool,
-    /// A link damaged it and let it pass: a checksum or a seal finds that at the end.
-    pub(super) damaged: bool,
     pub(super) body: Body,
+}
+
+/// Whose a packet is, to which end it goes, how many links of its route are behind it, and whether one of them has damaged
+/// it and let it pass, which a checksum or a seal finds at the end: as one number, for that is compared with each packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Label(u64);
+
+impl Label {
+    const PASSED: u64 = 1 << 32;
+    const TO_RECEIVER: u64 = 1 << 48;
+    const DAMAGED: u64 = 1 << 49;
+
+    /// Of a packet that has so many links behind it.
+    fn new(flow: u32, to: End, passed: usize) -> Self {
+        let to = if to == End::Receiver { Self::TO_RECEIVER } else { 0 };
+        Self(u64::from(flow) + passed as u64 * Self::PASSED + to)
+    }
+
+    pub(super) fn flow(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn passed(self) -> usize {
+        usize::from((self.0 / Self::PASSED) as u16)
+    }
+
+    pub(super) fn to(self) -> End {
+        if self.0 & Self::TO_RECEIVER == 0 { End::Sender } else { End::Receiver }
+    }
+
+    pub(super) fn is_damaged(self) -> bool {
+        self.0 & Self::DAMAGED != 0
+    }
 }
 
 /// The way of a flow's packets, and what became of them.
@@ -59,9 +87,9 @@ pub(super) struct Transit {
     /// The router at which each link ends, and its site there with its slot.
     routers: Vec<usize>,
     places: Vec<(usize, usize)>,
-    /// The turn of the link whose it is is over at this time, if others' that is not before them: the number of another
-    /// link, or [`RUN`]. At the end of a site's time it is over for all links.
-    turn_ends: (Instant, usize),
+    /// Until this time, and then too, it is the turn of the link of this number.
+    turn_lasts: Instant,
+    turn_of: usize,
     routes: Vec<Route>,
     /// What has arrived and was not handed on, for the last link did something to it, or it had no link to cross.
     arrived: VecDeque<Parcel>,
@@ -69,8 +97,10 @@ pub(super) struct Transit {
     datagrams: Slab<Trimmed>,
 }
 
-/// Comes behind all links in the order of what happens at the same time.
-const RUN: usize = usize::MAX;
+/// The last that is before this time.
+fn before(at: Instant) -> Instant {
+    Instant::from_nanos(at.as_nanos().saturating_sub(1))
+}
 
 impl Transit {
     /// Without links, at the beginning of a run.
@@ -81,7 +111,8 @@ impl Transit {
             exits: Vec::new(),
             routers: Vec::new(),
             places: Vec::new(),
-            turn_ends: (Instant::FAR_FUTURE, RUN),
+            turn_lasts: Instant::FAR_FUTURE,
+            turn_of: 0,
             routes: Vec::new(),
             arrived: VecDeque::new(),
             datagrams: Slab::new(),
@@ -155,8 +186,18 @@ impl Transit {
         let (site, slot) = self.places[link];
         let exits = &mut self.exits[site];
         exits.set(slot, Instant::FAR_FUTURE);
-        self.turn_ends = exits.first().min((run, RUN)).min((until, 0));
+        let (at, other) = exits.first();
+        self.turn_of = link;
+        self.turn_lasts = run.min(before(until));
+        self.yield_to(other, at);
         Turn { link: self.links[link].take().expect("it is nobody else's turn"), number: link }
+    }
+
+    /// Another link has its turn at this time, if that of this one lasts so long: of two at the same time the lesser number
+    /// is first.
+    fn yield_to(&mut self, other: usize, at: Instant) {
+        let lasts = if self.turn_of < other { at } else { before(at) };
+        self.turn_lasts = self.turn_lasts.min(lasts);
     }
 
     /// The turn is over.
@@ -170,40 +211,59 @@ impl Transit {
     /// An end has something to do at this time.
     #[inline(always)]
     pub(super) fn expect_run(&mut self, at: Instant) {
-        self.turn_ends = self.turn_ends.min((at, RUN));
+        self.turn_lasts = self.turn_lasts.min(at);
     }
 
     /// Goes on to when something leaves the link whose turn it is; `false` if the turn is over before.
     #[inline(always)]
     pub(super) fn reach_exit(&mut self, turn: &Turn) -> bool {
         let next = turn.link.next_exit().max(self.now);
-        let goes = (next, turn.number) < self.turn_ends;
+        let goes = next <= self.turn_lasts;
         if goes {
             self.now = next;
         }
         goes
     }
 
-    /// Whether a packet has nothing to suffer from the link that it leaves, which is the last of its route.
+    /// Whether a packet has suffered nothing, and leaves the last link of its route.
     #[inline(always)]
     pub(super) fn is_there(&self, arrival: &Arrival<Parcel>) -> bool {
-        let Parcel { flow, to, passed, .. } = arrival.item;
-        let route = &self.routes[flow as usize].links[to as usize];
-        arrival.fortune.is_none() && usize::from(passed) + 1 == route.len()
+        let label = arrival.item.label;
+        arrival.fortune.is_none() && label == self.label_at_end(label.flow(), label.to())
+    }
+
+    /// That of a packet which leaves the last link of its route and has suffered nothing.
+    fn label_at_end(&self, flow: u32, to: End) -> Label {
+        Label::new(flow, to, self.routes[flow as usize].links[to as usize].len() - 1)
+    }
+
+    /// What arrives for an end of a flow, which is cut off at `stop`, over the link whose turn it is.
+    pub(super) fn inlet<'a>(
+        &'a mut self,
+        flow: u32,
+        end: End,
+        stop: Instant,
+        turn: &'a mut Turn,
+    ) -> Inlet<'a> {
+        self.turn_lasts = self.turn_lasts.min(before(stop));
+        let label = self.label_at_end(flow, end);
+        Inlet { out: self.outlet(flow, end), turn, label }
     }
 
     /// A packet has left a link, goes on, and suffers what that has done to it. If it has arrived it is among
     /// [what has](Self::next_arrived).
     pub(super) fn leave_link(&mut self, arrival: Arrival<Parcel>) {
         let Arrival { size, item: mut parcel, fortune, .. } = arrival;
-        parcel.passed += 1;
+        parcel.label.0 += Label::PASSED;
         if let Some(fortune) = fortune {
             let Fortune { fate, marked, damage, duplicated } = *fortune;
             if fate != Fate::Delivered {
                 let early = matches!(fate, Fate::Dropped(DropCause::Queue | DropCause::Early));
                 return self.count_lost(&parcel, early);
             }
-            parcel.damaged |= damage.is_some();
+            if damage.is_some() {
+                parcel.label.0 |= Label::DAMAGED;
+            }
             // Here TCP does without marks.
             if let (Body::Datagram(datagram), true) = (&parcel.body, marked) {
                 self.datagrams[*datagram as usize].ce = true;
@@ -216,21 +276,29 @@ impl Transit {
         self.pass_on(size, parcel);
     }
 
-    /// A packet goes on, or has arrived, before what has arrived already.
+    /// A packet goes on to the next link of its route, or has arrived, before what has arrived already.
     fn pass_on(&mut self, size: Bytes, parcel: Parcel) {
-        if let Some(arrived) = self.forward(size, parcel) {
-            self.arrived.push_front(arrived);
+        let label = parcel.label;
+        match self.routes[label.flow() as usize].links[label.to() as usize].get(label.passed()) {
+            Some(&link) => {
+                let whose = (label.flow(), parcel.connection);
+                self.put_on(link, size, whose, parcel.ecn_capable, || parcel);
+            }
+            None => self.arrived.push_front(parcel),
         }
     }
 
-    /// A packet of this size goes on to the next link of its route, if it has not arrived.
+    /// A packet of this size, of a flow's connection, goes over a link; it is made where it lies there.
     #[inline(always)]
-    fn forward(&mut self, size: Bytes, parcel: Parcel) -> Option<Parcel> {
-        let Parcel { flow, to, passed, ecn_capable, ref body, .. } = parcel;
-        let route = &self.routes[flow as usize].links[to as usize];
-        let Some(&link) = route.get(usize::from(passed)) else { return Some(parcel) };
+    fn put_on(
+        &mut self,
+        link: usize,
+        size: Bytes,
+        (flow, connection): (u32, u32),
+        ecn_capable: bool,
+        parcel: impl FnOnce() -> Parcel,
+    ) {
         // Each connection has ports of its own, by which a queue tells it from others.
-        let connection = if let Body::Segment(connection, _) = body { *connection } else { 0 };
         let ports = u64::from(connection) << 32 | u64::from(flow);
         let packet = Packet { size, flow: ports, ecn_capable };
         let onto = self.links[link].as_mut().expect("nothing goes over a link from where it ends");
@@ -239,7 +307,6 @@ impl Transit {
             Ok(Some(next)) => self.expect_exit(link, next.max(self.now)),
             Err(refused) => self.count_lost(&refused.item, true),
         }
-        None
     }
 
     /// Something may leave a link at this time, if nothing does before.
@@ -249,7 +316,7 @@ impl Transit {
         if next < exits.at(slot) {
             exits.set(slot, next);
             // Of a link to another site it is not before this one's time is over.
-            self.turn_ends = self.turn_ends.min((next, link));
+            self.yield_to(link, next);
         }
     }
 
@@ -257,8 +324,8 @@ impl Transit {
     #[cold]
     pub(super) fn count_lost(&mut self, parcel: &Parcel, early: bool) {
         self.discard(&parcel.body);
-        let dropped = &mut self.routes[parcel.flow as usize].dropped;
-        if parcel.to == End::Receiver {
+        let dropped = &mut self.routes[parcel.label.flow() as usize].dropped;
+        if parcel.label.to() == End::Receiver {
             *(if early { &mut dropped.0 } else { &mut dropped.1 }) += 1;
         }
     }
@@ -273,7 +340,7 @@ impl Transit {
     /// The same once more.
     fn copy(&mut self, parcel: &Parcel) -> Parcel {
         let body = match &parcel.body {
-            Body::Segment(connection, segment) => Body::Segment(*connection, segment.clone()),
+            Body::Segment(segment) => Body::Segment(segment.clone()),
             Body::Datagram(place) => {
                 let datagram = self.datagrams[*place as usize].clone();
                 Body::Datagram(self.datagrams.insert(datagram) as u32)
@@ -285,7 +352,44 @@ impl Transit {
     /// What an end of a flow sends through.
     pub(super) fn outlet(&mut self, flow: u32, end: End) -> Outlet<'_> {
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
-        Outlet { transit: self, flow, to }
+        let first = self.routes[flow as usize].links[to as usize].first().copied();
+        Outlet { transit: self, flow, to, first }
+    }
+}
+
+/// What arrives for an end of a flow over the link whose turn it is.
+pub(super) struct Inlet<'a> {
+    /// What the end sends through.
+    out: Outlet<'a>,
+    turn: &'a mut Turn,
+    /// That of a packet which has arrived there.
+    label: Label,
+}
+
+impl<'a> Inlet<'a> {
+    /// For which end of its flow.
+    pub(super) fn end(&self) -> End {
+        self.label.to()
+    }
+
+    /// The next packet that arrives now, if it is for this end and has suffered nothing; the time, and what the end sends
+    /// through.
+    #[inline(always)]
+    pub(super) fn first(&mut self) -> Option<(Instant, &Parcel, &mut Outlet<'a>)> {
+        let Self { out, turn, label } = self;
+        let now = out.transit.now;
+        let Arrival { item, fortune, .. } = turn.link.first(now)?;
+        (item.label == *label && fortune.is_none()).then_some((now, item, out))
+    }
+
+    /// The first has been dealt with, and its end is to be run at this time: on to the next packet on the link, if its
+    /// turn is not over.
+    #[inline(always)]
+    pub(super) fn go_on(&mut self, run: Instant) -> bool {
+        self.turn.link.pop();
+        let transit = &mut *self.out.transit;
+        transit.expect_run(run.max(transit.now));
+        transit.arrived.is_empty() && transit.reach_exit(self.turn)
     }
 }
 
@@ -294,28 +398,30 @@ pub(super) struct Outlet<'a> {
     transit: &'a mut Transit,
     flow: u32,
     to: End,
+    /// The first link of the way there, if there is any.
+    first: Option<usize>,
 }
 
 impl Outlet<'_> {
     /// Sends a segment of the connection of this number.
     #[inline(always)]
     pub(super) fn send_segment(&mut self, connection: u32, segment: Segment) {
-        self.send(segment.size(), Body::Segment(connection, segment), false);
+        self.send(segment.size(), connection, false, Body::Segment(segment));
     }
 
     /// Sends a datagram.
     pub(super) fn send_datagram(&mut self, datagram: Trimmed) {
         let (size, ecn_capable) = (Bytes(datagram.len as u64 + HEADERS), datagram.ecn_capable);
         let body = Body::Datagram(self.transit.datagrams.insert(datagram) as u32);
-        self.send(size, body, ecn_capable);
+        self.send(size, 0, ecn_capable, body);
     }
 
     /// Takes a segment, and the number of its connection; what is none is discarded.
     #[inline(always)]
-    pub(super) fn take_segment<'b>(&mut self, body: &'b Body) -> Option<(u32, &'b Segment)> {
-        match body {
-            Body::Segment(connection, segment) => Some((*connection, segment)),
-            Body::Datagram(_) => {
+    pub(super) fn take_segment<'b>(&mut self, parcel: &'b Parcel) -> Option<(u32, &'b Segment)> {
+        match &parcel.body {
+            Body::Segment(segment) => Some((parcel.connection, segment)),
+            body @ Body::Datagram(_) => {
                 self.transit.discard(body);
                 None
             }
@@ -323,19 +429,23 @@ impl Outlet<'_> {
     }
 
     /// Takes a datagram; what is none is discarded.
-    pub(super) fn take_datagram(&mut self, body: &Body) -> Option<Trimmed> {
-        match body {
+    pub(super) fn take_datagram(&mut self, parcel: &Parcel) -> Option<Trimmed> {
+        match parcel.body {
             Body::Segment(..) => None,
-            Body::Datagram(place) => Some(self.transit.datagrams.remove(*place as usize)),
+            Body::Datagram(place) => Some(self.transit.datagrams.remove(place as usize)),
         }
     }
 
     #[inline(always)]
-    fn send(&mut self, size: Bytes, body: Body, ecn_capable: bool) {
+    fn send(&mut self, size: Bytes, connection: u32, ecn_capable: bool, body: Body) {
         let Self { flow, to, .. } = *self;
-        let parcel = Parcel { flow, passed: 0, to, ecn_capable, damaged: false, body };
-        if let Some(arrived) = self.transit.forward(size, parcel) {
-            self.transit.arrived.push_back(arrived);
+        let label = Label::new(flow, to, 0);
+        let parcel = || Parcel { label, connection, ecn_capable, body };
+        match self.first {
+            Some(link) => {
+                self.transit.put_on(link, size, (flow, connection), ecn_capable, parcel);
+            }
+            None => self.transit.arrived.push_back(parcel()),
         }
     }
 }

@@ -8,7 +8,7 @@ use units::{Bytes, Instant};
 
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Body, Outlet, Trimmed};
+use super::transit::{Outlet, Parcel, Trimmed};
 use crate::world::HEADERS;
 use crate::{Arrived, Datagram, Socket};
 
@@ -211,8 +211,8 @@ fn address(end: u8) -> SocketAddr {
 }
 
 impl Flow for UdpFlow {
-    fn arrive(&mut self, now: Instant, end: End, body: &Body, out: &mut Outlet<'_>) {
-        let Some(datagram) = out.take_datagram(body) else { return };
+    fn arrive(&mut self, now: Instant, end: End, parcel: &Parcel, out: &mut Outlet<'_>) {
+        let Some(datagram) = out.take_datagram(parcel) else { return };
         datagram.restore(&mut self.arrived);
         let from = address(1 - end as u8);
         let arrived = Arrived { from, at: now, ce: datagram.ce, bytes: &mut self.arrived };

@@ -23,11 +23,9 @@ pub(super) struct Control {
     law: Law,
 }
 
-/// What an acknowledgement of new data says.
+/// What an acknowledgement of new data says of the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acked {
-    /// How many bytes.
-    pub(super) bytes: u64,
     /// All before this has been acknowledged, and before that sent.
     pub(super) una: u64,
     pub(super) next: u64,
@@ -71,7 +69,8 @@ impl Control {
     /// The window is so many bytes from now on.
     fn set(&mut self, window: f64) {
         self.window = window;
-        self.whole = window as u64;
+        // It is far below 2^63, and signed numbers are converted in one step.
+        self.whole = window as i64 as u64;
     }
 
     pub(super) fn in_slow_start(&self) -> bool {
@@ -92,19 +91,23 @@ impl Control {
         }
     }
 
-    /// New data was acknowledged; the window grows only if it was `full` (RFC 7661).
-    #[inline(always)]
-    pub(super) fn on_ack(&mut self, now: Instant, acked: &Acked, rto: &Rto, full: bool) {
-        let slow_start = self.in_slow_start();
-        if let Some(hystart) = self.hystart.as_mut().filter(|_| slow_start)
+    /// New data was acknowledged in slow start: whether that goes on.
+    #[cold]
+    pub(super) fn watch(&mut self, now: Instant, acked: &Acked) {
+        if let Some(hystart) = &mut self.hystart
             && hystart.ends(now, acked, self.window / self.mss)
         {
             self.threshold = self.window;
         }
+    }
+
+    /// So many bytes of new data were acknowledged; the window grows only if it was `full` (RFC 7661).
+    #[inline(always)]
+    pub(super) fn on_ack(&mut self, now: Instant, bytes: u64, rto: &Rto, full: bool) {
         if !full {
             return;
         }
-        let bytes = acked.bytes as f64;
+        let bytes = bytes as f64;
         if self.in_slow_start() {
             // RFC 5681, equation 2; RFC 3465, section 2.2.
             return self.set(if self.byte_counting {

@@ -32,6 +32,7 @@ impl Cubic {
     }
 
     /// Segments to add to the window for `acked` segments.
+    #[inline(never)]
     pub(super) fn growth(&mut self, now: Instant, window: f64, acked: f64, rtt: Duration) -> f64 {
         let (start, k) = *self.epoch.get_or_insert_with(|| {
             self.w_est = window;

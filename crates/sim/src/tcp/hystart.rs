@@ -83,7 +83,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn acked(una: u64, next: u64, rtt: Duration) -> Acked {
-        Acked { bytes: 1448, una, next, rtt: Some(rtt) }
+        Acked { una, next, rtt: Some(rtt) }
     }
 
     /// Rounds of 40 acknowledgements each: how many of a round pass before slow start ends.

@@ -76,17 +76,17 @@ impl Scoreboard {
     pub(super) fn on_ack(&mut self, ack: u64, sent: Instant) -> u64 {
         let mut news = 0;
         while let Some(piece) = self.pieces.front().filter(|piece| piece.end() <= ack) {
-            match piece.state {
-                State::InFlight | State::Resent => {
+            if piece.state == State::Sacked {
+                self.sacked -= u32::from(self.first >= self.judged);
+            } else {
+                news += piece.len;
+                if piece.state != State::Lost {
                     self.in_flight -= piece.len;
                     if let Some(rack) = &mut self.rack {
                         rack.on_arrival(piece.number, sent);
                     }
                 }
-                State::Sacked => self.sacked -= u32::from(self.first >= self.judged),
-                State::Lost => {}
             }
-            news += if piece.state == State::Sacked { 0 } else { piece.len };
             self.first += 1;
             self.pieces.pop_front();
         }
@@ -108,6 +108,7 @@ impl Scoreboard {
     }
 
     /// Notes what is new of these blocks.
+    #[inline(never)]
     fn mark_all(&mut self, blocks: &[(u64, u64)], sent: Instant) {
         let known = core::mem::take(&mut self.known);
         for &(start, end) in blocks {
@@ -143,6 +144,7 @@ impl Scoreboard {
     }
 
     /// Holes with enough behind them are lost.
+    #[inline(never)]
     fn judge(&mut self) {
         while self.sacked > 0
             && let Some(piece) = self.pieces.get_mut((self.judged - self.first) as usize)

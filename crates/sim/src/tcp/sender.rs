@@ -172,6 +172,7 @@ impl Sender {
     }
 
     /// A segment arrives.
+    #[inline(always)]
     pub fn handle(&mut self, now: Instant, segment: &Segment) {
         match (&segment.kind, self.phase) {
             (&Kind::SynAck { window }, Phase::SynSent) => {
@@ -286,7 +287,7 @@ impl Sender {
     #[inline(always)]
     fn choose(&mut self, now: Instant) -> Option<(u64, u64)> {
         let forced = core::mem::take(&mut self.resend);
-        match &mut self.board {
+        let in_flight = match &mut self.board {
             Some(board) => {
                 if let Some((seq, len)) = board.next_lost() {
                     let fits = board.in_flight() + len <= self.control.window();
@@ -296,14 +297,15 @@ impl Sender {
                         (seq, len)
                     });
                 }
+                board.in_flight()
             }
             None if forced && self.most > self.una => {
                 return Some((self.una, (self.most - self.una).min(self.config.mss.0)));
             }
-            None => {}
-        }
+            None => self.next - self.una,
+        };
         let len = self.limit.saturating_sub(self.next).min(self.config.mss.0);
-        self.full = len > 0 && self.in_flight() + len > self.control.window() + self.inflation;
+        self.full = len > 0 && in_flight + len > self.control.window() + self.inflation;
         let goes = !self.full && (len == self.config.mss.0 || self.may_be_small(len));
         goes.then_some((self.next, len))
     }
@@ -353,6 +355,7 @@ impl Sender {
         self.stats.rtt = Some(rtt);
     }
 
+    #[inline(always)]
     fn acknowledge(&mut self, now: Instant, ack: u64, sack: &SackBlocks, stamp: Instant) {
         let acked = ack.saturating_sub(self.una);
         let (mut news, mut holes) = (None, false);
@@ -386,6 +389,7 @@ impl Sender {
         self.config.recovery != Recovery::NewReno || self.recover.is_none_or(|end| self.una > end)
     }
 
+    #[cold]
     fn limited_transmit(&mut self) {
         if !matches!(self.config.recovery, Recovery::GoBackN | Recovery::Tahoe) {
             self.inflation = u64::from(self.duplicates.min(DUPLICATES - 1)) * self.config.mss.0;
@@ -393,6 +397,7 @@ impl Sender {
     }
 
     /// New data was acknowledged; with selective acknowledgements so many bytes of it are news.
+    #[inline(always)]
     fn advance(&mut self, now: Instant, ack: u64, news: Option<u64>, stamp: Instant) {
         let acked = ack - core::mem::replace(&mut self.una, ack);
         self.next = self.next.max(ack);
@@ -441,6 +446,7 @@ impl Sender {
 
     /// A partial acknowledgement: the next hole is sent. Whether the timer goes on as it was: the
     /// first one restarts it (RFC 6582, section 3.2, step 3).
+    #[cold]
     fn repair_next(&mut self, acked: u64) -> bool {
         if self.board.is_some() {
             return false;
@@ -451,12 +457,16 @@ impl Sender {
         core::mem::replace(&mut self.partial, true)
     }
 
+    #[inline(always)]
     fn grow(&mut self, now: Instant, bytes: u64, rtt: Option<Duration>) {
-        let acked = Acked { bytes, una: self.una, next: self.next, rtt };
-        self.control.on_ack(now, &acked, &self.rto, self.full);
+        if self.control.in_slow_start() {
+            self.control.watch(now, &Acked { una: self.una, next: self.next, rtt });
+        }
+        self.control.on_ack(now, bytes, &self.rto, self.full);
     }
 
     /// Acknowledgements have shown a loss.
+    #[cold]
     fn see_loss(&mut self) {
         if self.config.recovery == Recovery::GoBackN {
             return;
