@@ -140,6 +140,22 @@ impl<T> Unchanging<T> {
         }
     }
 
+    /// Takes what [`Self::first`] returned last, and returns what comes behind it, be it due or not. A link that has to be
+    /// asked does not tell here: [`Self::first`] does.
+    #[inline(always)]
+    pub fn step(&mut self) -> Option<&Arrival<T>> {
+        match &mut self.0 {
+            Kind::Settled(link) => {
+                link.pop();
+                link.line.front()
+            }
+            Kind::Other(other) => {
+                other.first = None;
+                None
+            }
+        }
+    }
+
     /// As [`Link::next_exit`]; the far future when the link is empty.
     #[inline(always)]
     pub fn next_exit(&self) -> Instant {

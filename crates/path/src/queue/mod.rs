@@ -132,20 +132,21 @@ impl<T> Queue<T> {
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
         let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
-        let verdict = match &mut self.discipline {
-            // Full or not, it takes the packet and drops another (see `trim`).
-            Discipline::Fair(_) => return Ok(Verdict::Pass),
-            Discipline::DropTail | Discipline::Codel(_) => Verdict::Pass,
-            Discipline::Red(red) => {
-                let idle = (idle_since <= now).then(|| now.since(idle_since));
-                let sight = Sight { bytes: bytes.0, packets, idle };
-                let verdict = red.arrival(sight, ecn_capable);
-                if !fits {
-                    red.overflowed();
-                }
-                verdict
+        let verdict = if let Discipline::Red(red) = &mut self.discipline {
+            let idle = (idle_since <= now).then(|| now.since(idle_since));
+            let sight = Sight { bytes: bytes.0, packets, idle };
+            let verdict = red.arrival(sight, ecn_capable);
+            if !fits {
+                red.overflowed();
             }
+            verdict
+        } else {
+            Verdict::Pass
         };
+        // Full or not, this takes the packet and drops another (see `trim`).
+        if let Discipline::Fair(_) = self.discipline {
+            return Ok(Verdict::Pass);
+        }
         match verdict {
             _ if !fits => Err(DropCause::Queue),
             Verdict::Drop => Err(DropCause::Early),

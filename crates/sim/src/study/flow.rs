@@ -114,14 +114,13 @@ pub(super) trait Flow: Send {
     fn take(&mut self, inlet: &mut Inlet<'_>) -> Instant {
         let end = inlet.end();
         let mut earliest = Instant::FAR_FUTURE;
-        while let Some((now, parcel, out)) = inlet.first() {
+        let mut first = inlet.first();
+        while let Some((now, parcel, out)) = first {
             self.arrive(now, end, parcel, out);
             self.run(now, end, out);
             let next = self.next(end);
             earliest = earliest.min(next);
-            if !inlet.go_on(next) {
-                break;
-            }
+            first = inlet.next(next);
         }
         earliest
     }

@@ -12,7 +12,7 @@ use super::sites::Sites;
 use super::striped::StripedFlow;
 use super::tcp::TcpFlow;
 use super::topology::{FAR, NEAR, Topology, Wire};
-use super::transit::{Parcel, Transit, Turn};
+use super::transit::{Label, Parcel, Transit, Turn};
 use super::udp::{Manner, UdpFlow};
 use crate::tcp::Source;
 use crate::world::START;
@@ -293,7 +293,7 @@ impl Network {
             match turn.link.first(self.transit.now) {
                 Some(first) if self.is_taken(first) => {
                     let label = first.item.label;
-                    self.take(label.flow(), label.to(), &mut turn);
+                    self.take(label, &mut turn);
                 }
                 Some(_) => {
                     if let Some(first) = turn.link.pop() {
@@ -333,12 +333,12 @@ impl Network {
         self.transit.is_there(arrival) && self.transit.now < stop
     }
 
-    /// An end takes the packets that arrive for it over the link whose turn it is, until another's is first.
-    fn take(&mut self, flow: u32, to: End, turn: &mut Turn) {
-        let line = &mut self.flows[flow as usize];
-        let mut inlet = self.transit.inlet(flow, to, line.stop, turn);
+    /// An end takes the packets with this label that arrive over the link whose turn it is, until another's is first.
+    fn take(&mut self, label: Label, turn: &mut Turn) {
+        let line = &mut self.flows[label.flow() as usize];
+        let mut inlet = self.transit.inlet(label, line.stop, turn);
         let next = line.ends.take(&mut inlet);
-        self.plan(flow as usize, to, next);
+        self.plan(label.flow() as usize, label.to(), next);
     }
 
     /// A packet is where it goes: its end takes it, and does what is due.

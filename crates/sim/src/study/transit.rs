@@ -229,25 +229,20 @@ impl Transit {
     #[inline(always)]
     pub(super) fn is_there(&self, arrival: &Arrival<Parcel>) -> bool {
         let label = arrival.item.label;
-        arrival.fortune.is_none() && label == self.label_at_end(label.flow(), label.to())
+        let route = &self.routes[label.flow() as usize].links[label.to() as usize];
+        let at_end = Label::new(label.flow(), label.to(), route.len() - 1);
+        label == at_end && arrival.fortune.is_none()
     }
 
-    /// That of a packet which leaves the last link of its route and has suffered nothing.
-    fn label_at_end(&self, flow: u32, to: End) -> Label {
-        Label::new(flow, to, self.routes[flow as usize].links[to as usize].len() - 1)
-    }
-
-    /// What arrives for an end of a flow, which is cut off at `stop`, over the link whose turn it is.
+    /// What arrives with this label for an end of a flow, which is cut off at `stop`, over the link whose turn it is.
     pub(super) fn inlet<'a>(
         &'a mut self,
-        flow: u32,
-        end: End,
+        label: Label,
         stop: Instant,
         turn: &'a mut Turn,
     ) -> Inlet<'a> {
         self.turn_lasts = self.turn_lasts.min(before(stop));
-        let label = self.label_at_end(flow, end);
-        Inlet { out: self.outlet(flow, end), turn, label }
+        Inlet { out: self.outlet(label.flow(), label.to()), turn, label }
     }
 
     /// A packet has left a link, goes on, and suffers what that has done to it. If it has arrived it is among
@@ -362,7 +357,7 @@ pub(super) struct Inlet<'a> {
     /// What the end sends through.
     out: Outlet<'a>,
     turn: &'a mut Turn,
-    /// That of a packet which has arrived there.
+    /// Theirs, who have suffered nothing.
     label: Label,
 }
 
@@ -372,24 +367,29 @@ impl<'a> Inlet<'a> {
         self.label.to()
     }
 
-    /// The next packet that arrives now, if it is for this end and has suffered nothing; the time, and what the end sends
-    /// through.
+    /// The first packet, which is for this end and has suffered nothing; the time, and what the end sends through.
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<(Instant, &Parcel, &mut Outlet<'a>)> {
-        let Self { out, turn, label } = self;
-        let now = out.transit.now;
-        let Arrival { item, fortune, .. } = turn.link.first(now)?;
-        (item.label == *label && fortune.is_none()).then_some((now, item, out))
+        let now = self.out.transit.now;
+        let first = self.turn.link.first(now)?;
+        Some((now, &first.item, &mut self.out))
     }
 
-    /// The first has been dealt with, and its end is to be run at this time: on to the next packet on the link, if its
-    /// turn is not over.
+    /// The last one has been dealt with, and its end is to be run at this time: the next on the link, if its turn is not over
+    /// by then, and that one too is for this end.
     #[inline(always)]
-    pub(super) fn go_on(&mut self, run: Instant) -> bool {
-        self.turn.link.pop();
-        let transit = &mut *self.out.transit;
+    pub(super) fn next(&mut self, run: Instant) -> Option<(Instant, &Parcel, &mut Outlet<'a>)> {
+        let Self { out, turn, label } = self;
+        let transit = &mut *out.transit;
         transit.expect_run(run.max(transit.now));
-        transit.arrived.is_empty() && transit.reach_exit(self.turn)
+        let Arrival { due, item, fortune, .. } = turn.link.step()?;
+        let at = transit.now.max(*due);
+        let ours = item.label == *label && fortune.is_none();
+        if !ours || at > transit.turn_lasts || !transit.arrived.is_empty() {
+            return None;
+        }
+        transit.now = at;
+        Some((at, item, out))
     }
 }
 
