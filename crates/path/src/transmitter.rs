@@ -60,7 +60,7 @@ pub(crate) struct Steady {
     last: Work,
 }
 
-/// How long a packet of a size takes: whole nanoseconds, what is left in units of 1/rate ns, and what that leaves to the next.
+/// How long a packet of a size takes: whole nanoseconds, and what is left in units of 1/rate ns, which lacks so many of one more.
 #[derive(Clone, Copy)]
 struct Work {
     size: Bytes,

@@ -121,7 +121,7 @@ impl<T> Unchanging<T> {
     }
 
     /// The next packet whose way has ended at or before `now`, in the order of `due`. It stays where it is until
-    /// [`Self::pop`]: to move it costs more than all else that is done with it.
+    /// [`Self::pop`] or [`Self::step`]: to move it costs more than all else that is done with it.
     #[inline(always)]
     pub fn first(&mut self, now: Instant) -> Option<&Arrival<T>> {
         match &mut self.0 {
@@ -227,13 +227,14 @@ struct Settled<T> {
     line: VecDeque<Arrival<T>>,
     /// When the first of them leaves; the far future when there is none.
     next_exit: Instant,
-    /// Those at the end of the line whose turn had not come at the last call: when it comes, and their sizes.
+    /// Those whose turn had not come when something was sent last, or at [`Self::advance`]: when it comes, and their sizes.
     starts: VecDeque<(Instant, Bytes)>,
     /// When it comes for the first of them; the far future when there is none.
     next_start: Instant,
-    /// How many they are.
+    /// What they are together.
     waiting: Tally,
-    /// Of which `line` has what waits too, and `delivered` nothing: [`Self::counters`] works both out, seldom asked as it is.
+    /// Its `line` has the bytes of what waits too, and its `delivered` means nothing: [`Self::counters`], which is seldom asked,
+    /// works both out.
     counters: Counters,
 }
 
@@ -416,20 +417,28 @@ mod tests {
         fn it_does_what_a_link_does(
             sending in sendings(),
             (lazy, ahead) in prop::sample::select(vec![(false, false), (true, false), (true, true)]),
+            steps in any::<bool>(),
         ) {
             let Sending { config, packets } = sending;
             let origin = Instant::from_nanos(1_000_000_007);
             let late = |at: Instant| origin + at.since(Instant::ZERO);
-            let exit = |arrival: Arrival<usize>| {
-                let Arrival { due, size, item, fortune } = arrival;
+            let exit = |arrival: &Arrival<usize>| {
+                let Arrival { due, size, item, ref fortune } = *arrival;
                 let Fortune { fate, marked, damage, duplicated } =
-                    fortune.map_or(Fortune::USUAL, |fortune| *fortune);
+                    fortune.as_deref().copied().unwrap_or(Fortune::USUAL);
                 let due = Instant::ZERO + due.since(origin);
                 Exit { due, size, item, fate, marked, damage, duplicated }
             };
-            let pop = |link: &mut Unchanging<usize>, now| {
-                link.first(now)?;
-                link.pop().map(exit)
+            let mut behind = None;
+            let mut pop = |link: &mut Unchanging<usize>, now| {
+                let first = exit(link.first(now)?);
+                assert!(behind.take().is_none_or(|told| told == first));
+                if steps {
+                    behind = link.step().map(exit);
+                } else {
+                    link.pop();
+                }
+                Some(first)
             };
             let mut link = config.links().expect("a path").0;
             let mut other = config.unchanging_links(origin).expect("a path").0;

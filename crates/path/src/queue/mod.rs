@@ -72,6 +72,7 @@ pub(crate) struct Queue<T> {
     last_arrival: Instant,
 }
 
+// With a tag of its own, for it is read with each packet.
 #[repr(u8)]
 enum Discipline<T> {
     DropTail,
@@ -132,21 +133,20 @@ impl<T> Queue<T> {
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
         let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
-        let verdict = if let Discipline::Red(red) = &mut self.discipline {
-            let idle = (idle_since <= now).then(|| now.since(idle_since));
-            let sight = Sight { bytes: bytes.0, packets, idle };
-            let verdict = red.arrival(sight, ecn_capable);
-            if !fits {
-                red.overflowed();
+        let verdict = match &mut self.discipline {
+            // Full or not, it takes the packet and drops another (see `trim`).
+            Discipline::Fair(_) => return Ok(Verdict::Pass),
+            Discipline::DropTail | Discipline::Codel(_) => Verdict::Pass,
+            Discipline::Red(red) => {
+                let idle = (idle_since <= now).then(|| now.since(idle_since));
+                let sight = Sight { bytes: bytes.0, packets, idle };
+                let verdict = red.arrival(sight, ecn_capable);
+                if !fits {
+                    red.overflowed();
+                }
+                verdict
             }
-            verdict
-        } else {
-            Verdict::Pass
         };
-        // Full or not, this takes the packet and drops another (see `trim`).
-        if let Discipline::Fair(_) = self.discipline {
-            return Ok(Verdict::Pass);
-        }
         match verdict {
             _ if !fits => Err(DropCause::Queue),
             Verdict::Drop => Err(DropCause::Early),

@@ -48,10 +48,11 @@ pub use relay::Relay;
 pub use striped::Striping;
 pub use topology::{FAR, NEAR, Wire};
 
-/// How often a run looks at queues and round-trip times, at most.
-const GLANCE: Duration = Duration::from_millis(10);
-/// How often a long run looks: a prime number, so that looks do not keep step with round trips of so many milliseconds.
-const GLANCES: u32 = 9_973;
+/// How much time passes between two looks at queues, rates, round-trip times and connections, at least.
+const BETWEEN_GLANCES: Duration = Duration::from_millis(10);
+/// How many looks there are in the measured time, at most: a prime number, so that those of long runs do not keep step with
+/// round trips of so many milliseconds.
+const MOST_GLANCES: u32 = 9_973;
 
 /// How much simulated time passes before it is told, at least.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
@@ -109,6 +110,13 @@ impl Study {
         links.into_iter().filter_map(|link| link.mtu).min().unwrap_or(ETHERNET)
     }
 
+    /// How often it is looked at.
+    fn between_glances(&self) -> Duration {
+        let measured = self.duration.saturating_sub(self.measure_from);
+        // Not a hair before the end too, where it is looked at in any case.
+        BETWEEN_GLANCES.max(measured / MOST_GLANCES + Duration::from_nanos(1))
+    }
+
     /// Runs it to its end.
     ///
     /// # Panics
@@ -123,7 +131,7 @@ impl Study {
         let mut told = Duration::ZERO;
         let mut tally = outcome::Tally::new(self, &network);
         let mut begin = Some(self.measure_from.min(self.duration));
-        let between = GLANCE.max(self.duration / GLANCES);
+        let between = self.between_glances();
         let (mut glance, mut sample) = (between, self.trace);
         loop {
             let marks = [Some(glance), Some(self.duration), sample, begin];
@@ -152,5 +160,25 @@ impl Study {
                 return tally.outcome(&network);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_are_looked_at_less_often() {
+        let seconds = Duration::from_secs;
+        let between = |duration, measure_from| {
+            let path = PathConfig::new(units::Rate::from_bits_per_sec(1_000_000), seconds(1));
+            let study = Study::of(path, Vec::new(), Vec::new(), duration);
+            Study { measure_from, ..study }.between_glances()
+        };
+        assert_eq!(between(seconds(99), Duration::ZERO), BETWEEN_GLANCES);
+        assert_eq!(between(seconds(3600), seconds(3590)), BETWEEN_GLANCES);
+        assert_eq!(between(Duration::ZERO, seconds(1)), BETWEEN_GLANCES);
+        let looks = seconds(3600).as_nanos() / between(seconds(3600), Duration::ZERO).as_nanos();
+        assert_eq!(looks, u128::from(MOST_GLANCES) - 1);
     }
 }

@@ -456,6 +456,23 @@ mod tests {
         );
     }
 
+    /// However often the packets that an end takes at a time are cut off by a look.
+    #[test]
+    fn turns_cut_short_show_the_same() {
+        let text = "both = { rate = \"20mbit\", loss = 0.001, duplicate = 0.01, corrupt = 0.01, silent = true }\n\
+            [[near]]\ncount = 3\nrate = \"30mbit\"\n[[far]]\nrate = \"30mbit\"\nqueue = \"codel\"\n"
+            .to_owned();
+        for hosts in ["", "[[far]]\nper-packet = \"50us\"\n"] {
+            let study = study(&(text.clone() + hosts + &FLOWS.replace("2s", "200ms")));
+            let whole = Study { duration: Duration::from_millis(400), trace: None, ..study };
+            let cut = Study { trace: Some(Duration::from_micros(7)), ..whole.clone() };
+            let (whole, mut cut) = (whole.run(), cut.run());
+            assert!(core::mem::take(&mut cut.samples).len() > 100_000);
+            assert!(whole.flows.iter().all(|flow| flow.delivered_bytes > 1000), "{whole:?}");
+            assert!(whole == cut, "{hosts}");
+        }
+    }
+
     /// What is sent where a link ends never goes over that link, which is not there for others in its turn.
     #[test]
     fn rings_of_routers_run() {

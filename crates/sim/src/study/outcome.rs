@@ -67,7 +67,7 @@ pub struct FlowReport {
     pub queue_drops: u64,
     /// Data packets lost on a line.
     pub line_losses: u64,
-    /// Mean round-trip time that the sender saw, and the least, in seconds.
+    /// Mean round-trip time that the sender saw at the looks, and the least, in seconds.
     pub rtt_mean: Option<f64>,
     /// See `rtt_mean`.
     pub rtt_least: Option<f64>,

@@ -103,9 +103,9 @@ impl TcpFlow {
         }
     }
 
-    /// Notes that a document, or messages, have arrived whole.
+    /// Notes that what was [wanted](Self::wanted) has arrived.
     #[cold]
-    fn look(&mut self, now: Instant) {
+    fn note_arrival(&mut self, now: Instant) {
         if let Source::Messages(Messages { every, .. }) = self.source {
             while self.receiver.delivered() >= self.wanted() {
                 let waited = every.as_nanos() as u64 * self.documents.count;
@@ -136,7 +136,7 @@ impl Flow for TcpFlow {
                     out.send_segment(self.connection, answer);
                 }
                 if self.receiver.delivered() >= self.wanted() {
-                    self.look(now);
+                    self.note_arrival(now);
                 }
             }
         }

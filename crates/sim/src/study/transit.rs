@@ -49,6 +49,15 @@ impl Label {
         self.0 as u32
     }
 
+    /// Another link is behind it.
+    fn pass_link(&mut self) {
+        self.0 += Self::PASSED;
+    }
+
+    fn damage(&mut self) {
+        self.0 |= Self::DAMAGED;
+    }
+
     fn passed(self) -> usize {
         usize::from((self.0 / Self::PASSED) as u16)
     }
@@ -95,6 +104,13 @@ pub(super) struct Transit {
     arrived: VecDeque<Parcel>,
     /// Those of our transport, which are larger than the rest of a parcel.
     datagrams: Slab<Trimmed>,
+}
+
+/// A packet as a link sees it.
+#[inline(always)]
+fn packet(size: Bytes, flow: u32, connection: u32, ecn_capable: bool) -> Packet {
+    // Each connection has ports of its own, by which a queue tells it from others.
+    Packet { size, flow: u64::from(connection) << 32 | u64::from(flow), ecn_capable }
 }
 
 /// The last that is before this time.
@@ -249,7 +265,7 @@ impl Transit {
     /// [what has](Self::next_arrived).
     pub(super) fn leave_link(&mut self, arrival: Arrival<Parcel>) {
         let Arrival { size, item: mut parcel, fortune, .. } = arrival;
-        parcel.label.0 += Label::PASSED;
+        parcel.label.pass_link();
         if let Some(fortune) = fortune {
             let Fortune { fate, marked, damage, duplicated } = *fortune;
             if fate != Fate::Delivered {
@@ -257,7 +273,7 @@ impl Transit {
                 return self.count_lost(&parcel, early);
             }
             if damage.is_some() {
-                parcel.label.0 |= Label::DAMAGED;
+                parcel.label.damage();
             }
             // Here TCP does without marks.
             if let (Body::Datagram(datagram), true) = (&parcel.body, marked) {
@@ -276,26 +292,16 @@ impl Transit {
         let label = parcel.label;
         match self.routes[label.flow() as usize].links[label.to() as usize].get(label.passed()) {
             Some(&link) => {
-                let whose = (label.flow(), parcel.connection);
-                self.put_on(link, size, whose, parcel.ecn_capable, || parcel);
+                let packet = packet(size, label.flow(), parcel.connection, parcel.ecn_capable);
+                self.put_on(link, packet, || parcel);
             }
             None => self.arrived.push_front(parcel),
         }
     }
 
-    /// A packet of this size, of a flow's connection, goes over a link; it is made where it lies there.
+    /// A packet goes over a link; it is made where it lies there.
     #[inline(always)]
-    fn put_on(
-        &mut self,
-        link: usize,
-        size: Bytes,
-        (flow, connection): (u32, u32),
-        ecn_capable: bool,
-        parcel: impl FnOnce() -> Parcel,
-    ) {
-        // Each connection has ports of its own, by which a queue tells it from others.
-        let ports = u64::from(connection) << 32 | u64::from(flow);
-        let packet = Packet { size, flow: ports, ecn_capable };
+    fn put_on(&mut self, link: usize, packet: Packet, parcel: impl FnOnce() -> Parcel) {
         let onto = self.links[link].as_mut().expect("nothing goes over a link from where it ends");
         match onto.send_packet(self.now, packet, parcel) {
             Ok(None) => {}
@@ -347,8 +353,8 @@ impl Transit {
     /// What an end of a flow sends through.
     pub(super) fn outlet(&mut self, flow: u32, end: End) -> Outlet<'_> {
         let to = if end == End::Sender { End::Receiver } else { End::Sender };
-        let first = self.routes[flow as usize].links[to as usize].first().copied();
-        Outlet { transit: self, flow, to, first }
+        let onto = self.routes[flow as usize].links[to as usize].first().copied();
+        Outlet { transit: self, flow, to, onto }
     }
 }
 
@@ -357,7 +363,7 @@ pub(super) struct Inlet<'a> {
     /// What the end sends through.
     out: Outlet<'a>,
     turn: &'a mut Turn,
-    /// Theirs, who have suffered nothing.
+    /// What all of them bear: this flow and end, the whole route behind them, no damage.
     label: Label,
 }
 
@@ -399,7 +405,7 @@ pub(super) struct Outlet<'a> {
     flow: u32,
     to: End,
     /// The first link of the way there, if there is any.
-    first: Option<usize>,
+    onto: Option<usize>,
 }
 
 impl Outlet<'_> {
@@ -441,9 +447,9 @@ impl Outlet<'_> {
         let Self { flow, to, .. } = *self;
         let label = Label::new(flow, to, 0);
         let parcel = || Parcel { label, connection, ecn_capable, body };
-        match self.first {
+        match self.onto {
             Some(link) => {
-                self.transit.put_on(link, size, (flow, connection), ecn_capable, parcel);
+                self.transit.put_on(link, packet(size, flow, connection, ecn_capable), parcel);
             }
             None => self.transit.arrived.push_back(parcel()),
         }

@@ -91,7 +91,7 @@ impl Control {
         }
     }
 
-    /// New data was acknowledged in slow start: whether that goes on.
+    /// New data was acknowledged in slow start, which may end with this.
     #[cold]
     pub(super) fn watch(&mut self, now: Instant, acked: &Acked) {
         if let Some(hystart) = &mut self.hystart

@@ -31,6 +31,8 @@ pub struct Rival {
     pub sack_alone: bool,
     /// What it halves at a loss, as scenario files spell it.
     pub flight: &'static str,
+    /// Whether it can be timed over millions of packets.
+    pub is_quick: bool,
     program: PathBuf,
     script: Option<PathBuf>,
 }
@@ -70,7 +72,14 @@ fn ns2(folder: &Path) -> Result<Option<Rival>> {
     let script = folder.join("dumbbell.tcl");
     std::fs::write(&script, NS2)?;
     let (program, script) = ("ns".into(), Some(script));
-    Ok(Some(Rival { name: "ns-2", sack_alone: false, flight: "unacknowledged", program, script }))
+    Ok(Some(Rival {
+        name: "ns-2",
+        sack_alone: false,
+        flight: "unacknowledged",
+        is_quick: true,
+        program,
+        script,
+    }))
 }
 
 fn ns3(folder: &Path) -> Result<Option<Rival>> {
@@ -90,7 +99,14 @@ fn ns3(folder: &Path) -> Result<Option<Rival>> {
     compile.arg(&source).arg("-o").arg(&program);
     compile.args(PARTS.map(|part| format!("-l{version}-{part}")));
     command::run(&mut compile)?;
-    Ok(Some(Rival { name: "ns-3", sack_alone: true, flight: "pipe", program, script: None }))
+    Ok(Some(Rival {
+        name: "ns-3",
+        sack_alone: true,
+        flight: "pipe",
+        is_quick: false,
+        program,
+        script: None,
+    }))
 }
 
 /// Of the headers that are installed, as in `ns3.37`, or `ns3` alone.
