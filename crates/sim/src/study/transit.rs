@@ -491,7 +491,44 @@ impl Trimmed {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use path::PathConfig;
+    use units::Rate;
+
     use super::*;
+    use crate::tcp::Kind;
+
+    /// Of links that have their turn at the same time the one of the lesser number is first, and all are before runs.
+    #[test]
+    fn turns_are_by_time_and_then_by_number() {
+        let path =
+            PathConfig::new(Rate::from_bits_per_sec(1_000_000_000), Duration::from_millis(2));
+        let mut transit = Transit::new();
+        for _ in 0..2 {
+            transit.add_link(path.unchanging_links(START).expect("a path").0, 0);
+        }
+        transit.divide(&Sites::one());
+        transit.add_route([vec![0], vec![1]]);
+        for end in [End::Sender, End::Receiver] {
+            let segment = Segment { kind: Kind::Syn, stamp: START, timestamps: false };
+            transit.outlet(0, end).send_segment(0, segment);
+        }
+        let (at, first) = transit.first_exit(0);
+        assert_eq!(first, 0);
+        let mut goes = |link, run, until| {
+            let turn = transit.begin(link, run, until);
+            let goes = transit.reach_exit(&turn);
+            assert_eq!(transit.now, if goes { at } else { START });
+            transit.now = START;
+            transit.end(turn);
+            goes
+        };
+        let (behind, far) = (at + Duration::from_nanos(1), Instant::FAR_FUTURE);
+        assert_eq!([0, 1].map(|link| goes(link, far, behind)), [true, false]);
+        assert_eq!([at, before(at)].map(|run| goes(0, run, behind)), [true, false]);
+        assert!(!goes(0, far, at), "nothing happens at the end of a site's time");
+    }
 
     #[test]
     fn datagrams_arrive_as_they_were() {
