@@ -16,7 +16,8 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::flow::{End, Flow, Standing};
 use super::network::Network;
-use super::transit::{Outlet, Parcel};
+use super::parcel::Parcel;
+use super::transit::Outlet;
 use crate::tcp::{Config, Receiver, Sender};
 use crate::world::START;
 

@@ -5,8 +5,9 @@ use core::time::Duration;
 use units::{Bytes, Instant, Rate};
 
 use super::outcome::Documents;
+use super::parcel::Parcel;
 use super::striped::Striping;
-use super::transit::{Inlet, Outlet, Parcel};
+use super::transit::{Inlet, Outlet};
 use crate::tcp::{self, SenderStats, Source};
 
 /// What carries a flow.

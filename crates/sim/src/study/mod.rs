@@ -25,6 +25,7 @@ mod flow;
 mod network;
 mod outcome;
 mod parallel;
+mod parcel;
 mod relay;
 mod sites;
 mod striped;

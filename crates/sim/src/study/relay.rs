@@ -15,8 +15,9 @@ use units::{Bytes, Instant};
 use super::Study;
 use super::flow::{End, Flow, Standing};
 use super::network::Network;
+use super::parcel::Parcel;
 use super::topology::{FAR, NEAR};
-use super::transit::{Outlet, Parcel};
+use super::transit::Outlet;
 use crate::tcp::{Config, Receiver, Recovery, Segment, Sender};
 use crate::world::START;
 

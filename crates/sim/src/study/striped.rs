@@ -12,7 +12,8 @@ use units::{Bytes, Instant, Rate};
 use super::agenda::Agenda;
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Outlet, Parcel};
+use super::parcel::Parcel;
+use super::transit::Outlet;
 use crate::tcp::{Config, Congestion, Receiver, Sender};
 
 /// Bytes that wait unsent, all connections together, and in one of them at least and at most, as the product has it with

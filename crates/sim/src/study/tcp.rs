@@ -6,7 +6,8 @@ use units::{Instant, Rate};
 
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Outlet, Parcel};
+use super::parcel::Parcel;
+use super::transit::Outlet;
 use crate::tcp::source::{Messages, Reader};
 use crate::tcp::{Config, Receiver, Sender, Source};
 

@@ -8,7 +8,8 @@ use units::{Bytes, Instant};
 
 use super::flow::{End, Flow, Standing};
 use super::outcome::Documents;
-use super::transit::{Outlet, Parcel, Trimmed};
+use super::parcel::{Parcel, Trimmed};
+use super::transit::Outlet;
 use crate::world::HEADERS;
 use crate::{Arrived, Datagram, Socket};
 
