@@ -21,10 +21,9 @@ struct Route {
     dropped: (u64, u64),
 }
 
-/// A link whose turn it is, and its number.
+/// A link whose turn it is.
 pub(super) struct Turn {
     pub(super) link: Box<Unchanging<Parcel>>,
-    number: usize,
 }
 
 /// All links, and what is on them.
@@ -148,7 +147,7 @@ impl Transit {
         self.turn_of = link;
         self.turn_lasts = run.min(before(until));
         self.yield_to(other, at);
-        Turn { link: self.links[link].take().expect("it is nobody else's turn"), number: link }
+        Turn { link: self.links[link].take().expect("it is nobody else's turn") }
     }
 
     /// Another link has its turn at this time, if that of this one lasts so long: of two at the same time the lesser number
@@ -160,7 +159,7 @@ impl Transit {
 
     /// The turn is over.
     pub(super) fn end(&mut self, turn: Turn) {
-        let Turn { link, number } = turn;
+        let (Turn { link }, number) = (turn, self.turn_of);
         let (site, slot) = self.places[number];
         self.exits[site].set(slot, link.next_exit().max(self.now));
         self.links[number] = Some(link);
