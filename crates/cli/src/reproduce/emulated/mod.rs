@@ -100,6 +100,8 @@ impl Bench {
         let options = LabOptions {
             congestion_control: congestion.to_owned(),
             mtu: crossing.mtu,
+            // Names stay when a signal ends us.
+            named: false,
             ..LabOptions::default()
         };
         Ok(Lab::start(&crossing.path.clone().with_seed(seed), &options)?)
