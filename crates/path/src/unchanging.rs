@@ -146,8 +146,12 @@ impl<T> Unchanging<T> {
     pub fn step(&mut self) -> Option<&Arrival<T>> {
         match &mut self.0 {
             Kind::Settled(link) => {
-                link.pop();
-                link.line.front()
+                let Arrival { size, item, fortune, .. } = link.line.pop_front()?;
+                drop(item);
+                if let Some(fortune) = fortune {
+                    link.counters.end(size, &fortune);
+                }
+                link.come_to_front()
             }
             Kind::Other(other) => {
                 other.first = None;
@@ -189,7 +193,7 @@ impl<T> Unchanging<T> {
     /// As [`Link::backlog`], at the last call of [`Self::send_packet`] or [`Self::advance`].
     pub fn backlog(&self) -> Tally {
         match &self.0 {
-            Kind::Settled(link) => link.waiting,
+            Kind::Settled(link) => link.waiting(),
             Kind::Other(other) => other.link.backlog(),
         }
     }
@@ -231,8 +235,8 @@ struct Settled<T> {
     starts: VecDeque<(Instant, Bytes)>,
     /// When it comes for the first of them; the far future when there is none.
     next_start: Instant,
-    /// What they are together.
-    waiting: Tally,
+    /// What they are together, in bytes.
+    waiting: Bytes,
     /// Its `line` has the bytes of what waits too, and its `delivered` means nothing: [`Self::counters`], which is seldom asked,
     /// works both out.
     counters: Counters,
@@ -255,7 +259,7 @@ impl<T> Settled<T> {
             next_exit: Instant::FAR_FUTURE,
             starts: VecDeque::new(),
             next_start: Instant::FAR_FUTURE,
-            waiting: Tally::default(),
+            waiting: Bytes::ZERO,
             counters: Counters::default(),
             config: config.clone(),
         })
@@ -288,6 +292,11 @@ impl<T> Settled<T> {
     }
 
     #[inline(always)]
+    fn waiting(&self) -> Tally {
+        Tally { packets: self.starts.len() as u64, bytes: self.waiting }
+    }
+
+    #[inline(always)]
     fn admit(&mut self, now: Instant, packet: Packet) -> Result<Verdict, DropCause> {
         if self.config.mtu.is_some_and(|mtu| packet.size > mtu) {
             return Err(DropCause::TooBig);
@@ -296,7 +305,7 @@ impl<T> Settled<T> {
             return Err(DropCause::Overflow);
         }
         let free_at = self.transmitter.free_at();
-        self.queue.admit(now, packet, self.waiting, free_at <= now, free_at)
+        self.queue.admit(now, packet, self.waiting(), free_at <= now, free_at)
     }
 
     #[inline(always)]
@@ -329,11 +338,19 @@ impl<T> Settled<T> {
     #[inline(always)]
     fn pop(&mut self) -> Option<Arrival<T>> {
         let arrival = self.line.pop_front()?;
-        self.next_exit = self.line.front().map_or(Instant::FAR_FUTURE, |first| first.due);
         if let Some(fortune) = &arrival.fortune {
             self.counters.end(arrival.size, fortune);
         }
+        self.come_to_front();
         Some(arrival)
+    }
+
+    /// Another packet is the first, or none.
+    #[inline(always)]
+    fn come_to_front(&mut self) -> Option<&Arrival<T>> {
+        let first = self.line.front();
+        self.next_exit = first.map_or(Instant::FAR_FUTURE, |first| first.due);
+        first
     }
 
     fn counters(&self) -> Counters {
@@ -369,8 +386,7 @@ impl<T> Settled<T> {
         while self.next_start <= now
             && let Some((_, size)) = self.starts.pop_front()
         {
-            self.waiting.packets -= 1;
-            self.waiting.bytes -= size;
+            self.waiting -= size;
             self.next_start = self.starts.front().map_or(Instant::FAR_FUTURE, |first| first.0);
         }
     }

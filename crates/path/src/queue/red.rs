@@ -86,11 +86,13 @@ impl Red {
     }
 
     /// Decides about an arriving packet.
+    #[inline(always)]
     pub(crate) fn arrival(&mut self, sight: Sight, ecn_capable: bool) -> Verdict {
         self.decide(sight, ecn_capable, |rng| rng.random())
     }
 
     /// The same with a number in [0, 1) from `draw`, if one is needed.
+    #[inline(always)]
     fn decide(
         &mut self,
         sight: Sight,
@@ -103,6 +105,17 @@ impl Red {
             self.count = None;
             return Verdict::Pass;
         }
+        self.strike(base, ecn_capable, draw)
+    }
+
+    /// The same where the queue is long.
+    #[inline(never)]
+    fn strike(
+        &mut self,
+        base: f64,
+        ecn_capable: bool,
+        draw: impl FnOnce(&mut Pcg64Mcg) -> f64,
+    ) -> Verdict {
         if base < 1.0 {
             // Drops spaced evenly: with p_b alone they come in bunches. Counted as in the paper,
             // from 0 for the first packet in the region and from 1 behind a drop.
@@ -132,7 +145,9 @@ impl Red {
 
     /// Takes the queue's length into the average.
     fn observe(&mut self, sight: Sight) {
-        let queue = if self.in_packets { sight.packets } else { sight.bytes } as f64;
+        let queue = if self.in_packets { sight.packets } else { sight.bytes };
+        // Far below 2^63, and signed numbers are converted in one step.
+        let queue = queue as i64 as f64;
         match (self.weight, sight.idle) {
             (None, _) => self.average = queue,
             // As if so many small steps had found the queue empty.

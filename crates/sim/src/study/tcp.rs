@@ -153,6 +153,9 @@ impl Flow for TcpFlow {
                 self.sender.handle_timeout(now);
                 while let Some(segment) = self.sender.poll(now) {
                     out.send_segment(self.connection, segment);
+                    if self.sender.is_full() {
+                        break;
+                    }
                 }
             }
             End::Receiver => {

@@ -107,7 +107,7 @@ impl Control {
         if !full {
             return;
         }
-        let bytes = bytes as f64;
+        let bytes = bytes as i64 as f64;
         if self.in_slow_start() {
             // RFC 5681, equation 2; RFC 3465, section 2.2.
             return self.set(if self.byte_counting {

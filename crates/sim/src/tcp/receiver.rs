@@ -19,8 +19,11 @@ pub struct Receiver {
     /// What lies beyond it, and where that ends: at or before `next` when there is nothing.
     held: RangeSet<u64>,
     held_to: u64,
-    /// Bytes of the blocks that changed last, the latest first.
+    /// Bytes of the blocks that changed last, the latest first, and those that are told of.
     latest: Vec<u64>,
+    blocks: Blocks,
+    /// The latest is the one that ends at `held_to`.
+    latest_is_last: bool,
     /// Bytes that no acknowledgement has told of.
     untold: u64,
     /// To where the application has read, if it does not read at once.
@@ -31,25 +34,28 @@ pub struct Receiver {
     due: (Instant, Instant),
     /// So many are told of at once: two segments, or a window half empty as the application has read it.
     enough: u64,
+    /// What it advertises when the application has read all.
+    most: u64,
 }
 
 impl Receiver {
     /// An end that waits for a SYN.
     pub fn new(config: &Config) -> Self {
-        let (held, latest) = (RangeSet::new(), Vec::new());
-        let edge = config.advertised();
-        let enough = (2 * config.mss.0).min(edge.div_ceil(2));
+        let most = config.advertised();
         Self {
             config: *config,
             next: 0,
-            held,
+            held: RangeSet::new(),
             held_to: 0,
-            latest,
+            latest: Vec::new(),
+            blocks: Blocks::new(),
+            latest_is_last: false,
             untold: 0,
             read: None,
-            edge,
+            edge: most,
             due: NOTHING_DUE,
-            enough,
+            enough: (2 * config.mss.0).min(most.div_ceil(2)),
+            most,
         }
     }
 
@@ -65,7 +71,7 @@ impl Receiver {
     /// What it advertises now.
     fn window(&self) -> u64 {
         let left = self.read.map_or(0, |read| self.next - read);
-        self.config.advertised().saturating_sub(left)
+        self.most.saturating_sub(left)
     }
 
     /// Bytes in order.
@@ -79,7 +85,7 @@ impl Receiver {
         let stamp = segment.stamp;
         match &segment.kind {
             Kind::Syn => {
-                let kind = Kind::SynAck { window: self.config.advertised() };
+                let kind = Kind::SynAck { window: self.most };
                 Some(Segment { kind, stamp, timestamps: self.config.timestamps })
             }
             Kind::Data { seq, len } => self.data(now, *seq, seq + len, stamp),
@@ -131,12 +137,20 @@ impl Receiver {
     #[cold]
     fn hold(&mut self, seq: u64, end: u64) {
         self.held.insert(seq..end);
+        if seq == self.held_to && self.latest_is_last {
+            // The same blocks, and the first of them goes on.
+            self.held_to = end;
+            self.blocks.iter_mut().take(1).for_each(|block| block.1 = end);
+            return;
+        }
         self.held_to = self.held_to.max(end);
         // A byte for each block, or those of one would push the others out (RFC 2018, section 4).
         let block = self.held.get(&seq).cloned().unwrap_or(seq..end);
+        self.latest_is_last = block.end == self.held_to;
         self.latest.retain(|byte| !block.contains(byte));
         self.latest.insert(0, seq);
         self.latest.truncate(2 * MAX_SACK_BLOCKS);
+        self.list_blocks();
     }
 
     /// What is held goes on from what is in order now.
@@ -147,6 +161,7 @@ impl Receiver {
             self.next = self.next.max(range.end);
             self.held.remove(range);
         }
+        self.list_blocks();
     }
 
     #[inline(always)]
@@ -154,33 +169,64 @@ impl Receiver {
         (self.untold, self.due) = (0, NOTHING_DUE);
         let window = self.window();
         self.edge = self.edge.max(self.next.saturating_add(window));
-        let sack = if self.latest.is_empty() { <_>::default() } else { self.blocks() };
+        let sack = if self.latest.is_empty() { <_>::default() } else { self.sack_blocks() };
         let kind = Kind::Ack { ack: self.next, window, sack };
         Segment { kind, stamp, timestamps: self.config.timestamps }
     }
 
-    /// The blocks to tell of.
     #[cold]
-    fn blocks(&mut self) -> SackBlocks {
-        if !self.config.recovery.is_selective() {
-            return SackBlocks::default();
-        }
+    fn sack_blocks(&self) -> SackBlocks {
+        SackBlocks::new(self.blocks.clone())
+    }
+
+    /// Finds the blocks to tell of.
+    #[cold]
+    fn list_blocks(&mut self) {
         self.latest.retain(|&byte| byte >= self.next);
-        let mut blocks = Blocks::new();
+        self.blocks.clear();
+        if !self.config.recovery.is_selective() {
+            return;
+        }
         for byte in &self.latest {
             let Some(range) = self.held.get(byte) else { continue };
             let block = (range.start, range.end);
-            if !blocks.contains(&block) && blocks.len() < MAX_SACK_BLOCKS {
-                blocks.push(block);
+            if !self.blocks.contains(&block) && self.blocks.len() < MAX_SACK_BLOCKS {
+                self.blocks.push(block);
             }
         }
-        SackBlocks::new(blocks)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Blocks that go on are told as those that are looked for anew.
+        #[test]
+        fn the_last_block_goes_on(
+            arrivals in prop::collection::vec((0u64..40, 0u8..3), 1..200),
+            recovery in prop::sample::select(vec![Recovery::Sack, Recovery::Rack, Recovery::NewReno]),
+        ) {
+            let new = || Receiver::new(&Config::classic(recovery, 1, 100));
+            let (mut receiver, mut plain) = (new(), new());
+            let mut seq = 0;
+            for (place, jumps) in arrivals {
+                // Mostly one after the other.
+                seq = if jumps == 0 { receiver.next.saturating_sub(3) + place } else { seq + 1 };
+                let kind = Kind::Data { seq, len: 1 };
+                let segment = Segment { kind, stamp: Instant::ZERO, timestamps: false };
+                plain.latest_is_last = false;
+                let told = receiver.handle(Instant::ZERO, &segment);
+                prop_assert_eq!(told, plain.handle(Instant::ZERO, &segment));
+                let before = receiver.blocks.clone();
+                receiver.list_blocks();
+                prop_assert_eq!(before, receiver.blocks.clone());
+            }
+        }
+    }
 
     /// As many distinct blocks as there is room for, the one that changed last first (RFC 2018, section 4).
     #[test]

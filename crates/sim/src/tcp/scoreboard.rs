@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
 use units::Instant;
 
 use super::rack::Rack;
+use super::segment::MAX_SACK_BLOCKS;
 
 /// Segments that must have arrived behind a hole before it counts as lost.
 const DUPLICATES: u32 = 3;
@@ -28,10 +30,28 @@ struct Piece {
     state: State,
 }
 
+/// A block that is known, from one byte to another, and the place of the first piece that ends beyond it.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    start: u64,
+    end: u64,
+    behind: u64,
+}
+
 impl Piece {
     fn end(&self) -> u64 {
         self.seq + self.len
     }
+}
+
+/// Segments in flight of which nothing else is known, one after the other and all of one length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    count: u64,
+    /// What the first of them is as a [`Piece`]; the numbers of the others follow its own.
+    seq: u64,
+    len: u64,
+    number: u64,
 }
 
 /// The segments between what is acknowledged and what was sent last. Places are counted from the
@@ -39,6 +59,8 @@ impl Piece {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scoreboard {
     pieces: VecDeque<Piece>,
+    /// Behind them: without a loss it is all there is.
+    fresh: Run,
     /// The place of the first piece.
     first: u64,
     /// Every piece before this place has been judged.
@@ -50,8 +72,8 @@ pub(super) struct Scoreboard {
     in_flight: u64,
     /// Of who sees that what was sent again is lost again.
     rack: Option<Rack>,
-    /// The blocks of the last acknowledgement: what lies in them is known.
-    known: Vec<(u64, u64)>,
+    /// The blocks of the last acknowledgement, and the place behind each: what lies in them is known.
+    known: SmallVec<[Known; MAX_SACK_BLOCKS]>,
 }
 
 impl Scoreboard {
@@ -67,8 +89,21 @@ impl Scoreboard {
     /// New data went out.
     pub(super) fn on_sent(&mut self, seq: u64, len: u64) {
         let number = self.rack.as_mut().map_or(0, Rack::on_sent);
-        self.pieces.push_back(Piece { seq, len, number, state: State::InFlight });
+        if len != self.fresh.len {
+            self.unfold();
+            self.fresh = Run { count: 0, seq, len, number };
+        }
+        self.fresh.count += 1;
         self.in_flight += len;
+    }
+
+    /// Makes pieces of the run, for what comes next makes them differ.
+    #[cold]
+    fn unfold(&mut self) {
+        let Run { count, seq, len, number } = core::mem::take(&mut self.fresh);
+        let piece =
+            |at| Piece { seq: seq + at * len, len, number: number + at, state: State::InFlight };
+        self.pieces.extend((0..count).map(piece));
     }
 
     /// Everything before `ack` arrived, as an answer to what was `sent` then tells; how much of it was news, in bytes.
@@ -89,6 +124,18 @@ impl Scoreboard {
             }
             self.first += 1;
             self.pieces.pop_front();
+        }
+        let fresh = &mut self.fresh;
+        while fresh.count > 0 && fresh.seq + fresh.len <= ack {
+            if let Some(rack) = &mut self.rack {
+                rack.on_arrival(fresh.number, sent);
+            }
+            news += fresh.len;
+            self.in_flight -= fresh.len;
+            self.first += 1;
+            fresh.count -= 1;
+            fresh.seq += fresh.len;
+            fresh.number += 1;
         }
         self.judged = self.judged.max(self.first);
         self.resend_from = self.resend_from.max(self.first);
@@ -112,22 +159,31 @@ impl Scoreboard {
     fn mark_all(&mut self, blocks: &[(u64, u64)], sent: Instant) {
         let known = core::mem::take(&mut self.known);
         for &(start, end) in blocks {
-            // The blocks of the last time have grown at most: what lay in them is not new.
-            match known.iter().find(|known| known.0 < end && known.1 > start) {
-                Some(&(from, to)) => {
-                    self.mark(start, from.min(end), sent);
-                    self.mark(to.max(start), end, sent);
-                }
-                None => self.mark(start, end, sent),
+            if self.fresh.count > 0 && end > self.fresh.seq {
+                self.unfold();
             }
+            // The blocks of the last time have grown at most: what lay in them is not new.
+            let behind = match known.iter().find(|known| known.start < end && known.end > start) {
+                Some(old) => {
+                    if start < old.start {
+                        self.mark(self.place(start), old.start, sent);
+                    }
+                    self.mark(old.behind, end, sent)
+                }
+                None => self.mark(self.place(start), end, sent),
+            };
+            self.known.push(Known { start, end, behind });
         }
-        self.known = known;
-        self.known.clear();
-        self.known.extend_from_slice(blocks);
     }
 
-    fn mark(&mut self, start: u64, end: u64, sent: Instant) {
-        let mut at = self.pieces.partition_point(|piece| piece.seq < start);
+    /// The place of the first piece at or beyond this byte.
+    fn place(&self, seq: u64) -> u64 {
+        self.first + self.pieces.partition_point(|piece| piece.seq < seq) as u64
+    }
+
+    /// The pieces from this place on that end at or before `end` have arrived; the place behind them.
+    fn mark(&mut self, from: u64, end: u64, sent: Instant) -> u64 {
+        let mut at = from.saturating_sub(self.first) as usize;
         while let Some(piece) = self.pieces.get_mut(at).filter(|piece| piece.end() <= end) {
             if piece.state != State::Sacked {
                 if piece.state != State::Lost {
@@ -141,6 +197,7 @@ impl Scoreboard {
             }
             at += 1;
         }
+        self.first + at as u64
     }
 
     /// Holes with enough behind them are lost.
@@ -173,6 +230,7 @@ impl Scoreboard {
 
     /// A time-out: whatever is not known to have arrived is lost.
     pub(super) fn lose_all(&mut self) {
+        self.unfold();
         for piece in self.pieces.iter_mut().filter(|piece| piece.state != State::Sacked) {
             piece.state = State::Lost;
         }
@@ -198,6 +256,8 @@ impl Scoreboard {
 
     /// What [`Self::next_lost`] returned was sent again.
     pub(super) fn on_resent(&mut self, now: Instant) {
+        // The numbers behind are no longer one after the other.
+        self.unfold();
         let place = self.resend_from;
         let piece = self.pieces.get_mut((place - self.first) as usize);
         if let Some(piece) = piece.filter(|piece| piece.state == State::Lost) {
@@ -210,7 +270,64 @@ impl Scoreboard {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::tcp::{Config, Kind, Receiver, Recovery, Segment};
+
+    proptest! {
+        /// As a board that has a piece for each segment at once, and looks for each block anew.
+        #[test]
+        fn runs_and_known_blocks_change_nothing(
+            racks in any::<bool>(),
+            steps in prop::collection::vec((0u8..8, 0usize..12, 1u64..12), 1..200),
+        ) {
+            let mut boards = [(); 2].map(|()| Scoreboard::new(racks.then(Rack::default)));
+            let mut receiver = Receiver::new(&Config::classic(Recovery::Sack, 10, 1000));
+            // What is sent and has not arrived, and where the next begins.
+            let (mut under_way, mut end) = (Vec::new(), 0);
+            for (now, (step, which, count)) in (0..).zip(steps) {
+                let at = Instant::from_nanos(now);
+                match step {
+                    // Few are small.
+                    0..3 => for _ in 0..count {
+                        let len = if which == 0 { 3 } else { 10 };
+                        boards.iter_mut().for_each(|board| board.on_sent(end, len));
+                        boards[1].unfold();
+                        under_way.push((end, len));
+                        end += len;
+                    },
+                    3..6 => for _ in 0..count.min(under_way.len() as u64) {
+                        let (seq, len) = under_way.remove(which % under_way.len());
+                        let kind = Kind::Data { seq, len };
+                        let segment = Segment { kind, stamp: at, timestamps: false };
+                        let answer = receiver.handle(at, &segment).map(|answer| answer.kind);
+                        let Some(Kind::Ack { ack, sack, .. }) = answer else { continue };
+                        // Not every answer arrives.
+                        if step == 3 { continue }
+                        boards[1].known.clear();
+                        let [one, other] = boards.each_mut().map(|board| {
+                            (board.on_ack(ack, at), board.on_sack(sack.as_slice(), at))
+                        });
+                        prop_assert_eq!(one, other);
+                    },
+                    6 if count == 1 => boards.iter_mut().for_each(Scoreboard::lose_all),
+                    _ => for _ in 0..count {
+                        let [one, other] = boards.each_mut().map(|board| {
+                            board.next_lost().inspect(|_| board.on_resent(at))
+                        });
+                        prop_assert_eq!(one, other);
+                        under_way.extend(one);
+                    },
+                }
+                let seen = boards.each_mut().map(|board| {
+                    let count = board.pieces.len() as u64 + board.fresh.count;
+                    (board.first, count, board.in_flight(), board.next_lost())
+                });
+                prop_assert_eq!(seen[0], seen[1]);
+            }
+        }
+    }
 
     const NOW: Instant = Instant::ZERO;
 

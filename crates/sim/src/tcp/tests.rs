@@ -31,7 +31,13 @@ impl Rounds {
     /// Sends all that may be sent, loses some of it, and answers the rest a round-trip later. The
     /// first bytes of what was sent, in segments.
     fn round(&mut self, lost: impl Fn(u64) -> bool) -> Vec<u64> {
-        let sent: Vec<Segment> = core::iter::from_fn(|| self.sender.poll(self.now)).collect();
+        let mut full = false;
+        let next = || {
+            let next = self.sender.poll(self.now);
+            assert!(!core::mem::replace(&mut full, self.sender.is_full()) || next.is_none());
+            next
+        };
+        let sent: Vec<Segment> = core::iter::from_fn(next).collect();
         let place = |segment: &Segment| match segment.kind {
             Kind::Data { seq, .. } => Some(seq / MSS),
             _ => None,
@@ -51,6 +57,24 @@ impl Rounds {
         assert_eq!(sent, Vec::from_iter(0..20));
         self.sender.write(1000 * MSS);
         (0..rounds).map(|_| self.round(|_| false)).collect()
+    }
+}
+
+/// Where another full segment would not fit, a smaller one may.
+#[test]
+fn a_window_is_full_when_nothing_more_fits() {
+    for recovery in [Recovery::Reno, Recovery::Sack] {
+        let mut rounds =
+            Rounds::with(Config { initial_window: 2, ..Config::classic(recovery, MSS, 20 * MSS) });
+        let Rounds { sender, now, .. } = &mut rounds;
+        sender.write(MSS / 2);
+        assert!(sender.poll(*now).is_some());
+        sender.write(3 * MSS / 2);
+        sender.close();
+        let mut poll = || (sender.poll(*now).is_some(), sender.is_full());
+        assert_eq!([(); 3].map(|()| poll()), [(true, false), (true, false), (false, false)]);
+        sender.write(MSS);
+        assert_eq!((sender.poll(*now), sender.is_full()), (None, true));
     }
 }
 
