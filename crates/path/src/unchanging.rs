@@ -100,7 +100,7 @@ impl<T> Unchanging<T> {
     }
 
     /// As [`Link::send_packet`]; and what [`Self::next_exit`] is now, `None` if that is no sooner than it was. What is sent
-    /// with the packet is made where it stays until the packet leaves.
+    /// with the packet is made where it stays until the packet leaves, and of the packet what is looked at.
     ///
     /// # Errors
     /// The queue did not take it, or it is larger than the MTU.
@@ -108,13 +108,13 @@ impl<T> Unchanging<T> {
     pub fn send_packet(
         &mut self,
         now: Instant,
-        packet: Packet,
+        packet: impl FnOnce() -> Packet,
         item: impl FnOnce() -> T,
     ) -> Result<Option<Instant>, Refused<T>> {
         match &mut self.0 {
-            Kind::Settled(link) => link.send_packet(now, packet, item),
+            Kind::Settled(link) => link.send_packet(now, packet(), item),
             Kind::Other(other) => {
-                other.link.send_packet(other.own_time(now), packet, item())?;
+                other.link.send_packet(other.own_time(now), packet(), item())?;
                 Ok(Some(self.next_exit()))
             }
         }
@@ -461,7 +461,7 @@ mod tests {
             let mut exits = [Vec::new(), Vec::new()];
             for (i, &(now, packet)) in packets.iter().enumerate() {
                 let (sent, before) = (link.send_packet(now, packet, i), other.next_exit());
-                let told = other.send_packet(late(now), packet, || i);
+                let told = other.send_packet(late(now), || packet, || i);
                 let next = other.next_exit();
                 prop_assert!(next >= before || told.as_ref().map_or(true, |told| *told == Some(next)));
                 prop_assert_eq!(sent, told.map(drop));

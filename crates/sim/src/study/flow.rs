@@ -111,20 +111,19 @@ pub(super) trait Flow: Send {
     fn run(&mut self, now: Instant, end: End, out: &mut Outlet<'_>);
     /// When an end is to be run next; the far future when nothing is due.
     fn next(&self, end: End) -> Instant;
-    /// Packets arrive, and with each its end does what is due; the earliest of when it was to be run next. Nothing else is to
-    /// be done here by any flow: it is one loop of its own for each kind.
+    /// Packets arrive, and with each its end does what is due; when it is to be run next. Nothing else is to be done here by any
+    /// flow: it is one loop of its own for each kind.
     fn take(&mut self, inlet: &mut Inlet<'_>) -> Instant {
         let end = inlet.end();
-        let mut earliest = Instant::FAR_FUTURE;
+        let mut next = Instant::FAR_FUTURE;
         let mut came = inlet.first();
         while let Some((now, parcel, out)) = came {
             self.arrive(now, end, parcel, out);
             self.run(now, end, out);
-            let next = self.next(end);
-            earliest = earliest.min(next);
+            next = self.next(end);
             came = inlet.next(next);
         }
-        earliest
+        next
     }
     /// Whether its ends know of each other, and of ends at other routers, by packets alone.
     fn is_told_by_packets(&self) -> bool;

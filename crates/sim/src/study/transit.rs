@@ -233,7 +233,8 @@ impl Transit {
         let label = parcel.label;
         match self.routes[label.flow() as usize].links[label.to() as usize].get(label.passed()) {
             Some(&link) => {
-                let packet = packet(size, label.flow(), parcel.connection, parcel.ecn_capable);
+                let Parcel { connection, ecn_capable, .. } = parcel;
+                let packet = || packet(size, label.flow(), connection, ecn_capable);
                 self.put_on(link, packet, || parcel);
             }
             None => self.arrived.push_front(parcel),
@@ -242,7 +243,12 @@ impl Transit {
 
     /// A packet goes over a link; it is made where it lies there.
     #[inline(always)]
-    fn put_on(&mut self, link: usize, packet: Packet, parcel: impl FnOnce() -> Parcel) {
+    fn put_on(
+        &mut self,
+        link: usize,
+        packet: impl FnOnce() -> Packet,
+        parcel: impl FnOnce() -> Parcel,
+    ) {
         let onto = self.links[link].as_mut().expect("nothing goes over a link from where it ends");
         match onto.send_packet(self.now, packet, parcel) {
             Ok(None) => {}
@@ -328,11 +334,11 @@ impl<'a> Inlet<'a> {
     pub(super) fn next(&mut self, run: Instant) -> Option<(Instant, &Parcel, &mut Outlet<'a>)> {
         let Self { out, turn, label } = self;
         let transit = &mut *out.transit;
-        transit.expect_run(run.max(transit.now));
+        let lasts = transit.turn_lasts.min(run.max(transit.now));
         let Arrival { due, item, fortune, .. } = turn.link.step()?;
         let at = transit.now.max(*due);
         let ours = item.label == *label && fortune.is_none();
-        if !ours || at > transit.turn_lasts || !transit.arrived.is_empty() {
+        if !ours || at > lasts || !transit.arrived.is_empty() {
             return None;
         }
         transit.now = at;
@@ -390,7 +396,7 @@ impl Outlet<'_> {
         let parcel = || Parcel { label, connection, ecn_capable, body };
         match self.onto {
             Some(link) => {
-                self.transit.put_on(link, packet(size, flow, connection, ecn_capable), parcel);
+                self.transit.put_on(link, || packet(size, flow, connection, ecn_capable), parcel);
             }
             None => self.transit.arrived.push_back(parcel()),
         }
