@@ -146,12 +146,12 @@ impl<T> Unchanging<T> {
     pub fn step(&mut self) -> Option<&Arrival<T>> {
         match &mut self.0 {
             Kind::Settled(link) => {
-                let Arrival { size, item, fortune, .. } = link.line.pop_front()?;
-                drop(item);
+                // As in `pop`, but that nothing is moved out.
+                let Arrival { size, fortune, .. } = link.line.pop_front()?;
                 if let Some(fortune) = fortune {
                     link.counters.end(size, &fortune);
                 }
-                link.come_to_front()
+                link.look_at_first()
             }
             Kind::Other(other) => {
                 other.first = None;
@@ -231,12 +231,12 @@ struct Settled<T> {
     line: VecDeque<Arrival<T>>,
     /// When the first of them leaves; the far future when there is none.
     next_exit: Instant,
-    /// Those whose turn had not come when something was sent last, or at [`Self::advance`]: when it comes, and their sizes.
+    /// Those whose turn had not come when something was sent last, or at [`Self::advance`]: when it comes, and their sizes, which
+    /// are so much together.
     starts: VecDeque<(Instant, Bytes)>,
     /// When it comes for the first of them; the far future when there is none.
     next_start: Instant,
-    /// What they are together, in bytes.
-    waiting: Bytes,
+    waiting_bytes: Bytes,
     /// Its `line` has the bytes of what waits too, and its `delivered` means nothing: [`Self::counters`], which is seldom asked,
     /// works both out.
     counters: Counters,
@@ -259,7 +259,7 @@ impl<T> Settled<T> {
             next_exit: Instant::FAR_FUTURE,
             starts: VecDeque::new(),
             next_start: Instant::FAR_FUTURE,
-            waiting: Bytes::ZERO,
+            waiting_bytes: Bytes::ZERO,
             counters: Counters::default(),
             config: config.clone(),
         })
@@ -291,9 +291,10 @@ impl<T> Settled<T> {
         }
     }
 
+    /// What waits, as it was when something was sent last, or at [`Self::advance`].
     #[inline(always)]
     fn waiting(&self) -> Tally {
-        Tally { packets: self.starts.len() as u64, bytes: self.waiting }
+        Tally { packets: self.starts.len() as u64, bytes: self.waiting_bytes }
     }
 
     #[inline(always)]
@@ -322,7 +323,7 @@ impl<T> Settled<T> {
         if start > now {
             self.next_start = self.next_start.min(start);
             self.starts.push_back((start, size));
-            self.waiting += size;
+            self.waiting_bytes += size;
         }
         self.counters.line += line_size;
         let (due, fortune) = match self.plain {
@@ -341,13 +342,13 @@ impl<T> Settled<T> {
         if let Some(fortune) = &arrival.fortune {
             self.counters.end(arrival.size, fortune);
         }
-        self.come_to_front();
+        self.look_at_first();
         Some(arrival)
     }
 
-    /// Another packet is the first, or none.
+    /// Another packet is the first, or none is: notes when it leaves.
     #[inline(always)]
-    fn come_to_front(&mut self) -> Option<&Arrival<T>> {
+    fn look_at_first(&mut self) -> Option<&Arrival<T>> {
         let first = self.line.front();
         self.next_exit = first.map_or(Instant::FAR_FUTURE, |first| first.due);
         first
@@ -386,7 +387,7 @@ impl<T> Settled<T> {
         while self.next_start <= now
             && let Some((_, size)) = self.starts.pop_front()
         {
-            self.waiting -= size;
+            self.waiting_bytes -= size;
             self.next_start = self.starts.front().map_or(Instant::FAR_FUTURE, |first| first.0);
         }
     }

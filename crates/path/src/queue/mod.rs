@@ -132,13 +132,15 @@ impl<T> Queue<T> {
         idle_since: Instant,
     ) -> Result<Verdict, DropCause> {
         let Tally { packets, bytes } = backlog;
-        // Full or not, it takes the packet and drops another (see `trim`).
-        if let Discipline::Fair(_) = self.discipline {
-            return Ok(Verdict::Pass);
-        }
+        let red = match &mut self.discipline {
+            // Full or not, it takes the packet and drops another (see `trim`).
+            Discipline::Fair(_) => return Ok(Verdict::Pass),
+            Discipline::DropTail | Discipline::Codel(_) => None,
+            Discipline::Red(red) => Some(red),
+        };
         let fits = self.room.holds(bytes + size, packets as usize + 1) || free;
         let mut verdict = Verdict::Pass;
-        if let Discipline::Red(red) = &mut self.discipline {
+        if let Some(red) = red {
             let idle = (idle_since <= now).then(|| now.since(idle_since));
             let sight = Sight { bytes: bytes.0, packets, idle };
             verdict = red.arrival(sight, ecn_capable);

@@ -105,12 +105,12 @@ impl Red {
             self.count = None;
             return Verdict::Pass;
         }
-        self.strike(base, ecn_capable, draw)
+        self.decide_by_chance(base, ecn_capable, draw)
     }
 
-    /// The same where the queue is long.
+    /// The same where the average is beyond the lower threshold.
     #[inline(never)]
-    fn strike(
+    fn decide_by_chance(
         &mut self,
         base: f64,
         ecn_capable: bool,
@@ -145,9 +145,9 @@ impl Red {
 
     /// Takes the queue's length into the average.
     fn observe(&mut self, sight: Sight) {
-        let queue = if self.in_packets { sight.packets } else { sight.bytes };
-        // Far below 2^63, and signed numbers are converted in one step.
-        let queue = queue as i64 as f64;
+        let length = if self.in_packets { sight.packets } else { sight.bytes };
+        // It is far below 2^63, and signed numbers are converted in one step.
+        let queue = length as i64 as f64;
         match (self.weight, sight.idle) {
             (None, _) => self.average = queue,
             // As if so many small steps had found the queue empty.

@@ -107,6 +107,7 @@ impl Control {
         if !full {
             return;
         }
+        // As in `set`.
         let bytes = bytes as i64 as f64;
         if self.in_slow_start() {
             // RFC 5681, equation 2; RFC 3465, section 2.2.

@@ -19,11 +19,12 @@ pub struct Receiver {
     /// What lies beyond it, and where that ends: at or before `next` when there is nothing.
     held: RangeSet<u64>,
     held_to: u64,
-    /// Bytes of the blocks that changed last, the latest first, and those that are told of.
+    /// Bytes of the blocks that changed last, the latest first.
     latest: Vec<u64>,
+    /// Whether the latest is the one that ends at `held_to`; means nothing when nothing is held.
+    latest_is_highest: bool,
+    /// Those that are told of, which change when something is held, or joined to what is in order.
     blocks: Blocks,
-    /// The latest is the one that ends at `held_to`.
-    latest_is_last: bool,
     /// Bytes that no acknowledgement has told of.
     untold: u64,
     /// To where the application has read, if it does not read at once.
@@ -35,13 +36,13 @@ pub struct Receiver {
     /// So many are told of at once: two segments, or a window half empty as the application has read it.
     enough: u64,
     /// What it advertises when the application has read all.
-    most: u64,
+    advertised: u64,
 }
 
 impl Receiver {
     /// An end that waits for a SYN.
     pub fn new(config: &Config) -> Self {
-        let most = config.advertised();
+        let advertised = config.advertised();
         Self {
             config: *config,
             next: 0,
@@ -49,13 +50,13 @@ impl Receiver {
             held_to: 0,
             latest: Vec::new(),
             blocks: Blocks::new(),
-            latest_is_last: false,
+            latest_is_highest: false,
             untold: 0,
             read: None,
-            edge: most,
+            edge: advertised,
             due: NOTHING_DUE,
-            enough: (2 * config.mss.0).min(most.div_ceil(2)),
-            most,
+            enough: (2 * config.mss.0).min(advertised.div_ceil(2)),
+            advertised,
         }
     }
 
@@ -71,7 +72,7 @@ impl Receiver {
     /// What it advertises now.
     fn window(&self) -> u64 {
         let left = self.read.map_or(0, |read| self.next - read);
-        self.most.saturating_sub(left)
+        self.advertised.saturating_sub(left)
     }
 
     /// Bytes in order.
@@ -85,7 +86,7 @@ impl Receiver {
         let stamp = segment.stamp;
         match &segment.kind {
             Kind::Syn => {
-                let kind = Kind::SynAck { window: self.most };
+                let kind = Kind::SynAck { window: self.advertised };
                 Some(Segment { kind, stamp, timestamps: self.config.timestamps })
             }
             Kind::Data { seq, len } => self.data(now, *seq, seq + len, stamp),
@@ -137,16 +138,18 @@ impl Receiver {
     #[cold]
     fn hold(&mut self, seq: u64, end: u64) {
         self.held.insert(seq..end);
-        if seq == self.held_to && self.latest_is_last {
+        if seq == self.held_to && self.latest_is_highest {
             // The same blocks, and the first of them goes on.
             self.held_to = end;
-            self.blocks.iter_mut().take(1).for_each(|block| block.1 = end);
+            if let Some(block) = self.blocks.first_mut() {
+                block.1 = end;
+            }
             return;
         }
         self.held_to = self.held_to.max(end);
         // A byte for each block, or those of one would push the others out (RFC 2018, section 4).
         let block = self.held.get(&seq).cloned().unwrap_or(seq..end);
-        self.latest_is_last = block.end == self.held_to;
+        self.latest_is_highest = block.end == self.held_to;
         self.latest.retain(|byte| !block.contains(byte));
         self.latest.insert(0, seq);
         self.latest.truncate(2 * MAX_SACK_BLOCKS);
@@ -169,7 +172,7 @@ impl Receiver {
         (self.untold, self.due) = (0, NOTHING_DUE);
         let window = self.window();
         self.edge = self.edge.max(self.next.saturating_add(window));
-        let sack = if self.latest.is_empty() { <_>::default() } else { self.sack_blocks() };
+        let sack = if self.blocks.is_empty() { <_>::default() } else { self.sack_blocks() };
         let kind = Kind::Ack { ack: self.next, window, sack };
         Segment { kind, stamp, timestamps: self.config.timestamps }
     }
@@ -218,7 +221,7 @@ mod tests {
                 seq = if jumps == 0 { receiver.next.saturating_sub(3) + place } else { seq + 1 };
                 let kind = Kind::Data { seq, len: 1 };
                 let segment = Segment { kind, stamp: Instant::ZERO, timestamps: false };
-                plain.latest_is_last = false;
+                plain.latest_is_highest = false;
                 let told = receiver.handle(Instant::ZERO, &segment);
                 prop_assert_eq!(told, plain.handle(Instant::ZERO, &segment));
                 let before = receiver.blocks.clone();

@@ -30,7 +30,8 @@ struct Piece {
     state: State,
 }
 
-/// A block that is known, from one byte to another, and the place of the first piece that ends beyond it.
+/// A block that is known, from one byte to another: all pieces from its start up to the place `behind` are marked, be it that an
+/// older acknowledgement told of less. Blocks begin and end where pieces do.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     start: u64,
@@ -72,7 +73,7 @@ pub(super) struct Scoreboard {
     in_flight: u64,
     /// Of who sees that what was sent again is lost again.
     rack: Option<Rack>,
-    /// The blocks of the last acknowledgement, and the place behind each: what lies in them is known.
+    /// The blocks of the last acknowledgement.
     known: SmallVec<[Known; MAX_SACK_BLOCKS]>,
 }
 
@@ -162,7 +163,7 @@ impl Scoreboard {
             if self.fresh.count > 0 && end > self.fresh.seq {
                 self.unfold();
             }
-            // The blocks of the last time have grown at most: what lay in them is not new.
+            // What was marked stays so: only what lies before a known block, or behind, is looked at.
             let behind = match known.iter().find(|known| known.start < end && known.end > start) {
                 Some(old) => {
                     if start < old.start {
@@ -284,8 +285,8 @@ mod tests {
         ) {
             let mut boards = [(); 2].map(|()| Scoreboard::new(racks.then(Rack::default)));
             let mut receiver = Receiver::new(&Config::classic(Recovery::Sack, 10, 1000));
-            // What is sent and has not arrived, and where the next begins.
-            let (mut under_way, mut end) = (Vec::new(), 0);
+            // What is sent and has not arrived, with when, answers that are late, and where the next begins.
+            let (mut under_way, mut late, mut end) = (Vec::new(), Vec::new(), 0);
             for (now, (step, which, count)) in (0..).zip(steps) {
                 let at = Instant::from_nanos(now);
                 match step {
@@ -294,20 +295,25 @@ mod tests {
                         let len = if which == 0 { 3 } else { 10 };
                         boards.iter_mut().for_each(|board| board.on_sent(end, len));
                         boards[1].unfold();
-                        under_way.push((end, len));
+                        under_way.push((at, end, len));
                         end += len;
                     },
                     3..6 => for _ in 0..count.min(under_way.len() as u64) {
-                        let (seq, len) = under_way.remove(which % under_way.len());
-                        let kind = Kind::Data { seq, len };
-                        let segment = Segment { kind, stamp: at, timestamps: false };
-                        let answer = receiver.handle(at, &segment).map(|answer| answer.kind);
-                        let Some(Kind::Ack { ack, sack, .. }) = answer else { continue };
-                        // Not every answer arrives.
-                        if step == 3 { continue }
+                        let (stamp, seq, len) = under_way.remove(which % under_way.len());
+                        let segment = Segment { kind: Kind::Data { seq, len }, stamp, timestamps: true };
+                        late.extend(receiver.handle(at, &segment));
+                        let answer = match step {
+                            // Some are lost, and some come late.
+                            3 => late.pop(),
+                            4 if count % 3 == 0 => continue,
+                            _ => (!late.is_empty()).then(|| late.remove(which % late.len())),
+                        };
+                        let Some(Segment { kind: Kind::Ack { ack, sack, .. }, stamp, .. }) = answer else {
+                            continue;
+                        };
                         boards[1].known.clear();
                         let [one, other] = boards.each_mut().map(|board| {
-                            (board.on_ack(ack, at), board.on_sack(sack.as_slice(), at))
+                            (board.on_ack(ack, stamp), board.on_sack(sack.as_slice(), stamp))
                         });
                         prop_assert_eq!(one, other);
                     },
@@ -317,7 +323,7 @@ mod tests {
                             board.next_lost().inspect(|_| board.on_resent(at))
                         });
                         prop_assert_eq!(one, other);
-                        under_way.extend(one);
+                        under_way.extend(one.map(|(seq, len)| (at, seq, len)));
                     },
                 }
                 let seen = boards.each_mut().map(|board| {

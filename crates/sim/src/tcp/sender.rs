@@ -35,7 +35,7 @@ enum Phase {
 }
 
 /// Sends what was written, as fast as windows allow: hand it what arrives, then
-/// [`poll`](Self::poll) until nothing comes.
+/// [`poll`](Self::poll) until nothing comes, or it [is full](Self::is_full).
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: Config,

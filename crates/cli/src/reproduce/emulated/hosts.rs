@@ -19,7 +19,7 @@ use path::{Counters, PathConfig};
 use sim::papers::{Crossing, Lan, Pair};
 use tempfile::TempDir;
 
-use super::{Bench, Running, fault, ip, set, succeed};
+use super::{Bench, Running, fault, ip, nameless, set, succeed};
 
 /// The server's address.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
@@ -150,7 +150,7 @@ pub fn acquaint(client: &Namespace, server: &Namespace, at: IpAddr) -> anyhow::R
 
 /// A path that takes so long there and back, from the client to one before its gateway.
 fn way_home(lan: Lan, rtt: Duration) -> anyhow::Result<Lab> {
-    let options = LabOptions { mtu: lan.mtu, ..LabOptions::default() };
+    let options = LabOptions { mtu: lan.mtu, ..nameless() };
     Ok(Lab::start(&PathConfig::new(lan.rate, rtt), &options)?)
 }
 

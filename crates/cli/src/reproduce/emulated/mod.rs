@@ -60,7 +60,7 @@ impl Bench {
     fn try_open(quick: bool, jobs: Option<usize>) -> anyhow::Result<Self> {
         emulator::init()?;
         let path = PathConfig::new(Rate::from_bits_per_sec(1_000_000), Duration::ZERO);
-        Lab::start(&path, &LabOptions::default())?;
+        Lab::start(&path, &nameless())?;
         let folder = Folder::with_room(ROOM)?;
         let leftovers = Leftovers::of(folder.path()).context("cannot start sh")?;
         let program = std::env::current_exe()?;
@@ -100,9 +100,7 @@ impl Bench {
         let options = LabOptions {
             congestion_control: congestion.to_owned(),
             mtu: crossing.mtu,
-            // Names stay when a signal ends us.
-            named: false,
-            ..LabOptions::default()
+            ..nameless()
         };
         Ok(Lab::start(&crossing.path.clone().with_seed(seed), &options)?)
     }
@@ -124,6 +122,11 @@ impl Bench {
     fn served(&self) -> PathBuf {
         self.folder.path().join("served")
     }
+}
+
+/// What labs are like: names under `/run/netns` would stay when a signal ends us.
+fn nameless() -> LabOptions {
+    LabOptions { named: false, ..LabOptions::default() }
 }
 
 /// Why a lab's run does not count, if so.

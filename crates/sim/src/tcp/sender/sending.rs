@@ -48,19 +48,20 @@ impl Sender {
             }
             None => self.next - self.una,
         };
-        let (mss, window) = (self.config.mss.0, self.control.window() + self.inflation);
+        let (mss, room) = (self.config.mss.0, self.control.window() + self.inflation);
         let unsent = self.limit.saturating_sub(self.next);
         let len = unsent.min(mss);
-        self.full = len > 0 && in_flight + len > window;
+        self.full = len > 0 && in_flight + len > room;
         let goes = !self.full && (len == mss || self.may_be_small(len));
         goes.then(|| {
-            // What would be found next is found at once.
-            self.full = unsent >= 2 * mss && in_flight + 2 * mss > window;
+            // Whether another full one fits, if there is one, is known already.
+            self.full = unsent >= 2 * mss && in_flight + 2 * mss > room;
             (self.next, len)
         })
     }
 
-    /// Whether the congestion window lets nothing more go, as was found at the last [poll](Self::poll).
+    /// Whether the last [poll](Self::poll) has found that the congestion window lets nothing more go: the next would return
+    /// nothing, and change nothing. It need not have found that where it is so.
     pub fn is_full(&self) -> bool {
         self.full
     }
