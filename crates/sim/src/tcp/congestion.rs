@@ -117,17 +117,17 @@ impl Control {
                 self.window + bytes.min(self.mss)
             });
         }
-        let segments = self.window / self.mss;
-        let grown = self.mss
-            * match &mut self.law {
-                // RFC 5681, equation 3: a segment a round trip with each segment acknowledged.
-                Law::Reno if !self.byte_counting => 1.0 / segments,
-                Law::Reno => bytes / self.window,
-                Law::Cubic(cubic) => {
-                    let smoothed = rto.smoothed().unwrap_or_default();
-                    cubic.growth(now, segments, bytes / self.mss, smoothed)
-                }
-            };
+        let grown = match &mut self.law {
+            // RFC 5681, equation 3: a segment a round trip, with each segment acknowledged or by bytes.
+            Law::Reno => {
+                let share = if self.byte_counting { bytes } else { self.mss };
+                self.mss * share / self.window
+            }
+            Law::Cubic(cubic) => {
+                let (segments, acked) = (self.window / self.mss, bytes / self.mss);
+                self.mss * cubic.growth(now, segments, acked, rto.smoothed().unwrap_or_default())
+            }
+        };
         self.set(self.window + grown);
     }
 
