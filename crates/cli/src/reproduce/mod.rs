@@ -26,6 +26,8 @@ use emulated::Bench;
 /// Rows that run side by side: those that are simulated on few cores have runs of very different lengths,
 /// and the last runs of one across the emulator leave room for the next row's.
 const SIDE_BY_SIDE: usize = 2;
+/// Of a look (`--quick`), of which each row has few runs.
+const LOOKS_SIDE_BY_SIDE: usize = 3;
 
 /// `longhaul reproduce`.
 pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
@@ -55,7 +57,11 @@ pub fn run(options: &Reproduce) -> anyhow::Result<ExitCode> {
         rows.iter().copied().partition(|row| row.is_emulated());
     // Those of the lightest runs first: they share what heavy ones need alone.
     emulated.sort_by_key(|row| Reverse(row.together()));
-    let workers = if jobs.is_some() { 1 } else { SIDE_BY_SIDE };
+    let workers = match jobs {
+        Some(_) => 1,
+        None if options.quick => LOOKS_SIDE_BY_SIDE,
+        None => SIDE_BY_SIDE,
+    };
     // Simulations leave a large heap, and to start a program out of it takes longer than a lab may pause.
     let mut done = run_all(&emulated, workers, options, bench.as_ref());
     done.extend(run_all(&simulated, workers, options, None));
