@@ -231,11 +231,11 @@ struct Settled<T> {
     line: VecDeque<Arrival<T>>,
     /// When the first of them leaves; the far future when there is none.
     next_exit: Instant,
-    /// Those whose turn had not come when something was sent last, or at [`Self::advance`]: when it comes, and their sizes, which
-    /// are so much together.
+    /// Those whose turn had not come when something was sent last, or at [`Self::advance`]: when it comes, and their sizes.
     starts: VecDeque<(Instant, Bytes)>,
     /// When it comes for the first of them; the far future when there is none.
     next_start: Instant,
+    /// The sizes together.
     waiting_bytes: Bytes,
     /// Its `line` has the bytes of what waits too, and its `delivered` means nothing: [`Self::counters`], which is seldom asked,
     /// works both out.

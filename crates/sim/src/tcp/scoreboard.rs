@@ -30,6 +30,12 @@ struct Piece {
     state: State,
 }
 
+impl Piece {
+    fn end(&self) -> u64 {
+        self.seq + self.len
+    }
+}
+
 /// A block that is known, from one byte to another: all pieces from its start up to the place `behind` are marked, be it that an
 /// older acknowledgement told of less. Blocks begin and end where pieces do.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +43,6 @@ struct Known {
     start: u64,
     end: u64,
     behind: u64,
-}
-
-impl Piece {
-    fn end(&self) -> u64 {
-        self.seq + self.len
-    }
 }
 
 /// Segments in flight of which nothing else is known, one after the other and all of one length.
@@ -303,7 +303,7 @@ mod tests {
                         let segment = Segment { kind: Kind::Data { seq, len }, stamp, timestamps: true };
                         late.extend(receiver.handle(at, &segment));
                         let answer = match step {
-                            // Some are lost, and some come late.
+                            // Some come late, and some never.
                             3 => late.pop(),
                             4 if count % 3 == 0 => continue,
                             _ => (!late.is_empty()).then(|| late.remove(which % late.len())),
